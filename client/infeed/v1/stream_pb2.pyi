@@ -1,0 +1,126 @@
+from infeed.v1 import spec_pb2 as _spec_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class FinishPlacement(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FINISH_PLACEMENT_UNSPECIFIED: _ClassVar[FinishPlacement]
+    FINISH_PLACEMENT_TRAINER: _ClassVar[FinishPlacement]
+    FINISH_PLACEMENT_SERVER: _ClassVar[FinishPlacement]
+FINISH_PLACEMENT_UNSPECIFIED: FinishPlacement
+FINISH_PLACEMENT_TRAINER: FinishPlacement
+FINISH_PLACEMENT_SERVER: FinishPlacement
+
+class StreamBatchesRequest(_message.Message):
+    __slots__ = ("open", "batch")
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    open: StreamOpen
+    batch: BatchRequest
+    def __init__(self, open: _Optional[_Union[StreamOpen, _Mapping]] = ..., batch: _Optional[_Union[BatchRequest, _Mapping]] = ...) -> None: ...
+
+class StreamOpen(_message.Message):
+    __slots__ = ("pipeline", "fingerprint", "seed", "batch_size", "finish", "epochs")
+    PIPELINE_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    FINISH_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    pipeline: str
+    fingerprint: str
+    seed: int
+    batch_size: int
+    finish: FinishPlacement
+    epochs: int
+    def __init__(self, pipeline: _Optional[str] = ..., fingerprint: _Optional[str] = ..., seed: _Optional[int] = ..., batch_size: _Optional[int] = ..., finish: _Optional[_Union[FinishPlacement, str]] = ..., epochs: _Optional[int] = ...) -> None: ...
+
+class BatchRequest(_message.Message):
+    __slots__ = ("request_id", "start", "count")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    start: int
+    count: int
+    def __init__(self, request_id: _Optional[int] = ..., start: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+
+class StreamBatchesResponse(_message.Message):
+    __slots__ = ("opened", "header", "end", "heartbeat", "chunk")
+    OPENED_FIELD_NUMBER: _ClassVar[int]
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    opened: StreamOpened
+    header: BatchHeader
+    end: EndOfData
+    heartbeat: Heartbeat
+    chunk: Chunk
+    def __init__(self, opened: _Optional[_Union[StreamOpened, _Mapping]] = ..., header: _Optional[_Union[BatchHeader, _Mapping]] = ..., end: _Optional[_Union[EndOfData, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
+
+class StreamOpened(_message.Message):
+    __slots__ = ("fingerprint", "spec", "batch_size", "seed", "batch_stride")
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    BATCH_STRIDE_FIELD_NUMBER: _ClassVar[int]
+    fingerprint: str
+    spec: _containers.RepeatedCompositeFieldContainer[_spec_pb2.FieldSpec]
+    batch_size: int
+    seed: int
+    batch_stride: int
+    def __init__(self, fingerprint: _Optional[str] = ..., spec: _Optional[_Iterable[_Union[_spec_pb2.FieldSpec, _Mapping]]] = ..., batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., batch_stride: _Optional[int] = ...) -> None: ...
+
+class BatchHeader(_message.Message):
+    __slots__ = ("request_id", "start", "epoch", "payload_size", "layouts", "sample_ids", "mask")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    LAYOUTS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_IDS_FIELD_NUMBER: _ClassVar[int]
+    MASK_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    start: int
+    epoch: int
+    payload_size: int
+    layouts: _containers.RepeatedCompositeFieldContainer[TensorLayout]
+    sample_ids: _containers.RepeatedScalarFieldContainer[int]
+    mask: _containers.RepeatedScalarFieldContainer[bool]
+    def __init__(self, request_id: _Optional[int] = ..., start: _Optional[int] = ..., epoch: _Optional[int] = ..., payload_size: _Optional[int] = ..., layouts: _Optional[_Iterable[_Union[TensorLayout, _Mapping]]] = ..., sample_ids: _Optional[_Iterable[int]] = ..., mask: _Optional[_Iterable[bool]] = ...) -> None: ...
+
+class TensorLayout(_message.Message):
+    __slots__ = ("offset", "size")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    size: int
+    def __init__(self, offset: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...
+
+class Chunk(_message.Message):
+    __slots__ = ("crc32", "data")
+    CRC32_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    crc32: int
+    data: bytes
+    def __init__(self, crc32: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class EndOfData(_message.Message):
+    __slots__ = ("request_id", "position_count")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    POSITION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    position_count: int
+    def __init__(self, request_id: _Optional[int] = ..., position_count: _Optional[int] = ...) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -1,0 +1,58 @@
+"""`module:attr` names: how a user's own functions and pipelines are found."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from infeed.errors import ConfigError
+
+
+def load(name: str) -> Any:
+    """The object that `module:attr` (or `package.module:outer.inner`) names.
+
+    The working directory is searched too, as `python -m` does. Raises `ConfigError` for a name
+    that is none or leads nowhere; an error inside the module is raised as it is.
+    """
+    module_name, colon, attribute = name.partition(":")
+    if not colon or not module_name or not attribute:
+        raise ConfigError(f"{name!r} is not of the form module:attr", name=name)
+    target: Any = _module(module_name)
+    for step in attribute.split("."):
+        if not hasattr(target, step):
+            public = sorted(word for word in vars(target) if not word.startswith("_"))
+            raise ConfigError(
+                f"{module_name!r} has no {attribute!r}; it has: {', '.join(public)}", name=name
+            )
+        target = getattr(target, step)
+    return target
+
+
+def code_digest(function: Any) -> str:
+    """A hash of the file that defines a function: it changes when the code may have."""
+    try:
+        source = Path(inspect.getsourcefile(function) or "").read_bytes()
+    except (OSError, TypeError):
+        source = repr(function).encode()
+    return hashlib.sha256(source).hexdigest()
+
+
+def _module(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # Only the user's own name is reported as not found; an import that fails inside the
+        # module is the module's error and keeps its traceback.
+        if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
+            raise
+        raise ConfigError(
+            f"no module {name!r} (looked in the working directory and on PYTHONPATH)", name=name
+        ) from None
