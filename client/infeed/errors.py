@@ -1,20 +1,20 @@
 """Every error of infeed, on both sides of the wire.
 
 InfeedError
-├── ConfigError             INVALID_CONFIG         a definition, an option or a file of options is wrong
-├── SourceError             BAD_SOURCE             a source cannot be opened: nothing matches, empty, changed
+├── ConfigError             INVALID_CONFIG         a definition or an option is wrong
+├── SourceError             BAD_SOURCE             a source cannot be opened, or is empty
 ├── SampleError             BAD_SAMPLE             one sample cannot be read or transformed
 ├── UserCodeError           USER_CODE              a user's function raised; carries its traceback
 ├── PipelineNotFoundError   PIPELINE_NOT_FOUND     the server knows other pipelines
-├── InvalidRequestError     INVALID_REQUEST        a batch size, rank, seed or position out of range
-├── CursorError             CURSOR_MISMATCH        a cursor of another pipeline, seed or fingerprint
-├── FingerprintError        FINGERPRINT_MISMATCH   the server's pipeline is not the one that was asked for
+├── InvalidRequestError     INVALID_REQUEST        a size, rank or position out of range
+├── CursorError             CURSOR_MISMATCH        the cursor of another pipeline or seed
+├── FingerprintError        FINGERPRINT_MISMATCH   the server's pipeline is another
 ├── ServerUnavailableError  SERVER_UNAVAILABLE     no server answers
 ├── StallError              STALLED                no batch within the time that was given
 ├── ProtocolError           PROTOCOL               bytes that no correct peer sends
 ├── FeedClosedError         FEED_CLOSED            the feed was closed
 ├── MissingExtraError       MISSING_EXTRA          an optional dependency is not installed
-└── ServerError             INTERNAL               the server failed in a way it has no name for
+└── ServerError             INTERNAL               the server failed without a name for it
 
 The server turns an error into a gRPC status with one google.rpc.ErrorInfo: the reason above, the
 domain `infeed.dev`, and what varies in the message as metadata. The client turns it back into the

@@ -10,7 +10,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from infeed.spec import Array, Cast, FieldSpec, FinishTransform, Normalize, OneHot, Spec, numpy_dtype
+from infeed.errors import ProtocolError
+from infeed.spec import (
+    Array,
+    Cast,
+    FieldSpec,
+    FinishTransform,
+    Normalize,
+    OneHot,
+    Spec,
+    numpy_dtype,
+)
 
 
 def finish(
@@ -31,17 +41,27 @@ def finish(
 
 def apply(transform: FinishTransform, x: Array) -> Array:
     """One transform on one field of any shape; always a new array."""
-    if isinstance(transform, Cast):
-        return x.astype(numpy_dtype(transform.data_type))
-    if isinstance(transform, Normalize):
-        return _normalize(transform, x)
-    return _one_hot(transform, x)
+    # What overflows or is not a number stays so without a warning, as it does in TensorFlow.
+    with np.errstate(all="ignore"):
+        if isinstance(transform, Cast):
+            return x.astype(numpy_dtype(transform.data_type))
+        if isinstance(transform, Normalize):
+            return _normalize(transform, x)
+        return _one_hot(transform, x)
 
 
 def finished_spec(spec: Spec, transforms: Sequence[FinishTransform]) -> Spec:
-    """The element spec that the transforms make of a wire spec."""
+    """The element spec that the transforms make of a wire spec.
+
+    Raises `ProtocolError` for a transform of a field that is not there.
+    """
     fields = {field.name: field for field in spec}
     for transform in transforms:
+        if transform.field not in fields:
+            raise ProtocolError(
+                f"a finish transform of field {transform.field!r}, where the fields are "
+                f"{', '.join(fields)}"
+            )
         field = fields[transform.field]
         shape = (*field.shape, transform.depth) if isinstance(transform, OneHot) else field.shape
         fields[field.name] = FieldSpec(field.name, transform.data_type, shape)
@@ -68,7 +88,9 @@ def _one_hot(transform: OneHot, x: Array) -> Array:
     dtype = numpy_dtype(transform.data_type)
     labels = np.arange(transform.depth)
     hot = x[..., np.newaxis] == labels
-    return np.where(hot, dtype.type(transform.on_value), dtype.type(transform.off_value))
+    on, off = np.asarray([transform.on_value, transform.off_value]).astype(dtype)
+    result: Array = np.where(hot, on, off)
+    return result
 
 
 __all__ = ["apply", "finish", "finished_spec"]

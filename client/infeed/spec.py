@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,9 @@ BYTES = "bytes"
 """The data type of a field of byte strings; in NumPy an object array of `bytes`."""
 
 _NUMBERS = (
-    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16"
-).split()
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "bfloat16"),
+)
 DATA_TYPES = (*_NUMBERS, BYTES)
 """Every name that a field's data type can have: NumPy's, and `bytes`."""
 
@@ -45,16 +46,18 @@ def numpy_dtype(data_type: str) -> np.dtype[Any]:
                 "this pipeline has a bfloat16 field, which NumPy gets from the package ml_dtypes: "
                 "pip install ml_dtypes"
             ) from None
-        return np.dtype(ml_dtypes.bfloat16)
+        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
     return np.dtype(data_type)
 
 
 def data_type_to_proto(data_type: str) -> spec_pb2.DataType:
-    return spec_pb2.DataType.Value(f"DATA_TYPE_{data_type.upper()}")
+    number = spec_pb2.DataType.Value(f"DATA_TYPE_{data_type.upper()}")
+    return cast("spec_pb2.DataType", number)
 
 
 def data_type_from_proto(value: int) -> str:
-    name = spec_pb2.DataType.Name(value).removeprefix("DATA_TYPE_").lower()  # type: ignore[arg-type]
+    name = spec_pb2.DataType.Name(value).removeprefix("DATA_TYPE_").lower()
     if name not in DATA_TYPES:
         raise ProtocolError(f"the server sent a field of unknown data type {value}")
     return name
@@ -200,9 +203,9 @@ class Guarantee:
 
     def to_proto(self) -> spec_pb2.Guarantee:
         return spec_pb2.Guarantee(
-            order=spec_pb2.Order.Value(f"ORDER_{self.order.upper()}"),
-            delivery=spec_pb2.Delivery.Value(f"DELIVERY_{self.delivery.upper()}"),
-            resume=spec_pb2.Resume.Value(f"RESUME_{self.resume.upper()}"),
+            order=f"ORDER_{self.order.upper()}",
+            delivery=f"DELIVERY_{self.delivery.upper()}",
+            resume=f"RESUME_{self.resume.upper()}",
         )
 
     @classmethod
@@ -216,7 +219,7 @@ class Guarantee:
 
 @dataclass(frozen=True)
 class PipelineSpec:
-    """A served pipeline, as `GetPipeline` describes it; proto/infeed/v1/spec.proto has the units."""
+    """A served pipeline as `GetPipeline` describes it; spec.proto has the units."""
 
     name: str
     element_spec: Spec
@@ -247,8 +250,8 @@ class PipelineSpec:
             guarantee=self.guarantee.to_proto(),
             batch_size=self.batch_size,
             seed=self.seed,
-            remainder=spec_pb2.Remainder.Value(f"REMAINDER_{self.remainder.upper()}"),
-            on_error=spec_pb2.OnError.Value(f"ON_ERROR_{self.on_error.upper()}"),
+            remainder=f"REMAINDER_{self.remainder.upper()}",
+            on_error=f"ON_ERROR_{self.on_error.upper()}",
             batch_stride=self.batch_stride,
             server_version=self.server_version,
         )

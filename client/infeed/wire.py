@@ -14,6 +14,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -50,7 +51,7 @@ class EncodedBatch:
             yield encode_chunk(pieces)
 
 
-def encode_batch(
+def encode_batch(  # noqa: PLR0917 - the parts of a batch, in the order of the header
     request_id: int,
     start: int,
     epoch: int,
@@ -90,6 +91,8 @@ def decode_batch(header: stream_pb2.BatchHeader, payload: Array, spec: Spec) -> 
                 f"field {field.name!r} at [{layout.offset}, +{layout.size}) lies outside of a "
                 f"payload of {payload.nbytes} bytes"
             )
+        if layout.offset % ALIGNMENT:
+            raise ProtocolError(f"field {field.name!r} at {layout.offset} is not aligned")
         data = payload[layout.offset : layout.offset + layout.size]
         arrays[field.name] = _decode_field(field, data, slots)
     return arrays
@@ -160,7 +163,7 @@ def _cut(
     room = chunk_bytes
     for piece in _without_gaps(parts, total):
         rest = memoryview(piece)
-        while len(rest):
+        while rest:
             pieces.append(rest[:room])
             taken = len(pieces[-1])
             rest, room = rest[taken:], room - taken
@@ -187,11 +190,11 @@ def _without_gaps(
 def _views(field: FieldSpec, array: Array) -> list[memoryview]:
     if field.data_type != BYTES:
         contiguous = np.ascontiguousarray(array)
-        return [memoryview(contiguous.reshape(-1).view(np.uint8))] if contiguous.size else []
+        return [contiguous.reshape(-1).view(np.uint8).data] if contiguous.size else []
     strings = [bytes(item) for item in array.reshape(-1)]
     offsets = np.zeros(len(strings) + 1, "<u8")
     np.cumsum([len(item) for item in strings], out=offsets[1:])
-    return [memoryview(offsets.view(np.uint8)), memoryview(b"".join(strings))]
+    return [offsets.view(np.uint8).data, memoryview(b"".join(strings))]
 
 
 def _decode_field(field: FieldSpec, data: Array, slots: int) -> Array:
@@ -215,7 +218,7 @@ def _decode_strings(field: FieldSpec, data: Array, shape: tuple[int, ...]) -> Ar
         raise ProtocolError(f"field {field.name!r} has string offsets that make no sense")
     strings = np.empty(count, object)
     bounds = offsets.tolist()
-    for index, (begin, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+    for index, (begin, end) in enumerate(pairwise(bounds)):
         strings[index] = body[begin:end]
     return strings.reshape(shape)
 

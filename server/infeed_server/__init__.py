@@ -1,0 +1,36 @@
+"""infeed's server: sources, transforms and pipelines, and the processes that serve them.
+
+from infeed_server import Pipeline, Server
+from infeed_server.pipeline.load import parse
+
+pipeline = parse({"source": {"arrays": "train.npz"}, "batch": {"size": 32}})
+with Server({"train": pipeline}) as server:
+    ...  # infeed.connect(str(server.address), "train")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from infeed_server.pipeline.definition import BatchOptions, Pipeline, Shuffle
+    from infeed_server.runtime.server import Server, ServerOptions
+
+__all__ = ["BatchOptions", "Pipeline", "Server", "ServerOptions", "Shuffle"]
+
+_HOMES = {
+    "BatchOptions": "infeed_server.pipeline.definition",
+    "Pipeline": "infeed_server.pipeline.definition",
+    "Server": "infeed_server.runtime.server",
+    "ServerOptions": "infeed_server.runtime.server",
+    "Shuffle": "infeed_server.pipeline.definition",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # On first use: TensorFlow takes seconds to import, and `infeed --help` reads this package.
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415
+
+    return getattr(import_module(_HOMES[name]), name)

@@ -33,6 +33,12 @@ def load(name: str) -> Any:
     return target
 
 
+def search(directory: Path) -> None:
+    """Finds modules in a directory too, as `python -m` does in the working directory."""
+    if str(directory) not in sys.path:
+        sys.path.insert(0, str(directory))
+
+
 def code_digest(function: Any) -> str:
     """A hash of the file that defines a function: it changes when the code may have."""
     try:
@@ -43,9 +49,7 @@ def code_digest(function: Any) -> str:
 
 
 def _module(name: str) -> ModuleType:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    search(Path.cwd())
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import tensorflow as tf
 from pydantic import Field
@@ -14,7 +14,7 @@ from infeed_server.config.model import Definition
 Sample = dict[str, tf.Tensor]
 """One sample inside a graph: field name → tensor, without a slots dimension."""
 
-Key = tf.Tensor
+Key: TypeAlias = tf.Tensor
 """The sample's key: int64[2], a function of (seed, epoch, index). All randomness comes from it."""
 
 FieldName = Annotated[str, Field(min_length=1)]
@@ -27,8 +27,15 @@ class Transform(Definition):
     """
 
     name: ClassVar[str]
-    random: ClassVar[bool] = False
-    """Whether the result depends on the key."""
+    draws: ClassVar[bool] = False
+    """Whether every step of this kind takes its result from the key."""
+    shorthand: ClassVar[str | None] = None
+    """The option that YAML may give alone: `map: module:attr` is `map: {function: module:attr}`."""
+
+    @property
+    def random(self) -> bool:
+        """Whether the result depends on the key."""
+        return self.draws
 
     def apply(self, sample: Sample, key: Key) -> Sample:
         """The sample after this step. Runs inside a graph; raises `ConfigError` at tracing."""
@@ -44,7 +51,7 @@ class Transform(Definition):
 
     def identity(self) -> dict[str, Any]:
         """What the fingerprint takes in: the name and every option."""
-        return {self.name: self.model_dump(mode="json")}
+        return {self.name: self.model_dump(mode="json", by_alias=True)}
 
 
 class FieldTransform(Transform):

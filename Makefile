@@ -1,0 +1,74 @@
+# Everything runs in .venv, made on first use from requirements/dev.txt. `make help` lists the rest.
+
+PYTHON ?= python3
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Made last, so an interrupted set-up is taken up again.
+READY := $(VENV)/.infeed-ready
+CODE := client server tests examples benchmarks deploy tools
+
+# As `infeed` itself sets it: what matters of TensorFlow comes as an exception.
+export TF_CPP_MIN_LOG_LEVEL ?= 3
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help
+help: ## Show this list.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(READY): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else \
+	  "make needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'
+	@echo "Setting up $(VENV) from requirements/dev.txt (TensorFlow is large: about a minute, and 2 GB of disk)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --requirement requirements/dev.txt
+	@# The build's own needs are pinned too, so nothing is fetched besides.
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: setup
+setup: $(READY) ## Make .venv; every other target does so by itself.
+
+.PHONY: demo
+demo: $(READY) ## Serve an embedded data set and train a small model on it.
+	@$(BIN)/infeed demo
+
+.PHONY: test
+test: $(READY) ## Run the tests but those marked slow.
+	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
+
+.PHONY: test-all
+test-all: $(READY) ## Run every test.
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
+
+.PHONY: lint
+lint: $(READY) ## Check style, types, the .proto files and the generated stubs.
+	@$(BIN)/ruff check $(wildcard $(CODE))
+	@$(BIN)/ruff format --check $(wildcard $(CODE))
+	@$(BIN)/mypy client/infeed server/infeed_server
+	@$(BIN)/buf lint
+	@PYTHON=$(BIN)/python tools/stubs.sh check
+
+.PHONY: fmt
+fmt: $(READY) ## Format the code and mend what ruff can mend.
+	@$(BIN)/ruff check --fix $(wildcard $(CODE))
+	@$(BIN)/ruff format $(wildcard $(CODE))
+
+.PHONY: proto
+proto: $(READY) ## Regenerate the stubs under client/infeed/v1.
+	@PYTHON=$(BIN)/python tools/stubs.sh write
+
+.PHONY: pin
+pin: $(READY) ## Write what .venv holds into requirements/dev.txt.
+	@$(BIN)/python tools/pin.py >requirements/dev.txt.new
+	@mv requirements/dev.txt.new requirements/dev.txt
+
+.PHONY: clean
+clean: ## Remove .venv, caches and build results.
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find client server tests examples benchmarks deploy tools -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,48 @@
+"""A batch: what the training step is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from infeed.spec import Array
+
+
+class Batch(dict[str, Array]):
+    """A dict of field name → array, slots first, that also knows where it comes from.
+
+    start       the position of the first slot
+    epoch       the epoch of the first slot, from 0
+    sample_ids  int64[slots]: the sample's index in the source, -1 for an empty slot
+    mask        bool[slots]: whether the slot holds a sample; where it does not, all fields are zero
+    """
+
+    def __init__(
+        self, arrays: Mapping[str, Array], *, start: int, epoch: int, sample_ids: Array, mask: Array
+    ) -> None:
+        super().__init__(arrays)
+        self.start = start
+        self.epoch = epoch
+        self.sample_ids = sample_ids
+        self.mask = mask
+
+    def replaced(self, arrays: Mapping[str, Array]) -> Batch:
+        """The same slots with other arrays."""
+        return Batch(
+            arrays,
+            start=self.start,
+            epoch=self.epoch,
+            sample_ids=self.sample_ids,
+            mask=self.mask,
+        )
+
+    @property
+    def slots(self) -> int:
+        """The batch size."""
+        return len(self.sample_ids)
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}: {x.dtype}{list(x.shape)}" for name, x in self.items())
+        return f"Batch(start={self.start}, epoch={self.epoch}, {fields})"
+
+
+__all__ = ["Batch"]

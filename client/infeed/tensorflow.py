@@ -1,0 +1,108 @@
+"""A feed as a `tf.data.Dataset`. The only module of the client that imports TensorFlow.
+
+    feed = infeed.connect("localhost:8470", "imagenet-train", batch_size=128)
+    dataset = infeed.tensorflow.from_generator(feed)
+    model.fit(dataset, epochs=90, steps_per_epoch=feed.steps_per_epoch)
+    feed.close()
+
+A feed is read once, and so is the dataset: a second iteration goes on where the feed stands.
+
+TensorFlow and Keras take batches ahead of the training step (Keras prefetches as many as it sees
+fit, often one or two), and `feed.state()` counts a batch when it is handed to TensorFlow. Nothing
+is prefetched here, so that the difference stays as small as TensorFlow leaves it: where the last
+sample counts, iterate over the feed itself, or save the cursor when an epoch has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from infeed.batch import Batch
+from infeed.errors import FeedClosedError, InvalidRequestError, MissingExtraError
+from infeed.feed import Feed
+from infeed.spec import BYTES, FieldSpec
+
+try:
+    import tensorflow as tf
+except ImportError:
+    raise MissingExtraError(
+        "infeed.tensorflow needs TensorFlow: pip install 'infeed[tensorflow]'"
+    ) from None
+
+
+def from_generator(
+    feed: Feed, label: str | None = "label", *, mask: bool | None = None
+) -> tf.data.Dataset:
+    """The feed's batches with static shapes, ready for Keras' `fit`.
+
+    Each element is `(x, y)`: y is the field `label`, x the only other field or a dict of the
+    others. Without such a field, or with `label=None`, it is the dict of all fields. With `mask`
+    (None: where slots can be empty) a float32 weight per slot, 1 or 0, comes last:
+    `(x, y, weight)` or `(dict, weight)`.
+
+    An error of the feed ends the iteration as a TensorFlow error whose message holds it. Closing
+    the feed ends it quietly, also while TensorFlow waits for a batch.
+    """
+    if mask is None:
+        mask = feed.may_mask
+    names = [field.name for field in feed.element_spec]
+    arrange = _arrangement(names, label if label in names else None, mask)
+    signature = arrange(
+        {field.name: _tensor_spec(field, feed.batch_size) for field in feed.element_spec},
+        tf.TensorSpec((feed.batch_size,), tf.float32),
+    )
+
+    def batches() -> Iterator[Any]:
+        batch = _next(feed, first=True)
+        while batch is not None:
+            yield arrange(dict(batch), batch.mask.astype("float32"))
+            # TensorFlow is done with it: its memory is not to wait for the next one.
+            del batch
+            batch = _next(feed)
+
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    options = tf.data.Options()
+    # Every rank has a feed of its own; sharding it again would lose samples.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    dataset = dataset.with_options(options)
+    if feed.steps_left is None:
+        return dataset
+    return dataset.apply(tf.data.experimental.assert_cardinality(feed.steps_left))
+
+
+def _arrangement(
+    names: list[str], label: str | None, mask: bool
+) -> Callable[[dict[str, Any], Any], Any]:
+    """How fields and weight become one element; the same for tensors and their specs."""
+    if label is None:
+        return lambda fields, weight: (fields, weight) if mask else fields
+    rest = [name for name in names if name != label]
+    if not rest:
+        raise InvalidRequestError(
+            f"the pipeline has no field but {label!r}, so nothing is left for the input; "
+            "pass label=None"
+        )
+
+    def arrange(fields: dict[str, Any], weight: Any) -> Any:
+        inputs = fields[rest[0]] if len(rest) == 1 else {name: fields[name] for name in rest}
+        return (inputs, fields[label], weight) if mask else (inputs, fields[label])
+
+    return arrange
+
+
+def _next(feed: Feed, *, first: bool = False) -> Batch | None:
+    try:
+        return next(feed, None)
+    except FeedClosedError:
+        if first:
+            raise
+        return None
+
+
+def _tensor_spec(field: FieldSpec, slots: int) -> tf.TensorSpec:
+    dtype = tf.string if field.data_type == BYTES else tf.as_dtype(field.data_type)
+    return tf.TensorSpec((slots, *field.shape), dtype)
+
+
+__all__ = ["from_generator"]

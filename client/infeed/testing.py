@@ -1,0 +1,209 @@
+"""Feeds without a server, for the tests of training code.
+
+    from infeed.testing import FakeTransport
+
+    fake = FakeTransport({"image": images, "label": labels}, batch_size=32)
+    feed = infeed.connect("fake", "fake", epochs=2, transport=fake)
+
+All of the client is real but the network: order, ranks, cursors, prefetch and finish transforms.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from infeed import wire
+from infeed.errors import FeedClosedError, FingerprintError, PipelineNotFoundError
+from infeed.finish import finish, finished_spec
+from infeed.spec import (
+    BYTES,
+    Array,
+    FieldSpec,
+    FinishTransform,
+    Guarantee,
+    OnError,
+    PipelineSpec,
+    Remainder,
+)
+from infeed.transport import Call
+from infeed.v1 import stream_pb2
+
+Hook = Callable[[int], None]
+
+
+class FakeTransport:
+    """Serves arrays, one row a sample, as a pipeline with an exact and reproducible order.
+
+    name          the pipeline's name
+    length_known  False: like a sequential data set whose end nobody knows beforehand
+    before_batch  called with each batch's start position before it is sent, in the feed's own
+                  thread; may sleep (a slow server) or raise (`ServerUnavailableError`: a lost one)
+    """
+
+    def __init__(
+        self,
+        arrays: Mapping[str, Array],
+        *,
+        name: str = "fake",
+        batch_size: int = 8,
+        seed: int = 0,
+        shuffle: bool = True,
+        finish_transforms: Sequence[FinishTransform] = (),
+        remainder: Remainder = "drop",
+        on_error: OnError = "raise",
+        length_known: bool = True,
+        before_batch: Hook | None = None,
+    ) -> None:
+        self.target = "fake"
+        self.streams = 0
+        """The number of streams that were opened."""
+        self._arrays = {key: np.asarray(value) for key, value in arrays.items()}
+        self._count = len(next(iter(self._arrays.values())))
+        self._shuffle = shuffle
+        self._before_batch = before_batch
+        wire_spec = tuple(_field(key, value) for key, value in self._arrays.items())
+        self.spec = PipelineSpec(
+            name=name,
+            element_spec=finished_spec(wire_spec, finish_transforms),
+            wire_spec=wire_spec,
+            finish_transforms=tuple(finish_transforms),
+            sample_count=self._count if length_known else None,
+            fingerprint=self._fingerprint(finish_transforms),
+            guarantee=Guarantee(),
+            batch_size=batch_size,
+            seed=seed,
+            remainder=remainder,
+            on_error=on_error,
+            server_version="fake",
+        )
+
+    def list_pipelines(self, timeout: float = 20.0) -> list[PipelineSpec]:  # noqa: ARG002
+        return [self.spec]
+
+    def get_pipeline(self, name: str, timeout: float = 20.0) -> PipelineSpec:  # noqa: ARG002
+        if name != self.spec.name:
+            raise PipelineNotFoundError(
+                f"no pipeline {name!r}; known: {self.spec.name}", name=name, known=self.spec.name
+            )
+        return self.spec
+
+    def open_stream(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Call:
+        self.streams += 1
+        return _FakeCall(self.answer(requests))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def sample_ids(self, seed: int, start: int, count: int) -> Array:
+        """The samples at positions [start, start + count), int64."""
+        positions = np.arange(start, start + count)
+        if not self._shuffle:
+            return positions % self._count
+        epochs = (order_of_epoch(seed, int(p) // self._count, self._count) for p in positions)
+        rows = [order[p % self._count] for order, p in zip(epochs, positions, strict=True)]
+        return np.array(rows, np.int64)
+
+    def answer(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Iterator[bytes]:
+        """The messages of one stream, as a server sends them."""
+        opening = next(requests).open
+        if opening.fingerprint not in ("", self.spec.fingerprint):
+            raise FingerprintError(
+                f"pipeline {self.spec.name!r} has fingerprint {self.spec.fingerprint}, not "
+                f"{opening.fingerprint}"
+            )
+        self.get_pipeline(opening.pipeline)
+        yield self._opened(opening).SerializeToString()
+        for request in requests:
+            yield from self._batch(opening, request.batch)
+
+    def _opened(self, opening: stream_pb2.StreamOpen) -> stream_pb2.StreamBatchesResponse:
+        placed = opening.finish == stream_pb2.FINISH_PLACEMENT_SERVER
+        spec = self.spec.element_spec if placed else self.spec.wire_spec
+        slots = opening.batch_size or self.spec.batch_size
+        opened = stream_pb2.StreamOpened(
+            fingerprint=self.spec.fingerprint,
+            spec=[field.to_proto() for field in spec],
+            batch_size=slots,
+            seed=self._seed(opening),
+            batch_stride=self.spec.stride(slots),
+        )
+        return stream_pb2.StreamBatchesResponse(opened=opened)
+
+    def _seed(self, opening: stream_pb2.StreamOpen) -> int:
+        return opening.seed if opening.HasField("seed") else self.spec.seed
+
+    def _batch(
+        self, opening: stream_pb2.StreamOpen, request: stream_pb2.BatchRequest
+    ) -> Iterator[bytes]:
+        if self._before_batch is not None:
+            self._before_batch(request.start)
+        count = request.count
+        if self.spec.sample_count is None and opening.epochs:
+            total = self._count * opening.epochs
+            if request.start >= total:
+                end = stream_pb2.EndOfData(request_id=request.request_id, position_count=total)
+                yield stream_pb2.StreamBatchesResponse(end=end).SerializeToString()
+                return
+            count = min(count, total - request.start)
+        slots = opening.batch_size or self.spec.batch_size
+        ids = np.full(slots, -1, np.int64)
+        ids[:count] = self.sample_ids(self._seed(opening), request.start, count)
+        mask = ids >= 0
+        arrays, spec = self._rows(ids, mask), self.spec.wire_spec
+        if opening.finish == stream_pb2.FINISH_PLACEMENT_SERVER:
+            arrays = finish(arrays, self.spec.finish_transforms, mask)
+            spec = self.spec.element_spec
+        epoch = request.start // self._count
+        batch = wire.encode_batch(request.request_id, request.start, epoch, spec, arrays, ids, mask)
+        yield from batch.frames()
+
+    def _rows(self, ids: Array, mask: Array) -> dict[str, Array]:
+        rows = {}
+        for field in self.spec.wire_spec:
+            rows[field.name] = field.zeros(len(ids))
+            rows[field.name][mask] = self._arrays[field.name][ids[mask]]
+        return rows
+
+    def _fingerprint(self, transforms: Sequence[FinishTransform]) -> str:
+        digest = hashlib.sha256(repr((self._shuffle, tuple(transforms))).encode())
+        for key, value in self._arrays.items():
+            data = repr(value.tolist()).encode() if value.dtype == object else value.tobytes()
+            digest.update(f"{key} {value.dtype} {value.shape}".encode() + data)
+        return digest.hexdigest()
+
+
+@lru_cache(maxsize=16)
+def order_of_epoch(seed: int, epoch: int, count: int) -> Array:
+    """The fake's permutation of one epoch."""
+    return np.random.default_rng((seed, epoch)).permutation(count)
+
+
+class _FakeCall:
+    server = "fake"
+
+    def __init__(self, messages: Iterator[bytes]) -> None:
+        self._messages = messages
+        self._cancelled = threading.Event()
+
+    def __iter__(self) -> Iterator[bytes]:
+        for message in self._messages:
+            if self._cancelled.is_set():
+                raise FeedClosedError("the stream was cancelled")
+            yield message
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+
+def _field(name: str, array: Array) -> FieldSpec:
+    data_type: Any = BYTES if array.dtype == object else array.dtype.name
+    return FieldSpec(name, data_type, array.shape[1:])
+
+
+__all__ = ["FakeTransport"]

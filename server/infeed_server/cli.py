@@ -1,0 +1,92 @@
+"""The server's commands: serve, index, demo."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+
+console = Console(stderr=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to `infeed`; its entry point `infeed.commands` names this function."""
+    app.command()(serve)
+    app.command()(index)
+    app.command()(demo)
+
+
+def serve(
+    pipelines: Annotated[str, typer.Argument(help="A YAML file, or module:attr in Python.")],
+    listen: Annotated[str, typer.Option(help="Where trainers connect.")] = "127.0.0.1:8470",
+    http: Annotated[
+        str, typer.Option(help="Where /livez, /readyz and /metrics answer; 'off' for nowhere.")
+    ] = "127.0.0.1:8471",
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Allow addresses that other machines can reach.")
+    ] = False,
+) -> None:
+    """Serve the pipelines of a file to trainers, until SIGTERM or Ctrl-C."""
+    set_up_logging()
+    # Imported here, for TensorFlow takes seconds and `infeed --help` should not.
+    from infeed_server.pipeline.load import load
+    from infeed_server.progress import named_progress
+    from infeed_server.runtime.server import Server, ServerOptions
+    from infeed_server.runtime.signals import Stop
+
+    stop = Stop()
+    stop.install()
+    options = ServerOptions(listen, None if http == "off" else http, insecure)
+    with named_progress(console) as progress:
+        server = Server(load(pipelines), options, progress)
+    with server:
+        for line in server.specs():
+            console.print(f"[bold]pipeline[/] {line}", soft_wrap=True, highlight=False)
+        # The one line on standard output: scripts that asked for port 0 read it.
+        print(f"serving on {server.address} (http {server.http_address or 'off'})", flush=True)  # noqa: T201
+        stop.wait()
+        console.print("stopping")
+
+
+def index(
+    pattern: Annotated[str, typer.Argument(help="TFRecord files: a path or a glob.")],
+) -> None:
+    """Build the record index of TFRecord files, or check it where it exists."""
+    set_up_logging()
+    from infeed_server.progress import named_progress
+    from infeed_server.sources.index import build_index
+
+    with named_progress(console) as progress:
+        found = build_index(pattern, progress(pattern))
+    for line in found:
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def demo(
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs to train.")] = 4,
+    directory: Annotated[
+        Path | None, typer.Option(help="Keep the data set here; default: a temporary directory.")
+    ] = None,
+) -> None:
+    """Serve an embedded data set from one process and train a small model on it in this one."""
+    set_up_logging()
+    from infeed_server.demo import run
+
+    raise typer.Exit(run(console, epochs, directory))
+
+
+def set_up_logging() -> None:
+    """Log lines to standard error, one style for all; TensorFlow says errors only.
+
+    The environment is read when TensorFlow is imported, which every command does later. infeed's
+    server runs on processors alone, so looking for accelerators would only cost time and noise.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+    handler = RichHandler(console=console, show_path=False, rich_tracebacks=False)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[handler])

@@ -1,0 +1,101 @@
+"""Metrics: what the server counts and measures, in Prometheus' terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+
+Stage = Literal["read", "transform", "send"]
+"""A batch's way through the server: out of the source, through the graph, onto the wire."""
+
+Action = Literal["raise", "substitute", "mask"]
+"""What was done about a bad sample: the pipeline's `on_error`."""
+
+STAGES: tuple[Stage, ...] = ("read", "transform", "send")
+
+# From a cached batch that is sent at once to one that an object store makes wait.
+STAGE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class Metrics:
+    """The server's counters, gauges and histograms. Thread-safe.
+
+    Each instance has a registry of its own, so two servers in one process stay apart.
+    """
+
+    def __init__(self, version: str, tensorflow: str) -> None:
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        Info("infeed_build", "The versions of this server.", registry=registry).info(
+            {"version": version, "tensorflow": tensorflow}
+        )
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"infeed_{name}", text, ("pipeline", *labels), registry=registry)
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"infeed_{name}", text, ("pipeline",), registry=registry)
+
+        self._batches = counter("batches_total", "Batches that were sent whole.")
+        self._samples = counter("samples_total", "Samples in the batches that were sent.")
+        self._sent_bytes = counter("sent_bytes_total", "Bytes of the payloads that were sent.")
+        self._bad = counter("bad_samples_total", "Samples that failed, by what was done.", "action")
+        self._streams = gauge("streams", "Streams that are open.")
+        self._queued = gauge("queued_requests", "Requests that wait for their batch.")
+        self._ready = gauge("ready_batches", "Batches that are made but not sent yet.")
+        self._seconds = Histogram(
+            "infeed_stage_seconds",
+            "The time that one batch spent in each stage.",
+            ("pipeline", "stage"),
+            buckets=STAGE_BUCKETS,
+            registry=registry,
+        )
+
+    def add_pipeline(self, pipeline: str) -> None:
+        """Shows the pipeline's metrics as zero before anything happens to it."""
+        for counter in (self._batches, self._samples, self._sent_bytes):
+            counter.labels(pipeline)
+        for gauge in (self._streams, self._queued, self._ready):
+            gauge.labels(pipeline)
+        for stage in STAGES:
+            self._seconds.labels(pipeline, stage)
+
+    def batch_sent(self, pipeline: str, samples: int, size: int) -> None:
+        """Counts one batch that was sent whole: its samples and its payload's size in bytes."""
+        self._batches.labels(pipeline).inc()
+        self._samples.labels(pipeline).inc(samples)
+        self._sent_bytes.labels(pipeline).inc(size)
+
+    def stage(self, pipeline: str, stage: Stage, seconds: float) -> None:
+        """Notes the seconds that one batch spent in a stage."""
+        self._seconds.labels(pipeline, stage).observe(seconds)
+
+    def bad_sample(self, pipeline: str, action: Action) -> None:
+        """Counts one sample that could not be read or transformed."""
+        self._bad.labels(pipeline, action).inc()
+
+    def stream_opened(self, pipeline: str) -> None:
+        """Counts a stream in; `stream_closed` must follow."""
+        self._streams.labels(pipeline).inc()
+
+    def stream_closed(self, pipeline: str) -> None:
+        """Counts a stream out."""
+        self._streams.labels(pipeline).dec()
+
+    def watch_queue(
+        self, pipeline: str, queued_requests: Callable[[], int], ready_batches: Callable[[], int]
+    ) -> None:
+        """Asks these functions at every scrape. They must be quick and must not raise."""
+        self._queued.labels(pipeline).set_function(queued_requests)
+        self._ready.labels(pipeline).set_function(ready_batches)
+
+    def expose(self, accept: str = "") -> tuple[bytes, str]:
+        """Everything, in the form that an HTTP `Accept` header prefers, and its content type."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type
+
+
+__all__ = ["STAGES", "STAGE_BUCKETS", "Action", "Metrics", "Stage"]

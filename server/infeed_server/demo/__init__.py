@@ -1,0 +1,75 @@
+"""`infeed demo`: the whole way from files to a trained model, in one process tree."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import nullcontext
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+
+from infeed_server.demo import shapes
+from infeed_server.demo.process import serving
+from infeed_server.demo.training import Result, train
+
+ACCURACY = 0.95
+"""What the model must reach for the demo to count as a success."""
+
+_TRAIN, _TEST = 2000, 500
+
+_DEFINITION = """\
+# The demo's pipelines. `infeed serve` takes any file like this one.
+pipelines:
+  train:
+    source: {images: train, labels: train/labels.csv}
+    shuffle: {seed: 17, mode: global}
+    transforms:
+      - decode_image: {field: image, channels: 3}
+      - random_crop: {field: image, size: [48, 48]}
+      - random_flip_left_right: {field: image}
+      - random_brightness: {field: image, max_delta: 0.1}
+      - normalize: {field: image, scale: 255.0}
+    batch: {size: 50}
+  test:
+    source: {images: test, labels: test/labels.csv}
+    transforms:
+      - decode_image: {field: image, channels: 3}
+      - center_crop: {field: image, size: [48, 48]}
+      - normalize: {field: image, scale: 255.0}
+    batch: {size: 64}
+"""
+
+
+def run(console: Console, epochs: int, directory: Path | None) -> int:
+    """Makes the data set, serves it from another process, trains on it here; the exit status."""
+    place = nullcontext(str(directory)) if directory else tempfile.TemporaryDirectory("-infeed")
+    with place as name:
+        root = Path(name)
+        definition = _make(console, root)
+        with serving(definition, root / "server.log") as target:
+            console.print(f"served from another process at {target}; training on it in this one")
+            result = train(target, epochs, console)
+    _report(console, result)
+    return 0 if result.accuracy >= ACCURACY else 1
+
+
+def _make(console: Console, root: Path) -> Path:
+    """Writes pictures and definition; returns the definition's path."""
+    for number, (name, count) in enumerate((("train", _TRAIN), ("test", _TEST))):
+        pictures = shapes.make(root / name, count, seed=number)
+        for _ in track(pictures, f"drawing {name:5}", count, console=console, transient=True):
+            pass
+    definition = root / "pipelines.yaml"
+    definition.write_text(_DEFINITION, encoding="utf-8")
+    console.print(f"drew {_TRAIN} + {_TEST} JPEGs of {len(shapes.SHAPES)} shapes")
+    return definition
+
+
+def _report(console: Console, result: Result) -> None:
+    console.print(f"accuracy on unseen pictures: [bold]{result.accuracy:.1%}[/]")
+    console.print(f"{result.images_per_second:.0f} images/s")
+    console.print(f"the trainer waited {result.stats.wait_share:.1%} of the time")
+    console.print(f"verdict: {result.stats.verdict}", markup=False, highlight=False)
+    if result.accuracy < ACCURACY:
+        console.print(f"[red]below the {ACCURACY:.0%} that this data set allows[/]")

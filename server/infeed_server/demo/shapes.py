@@ -1,0 +1,58 @@
+"""The demo's data set: small JPEG pictures of shapes, drawn here, the same on every machine."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from infeed.spec import Array
+
+SIZE = 56
+"""Pixels of a side."""
+
+Shape = Callable[[Array, Array], Array]
+"""Of coordinates in [-1, 1] around the shape's centre: where it is."""
+
+SHAPES: dict[str, Shape] = {
+    "disc": lambda x, y: x**2 + y**2 < 0.8,
+    "square": lambda x, y: np.maximum(abs(x), abs(y)) < 0.75,
+    "triangle": lambda x, y: (y < 0.7) & (abs(x) < (y + 0.9) / 1.8),
+    "cross": lambda x, y: (np.minimum(abs(x), abs(y)) < 0.28) & (np.maximum(abs(x), abs(y)) < 0.9),
+    "ring": lambda x, y: (x**2 + y**2 < 0.9) & (x**2 + y**2 > 0.35),
+}
+
+
+def make(directory: Path, count: int, seed: int) -> Iterator[str]:
+    """Writes `count` JPEGs and `labels.csv` (file,label) into a directory; yields each name.
+
+    Classes take turns; place, size, colours and noise are drawn from the seed.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(seed)
+    with (directory / "labels.csv").open("w", newline="", encoding="utf-8") as out:
+        table = csv.writer(out)
+        table.writerow(["file", "label"])
+        for number in range(count):
+            label = number % len(SHAPES)
+            name = f"{number:05}.jpg"
+            picture = draw(list(SHAPES.values())[label], rng)
+            encoded = tf.io.encode_jpeg(picture, quality=90).numpy()
+            (directory / name).write_bytes(encoded)
+            table.writerow([name, label])
+            yield name
+
+
+def draw(shape: Shape, rng: np.random.Generator) -> Array:
+    """One picture: uint8[SIZE, SIZE, 3]."""
+    radius = rng.uniform(0.28, 0.42) * SIZE
+    left, top = rng.uniform(radius, SIZE - radius, 2)
+    y, x = np.mgrid[:SIZE, :SIZE]
+    inside = shape((x - left) / radius, (y - top) / radius)
+    dark, light = rng.uniform(20, 100, 3), rng.uniform(150, 235, 3)
+    ground, ink = (dark, light) if rng.random() < 0.5 else (light, dark)
+    picture = np.where(inside[..., np.newaxis], ink, ground)
+    return (picture + rng.normal(0, 12, picture.shape)).clip(0, 255).astype(np.uint8)

@@ -1,0 +1,109 @@
+"""The demo's trainer: a small Keras model, fed by infeed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import keras
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+import infeed
+from infeed.tensorflow import from_generator
+from infeed_server.demo.shapes import SHAPES
+
+SIZE = 48
+"""Pixels of a side of what the pipelines crop from each picture."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of it. `accuracy` is on pictures that were not trained on."""
+
+    accuracy: float
+    images_per_second: float
+    stats: infeed.Stats
+
+
+def train(target: str, epochs: int, console: Console) -> Result:
+    """Trains on the pipeline `train` and evaluates on `test`."""
+    keras.utils.set_random_seed(17)
+    model = _model()
+    with infeed.connect(target, "train") as feed:
+        steps = (feed.spec.sample_count or 0) // feed.batch_size
+        begin = time.perf_counter()
+        with _bar(console) as bar:
+            show = _Show(bar, epochs, steps)
+            model.fit(
+                from_generator(feed),
+                epochs=epochs,
+                steps_per_epoch=steps,
+                shuffle=False,  # the feed has shuffled
+                verbose=0,
+                callbacks=[show],
+            )
+        seconds = time.perf_counter() - begin
+        stats = feed.stats()
+    with infeed.connect(target, "test", epochs=1, remainder="pad") as feed:
+        scores = model.evaluate(from_generator(feed), verbose=0, return_dict=True)
+    images = epochs * steps * feed.batch_size
+    return Result(float(scores["accuracy"]), images / seconds, stats)
+
+
+def _model() -> keras.Model:
+    layers = keras.layers
+    model = keras.Sequential(
+        [
+            keras.Input((SIZE, SIZE, 3)),
+            layers.Conv2D(16, 5, strides=2, activation="relu"),
+            layers.Conv2D(32, 3, activation="relu"),
+            layers.MaxPooling2D(),
+            layers.Conv2D(64, 3, activation="relu"),
+            layers.Flatten(),
+            layers.Dense(64, activation="relu"),
+            layers.Dense(len(SHAPES), activation="softmax"),
+        ]
+    )
+    model.compile(
+        keras.optimizers.Adam(2e-3),
+        "sparse_categorical_crossentropy",
+        weighted_metrics=["accuracy"],
+    )
+    return model
+
+
+def _bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("steps"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}"),
+        console=console,
+    )
+
+
+class _Show(keras.callbacks.Callback):  # type: ignore[misc]
+    """Training's progress as bars, one an epoch."""
+
+    def __init__(self, bar: Progress, epochs: int, steps: int) -> None:
+        super().__init__()
+        self._bar = bar
+        self._epochs = epochs
+        self._steps = steps
+
+    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
+        del logs
+        name = f"epoch {epoch + 1}/{self._epochs}"
+        self._task = self._bar.add_task(name, total=self._steps, note="")
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        del batch, logs
+        self._bar.advance(self._task)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        del epoch
+        note = " ".join(f"{name} {value:.3f}" for name, value in (logs or {}).items())
+        self._bar.update(self._task, note=note)

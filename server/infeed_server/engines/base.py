@@ -1,0 +1,78 @@
+"""What an engine is: it answers requests for batches of one pipeline."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol
+
+from infeed.spec import Array, PipelineSpec
+
+
+@dataclass(frozen=True)
+class Request:
+    """The positions [start, start + count) of the stream that `seed` selects, in `slots` slots."""
+
+    seed: int
+    start: int
+    count: int
+    slots: int
+
+
+@dataclass(frozen=True)
+class HostBatch:
+    """A batch in memory, in the wire spec: arrays by field, slots first.
+
+    `sample_ids` is int64[slots], -1 where the slot is empty; `mask` is bool[slots].
+    """
+
+    start: int
+    epoch: int
+    arrays: dict[str, Array]
+    sample_ids: Array
+    mask: Array
+
+
+@dataclass(frozen=True)
+class End:
+    """The request lies at or behind the end of the data, which has that many positions."""
+
+    position_count: int
+
+
+Answer = HostBatch | End
+
+
+class Session(Protocol):
+    """One stream's access to an engine."""
+
+    def submit(self, request: Request) -> Future[Answer]:
+        """Answers a request later. Requests are worked on in order, but may end in any."""
+
+    def sent(self) -> None:
+        """Says that one answer has been sent, so that its memory is free again."""
+
+    def close(self) -> None:
+        """Drops what is not answered yet."""
+
+
+class Engine(Protocol):
+    """Serves one pipeline."""
+
+    @property
+    def spec(self) -> PipelineSpec: ...
+
+    def open(self, slots: int, epochs: int) -> Session:
+        """A stream of batches of that many slots; `epochs` 0 is endless."""
+
+    def warm(self) -> None:
+        """Makes the first batch of the default size, so that the first trainer need not wait.
+
+        Raises what a stream would: `SampleError`, `UserCodeError`.
+        """
+
+    def close(self) -> None:
+        """Ends all work; pending requests fail with `ServerUnavailableError`."""
+
+
+__all__ = ["Answer", "End", "Engine", "HostBatch", "Request", "Session"]

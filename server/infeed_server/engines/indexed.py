@@ -1,0 +1,150 @@
+"""The engine of indexed pipelines: any position, any time, the same bits."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from concurrent.futures import Future
+
+from infeed.errors import ServerUnavailableError
+from infeed.spec import Array, PipelineSpec
+from infeed_server.engines.base import Answer, HostBatch, Request
+from infeed_server.engines.lane import Lane
+from infeed_server.engines.monitor import Monitor
+from infeed_server.engines.quarantine import Quarantine
+from infeed_server.engines.queue import FairQueue
+from infeed_server.engines.ward import Ward
+from infeed_server.engines.work import Work, settle
+from infeed_server.order import Order
+from infeed_server.pipeline.plan import IndexedPlan
+
+_STREAM_BYTES = 256 << 20
+"""What the batches of one stream may take before they are sent."""
+
+_MAX_LANES = 4
+"""Batch sizes that are kept warm; the one unused longest goes first."""
+
+
+class IndexedEngine:
+    """Serves an indexed pipeline through one lane for each batch size in use."""
+
+    def __init__(self, plan: IndexedPlan, quarantine: Quarantine, monitor: Monitor) -> None:
+        self._plan = plan
+        self._ward = Ward(plan, quarantine, monitor)
+        self._lanes: OrderedDict[int, _SizedLane] = OrderedDict()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def spec(self) -> PipelineSpec:
+        return self._plan.spec
+
+    def open(self, slots: int, epochs: int) -> IndexedSession:  # noqa: ARG002 - end is arithmetic
+        return IndexedSession(self._lane(slots), self._plan)
+
+    def warm(self) -> None:
+        session = self.open(self.spec.batch_size, 0)
+        try:
+            size = self.spec.batch_size
+            session.submit(Request(self.spec.seed, 0, size, size)).result()
+            session.sent()
+        finally:
+            session.close()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            lanes, self._lanes = list(self._lanes.values()), OrderedDict()
+        for lane in lanes:
+            lane.close()
+        self._ward.close()
+
+    def _lane(self, slots: int) -> _SizedLane:
+        with self._lock:
+            if self._closed:
+                raise _shutting_down()
+            lane = self._lanes.get(slots)
+            if lane is None or lane.queue.closed:
+                lane = _SizedLane(self._plan, slots, self._ward)
+                self._lanes[slots] = lane
+            self._lanes.move_to_end(slots)
+            lane.users += 1
+            idle = [size for size, other in self._lanes.items() if not other.users]
+            spare = [self._lanes.pop(size) for size in idle[: len(self._lanes) - _MAX_LANES]]
+        for other in spare:
+            other.close()
+        return lane
+
+
+class IndexedSession:
+    """One stream's share of a lane."""
+
+    def __init__(self, lane: _SizedLane, plan: IndexedPlan) -> None:
+        self._lane = lane
+        self._plan = plan
+        self._order: Order | None = None
+
+    def submit(self, request: Request) -> Future[Answer]:
+        if self._order is None or self._order.seed != request.seed:
+            self._order = self._plan.order(request.seed)
+        return self._lane.submit(Work.plan(request, self._order, owner=self))
+
+    def sent(self) -> None:
+        self._lane.queue.release(self)
+
+    def close(self) -> None:
+        self._lane.leave(self)
+
+
+class _SizedLane:
+    """A lane with its queue, and what becomes of its batches."""
+
+    def __init__(self, plan: IndexedPlan, slots: int, ward: Ward) -> None:
+        self._ward = ward
+        self.users = 0
+        per_batch = slots * sum(field.sample_bytes or 0 for field in plan.spec.wire_spec)
+        self.queue = FairQueue(limit=max(2, min(16, _STREAM_BYTES // max(per_batch, 1))))
+        self._lane = Lane(plan, slots, self.queue, self._done, self._failed)
+
+    def submit(self, work: Work) -> Future[Answer]:
+        self._ward.replace_known(work)
+        if not self.queue.put(work):
+            settle(work, _shutting_down())
+        return work.future
+
+    def leave(self, owner: object) -> None:
+        for work in self.queue.drop(owner):
+            work.future.cancel()
+        self.users -= 1
+
+    def close(self) -> None:
+        for work in self.queue.close():
+            settle(work, _shutting_down())
+        self._lane.close()
+
+    def _done(self, work: Work, arrays: dict[str, Array]) -> None:
+        if not work.mask.all():
+            arrays = {name: _emptied(array, work.mask) for name, array in arrays.items()}
+        start, ids = work.request.start, work.sample_ids
+        settle(work, HostBatch(start, work.epoch, arrays, ids, work.mask))
+
+    def _failed(self, work: Work, error: Exception) -> None:
+        self._ward.admit(work, error, again=self._again)
+
+    def _again(self, work: Work) -> None:
+        if not self.queue.put_back(work):
+            settle(work, _shutting_down())
+
+
+def _shutting_down() -> ServerUnavailableError:
+    return ServerUnavailableError("the server is shutting down")
+
+
+def _emptied(array: Array, mask: Array) -> Array:
+    """A copy with the masked slots empty: zeros, or empty strings."""
+    result: Array = array.copy()
+    result[~mask] = b"" if array.dtype == object else 0
+    return result
+
+
+__all__ = ["IndexedEngine", "IndexedSession"]

@@ -1,0 +1,40 @@
+"""What engines and streams report while they run; `control.Metrics` is what listens."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from infeed.spec import OnError
+
+Stage = Literal["read", "transform", "send"]
+
+
+class Monitor(Protocol):
+    """Counts and times, by pipeline. Every method is cheap and thread-safe."""
+
+    def stage(self, pipeline: str, stage: Stage, seconds: float) -> None:
+        """One batch took that long in a stage: read, transform or send."""
+
+    def bad_sample(self, pipeline: str, action: OnError) -> None:
+        """A sample could not be read or transformed, and this was done."""
+
+    def stream_opened(self, pipeline: str) -> None: ...
+
+    def stream_closed(self, pipeline: str) -> None: ...
+
+    def batch_sent(self, pipeline: str, samples: int, size: int) -> None:
+        """A batch of that many samples and bytes went out."""
+
+
+class Silent:
+    """Listens to nothing."""
+
+    def stage(self, pipeline: str, stage: Stage, seconds: float) -> None: ...
+
+    def bad_sample(self, pipeline: str, action: OnError) -> None: ...
+
+    def stream_opened(self, pipeline: str) -> None: ...
+
+    def stream_closed(self, pipeline: str) -> None: ...
+
+    def batch_sent(self, pipeline: str, samples: int, size: int) -> None: ...

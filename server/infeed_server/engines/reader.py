@@ -1,0 +1,149 @@
+"""One front-to-back reading of a dataset, with a window of what was read last."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from infeed.errors import ServerError
+from infeed.spec import Array, FieldSpec
+from infeed_server.engines.base import Answer, End, HostBatch, Request
+from infeed_server.pipeline.sequential import SequentialPlan
+
+_WINDOW_BYTES = 128 << 20
+"""What a window may hold beyond the block that is being read."""
+
+_MIN_BLOCKS = 16
+"""Blocks that a window holds whatever their size: ranks are that many steps apart at most
+before one of them has to read anew."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive positions [start, start + length) of one epoch, as arrays."""
+
+    start: int
+    length: int
+    epoch: int
+    arrays: dict[str, Array]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays.values())
+
+
+class DatasetReader:
+    """Reads a dataset epoch after epoch. Thread-safe; one caller reads on at a time."""
+
+    def __init__(self, plan: SequentialPlan, seed: int, slots: int, epochs: int) -> None:
+        self.seed = seed
+        self.slots = slots
+        self.epochs = epochs
+        self._plan = plan
+        self._window: deque[Block] = deque()
+        self._end: int | None = None
+        self._lock = threading.Lock()
+        self._blocks = self._read()
+
+    @property
+    def oldest(self) -> int:
+        """The first position that is still in the window."""
+        return self._window[0].start if self._window else 0
+
+    def reaches(self, position: int) -> bool:
+        """Whether the position is in the window or still to come."""
+        return position >= self.oldest
+
+    def answer(self, request: Request) -> Answer:
+        """The batch, or the end when the data ends before the request can be filled.
+
+        A pipeline with `remainder: pad` fills the slots that are left with zeros, masked.
+        """
+        with self._lock:
+            self._read_up_to(request.start + request.count)
+            blocks = [block for block in self._window if _overlap(block, request)]
+            if request.start < self.oldest:
+                raise ServerError(f"position {request.start} left the window while it was read")
+            end = self._end
+        have = sum(_overlap(block, request) for block in blocks)
+        short = have < request.count and self._plan.spec.remainder == "drop"
+        if end is not None and (have == 0 < request.count or short):
+            return End(end)
+        return self._batch(request, blocks, have)
+
+    def _read_up_to(self, position: int) -> None:
+        while self._end is None and self._position < position:
+            block = next(self._blocks, None)
+            if block is None:
+                self._end = self._position
+                return
+            self._window.append(block)
+            self._trim()
+
+    @property
+    def _position(self) -> int:
+        return self._window[-1].start + self._window[-1].length if self._window else 0
+
+    def _trim(self) -> None:
+        size = sum(block.nbytes for block in self._window)
+        while len(self._window) > _MIN_BLOCKS and size > _WINDOW_BYTES:
+            size -= self._window.popleft().nbytes
+
+    def _read(self) -> Iterator[Block]:
+        position = epoch = 0
+        dataset = self._plan.dataset(self.seed, self.slots)
+        while not self.epochs or epoch < self.epochs:
+            begin = position
+            for element in dataset:
+                arrays = {name: np.asarray(value) for name, value in element.items()}
+                slots = len(next(iter(arrays.values())))
+                length = 1 if self._plan.batched else slots
+                yield Block(position, length, epoch, arrays)
+                position += length
+            if position == begin:
+                raise self._plan.empty()
+            epoch += 1
+
+    def _batch(self, request: Request, blocks: list[Block], have: int) -> HostBatch:
+        if self._plan.batched:
+            rows = {field.name: blocks[0].arrays[field.name] for field in self._fields}
+            first = request.start * request.slots
+        else:
+            rows = {field.name: _rows(blocks, field.name, request) for field in self._fields}
+            first = request.start
+        filled = len(next(iter(rows.values()))) if have else 0
+        arrays = {
+            field.name: _padded(field, rows[field.name], self.slots) for field in self._fields
+        }
+        mask = np.arange(self.slots) < filled
+        ids = np.where(mask, first + np.arange(self.slots), -1)
+        return HostBatch(request.start, blocks[0].epoch if blocks else 0, arrays, ids, mask)
+
+    @property
+    def _fields(self) -> tuple[FieldSpec, ...]:
+        return self._plan.spec.wire_spec
+
+
+def _overlap(block: Block, request: Request) -> int:
+    begin = max(block.start, request.start)
+    return max(0, min(block.start + block.length, request.start + request.count) - begin)
+
+
+def _rows(blocks: list[Block], name: str, request: Request) -> Array:
+    parts = []
+    for block in blocks:
+        begin = max(request.start - block.start, 0)
+        parts.append(block.arrays[name][begin : begin + _overlap(block, request)])
+    return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.empty(0)
+
+
+def _padded(field: FieldSpec, rows: Array, slots: int) -> Array:
+    if len(rows) == slots:
+        return rows
+    result = field.zeros(slots)
+    result[: len(rows)] = rows
+    return result

@@ -1,0 +1,73 @@
+"""One request on its way through the engine, and the rows that fill its slots."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from infeed.errors import InfeedError
+from infeed.spec import Array
+from infeed_server.engines.base import Answer, HostBatch, Request
+from infeed_server.order import Order
+
+
+@dataclass
+class Work:
+    """What each slot is made of, and where the result goes.
+
+    Every slot is filled with some sample, so that the graph has no special case: `index` and
+    `key` say which. Where `mask` is False the result is thrown away and the slot left zero.
+    """
+
+    request: Request
+    order: Order
+    owner: object
+    index: Array
+    key: Array
+    mask: Array
+    epoch: int
+    future: Future[Answer] = field(default_factory=Future)
+    replacements: int = 0
+    """Samples that another one stands in for."""
+    retries: int = 0
+    """Times that the batch was made again for no reason that was found."""
+
+    @classmethod
+    def plan(cls, request: Request, order: Order, owner: object) -> Work:
+        """The rows of a request; slots behind `count` repeat one of its samples."""
+        slots = order.slots(request.start, max(request.count, 1))
+        rows = np.minimum(np.arange(request.slots), len(slots.index) - 1)
+        return cls(
+            request=request,
+            order=order,
+            owner=owner,
+            index=slots.index[rows],
+            key=slots.key[rows],
+            mask=np.arange(request.slots) < request.count,
+            epoch=int(slots.epoch[0]),
+        )
+
+    @property
+    def sample_ids(self) -> Array:
+        """int64[slots]: the samples that are delivered, -1 for an empty slot."""
+        return np.where(self.mask, self.index, -1)
+
+    def replace(self, slot: int, *, masked: bool) -> None:
+        """Puts another sample, drawn from the bad one's key, into a slot."""
+        self.replacements += 1
+        drawn = self.order.substitute(int(self.index[slot]), self.key[slot])
+        self.index[slot], self.key[slot] = drawn.index[0], drawn.key[0]
+        if masked:
+            self.mask[slot] = False
+
+
+def settle(work: Work, result: HostBatch | InfeedError) -> None:
+    """Gives the work's future its result; the stream may be gone, and the future cancelled."""
+    if not work.future.set_running_or_notify_cancel():
+        return
+    if isinstance(result, InfeedError):
+        work.future.set_exception(result)
+    else:
+        work.future.set_result(result)

@@ -1,0 +1,136 @@
+"""The plan of a sequential pipeline: any `tf.data.Dataset` that a function returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from infeed.errors import ConfigError, InfeedError, SourceError, UserCodeError
+from infeed.finish import finished_spec
+from infeed.spec import FieldSpec, FinishTransform, Guarantee, PipelineSpec
+from infeed_server.pipeline import graph
+from infeed_server.pipeline.definition import Pipeline
+from infeed_server.pipeline.fingerprint import fingerprint
+from infeed_server.sources import DatasetSource
+from infeed_server.version import VERSION
+
+
+@dataclass(frozen=True)
+class SequentialPlan:
+    """A sequential pipeline, ready to run.
+
+    `batched`: the dataset's elements are whole batches, and a position is one of them.
+    """
+
+    source: DatasetSource
+    spec: PipelineSpec
+    batched: bool
+
+    def dataset(self, seed: int, slots: int) -> tf.data.Dataset:
+        """The user's dataset for one seed; elements are dicts of arrays, slots first."""
+        dataset = self.source.make(seed)
+        if not self.batched:
+            dataset = dataset.batch(slots)
+        return dataset.prefetch(2)
+
+    def empty(self) -> SourceError:
+        return SourceError(f"the dataset of {self.source.label} is empty", pipeline=self.spec.name)
+
+    def explain(self, error: Exception) -> InfeedError | None:
+        """The error of a stage inside the user's dataset."""
+        if not isinstance(error, tf.errors.OpError):
+            return None
+        return UserCodeError(
+            f"the dataset of {self.source.label} failed: {error.message}", pipeline=self.spec.name
+        )
+
+
+def plan_sequential(name: str, definition: Pipeline, source: DatasetSource) -> SequentialPlan:
+    """Plans a pipeline over a dataset function. Raises `ConfigError` and `UserCodeError`."""
+    dataset = source.make(definition.shuffle.seed)
+    batched = definition.batch is None
+    wire_spec, batch_size = _specs(name, dataset, definition)
+    finish = _finish(name, definition)
+    try:
+        element_spec = finished_spec(wire_spec, finish)
+    except KeyError as missing:
+        known = ", ".join(field.name for field in wire_spec)
+        raise ConfigError(
+            f"transforms: no field {missing}; available: {known}"
+        ) from None
+    deterministic = source.is_deterministic(dataset)
+    spec = PipelineSpec(
+        name=name,
+        element_spec=element_spec,
+        wire_spec=wire_spec,
+        finish_transforms=finish,
+        sample_count=_cardinality(dataset),
+        fingerprint=fingerprint(
+            source=source.identity(),
+            transforms=[transform.identity() for transform in definition.transforms],
+            batched=batch_size if batched else None,
+        ),
+        guarantee=Guarantee("deterministic", "exactly_once", "replay")
+        if deterministic
+        else Guarantee("none", "at_most_once", "none"),
+        batch_size=batch_size,
+        seed=definition.shuffle.seed,
+        remainder=definition.batch.remainder if definition.batch else "pad",
+        on_error=definition.on_error,
+        batch_stride=1 if batched else 0,
+        server_version=VERSION,
+    )
+    return SequentialPlan(source, spec, batched)
+
+
+def _specs(
+    name: str, dataset: tf.data.Dataset, definition: Pipeline
+) -> tuple[tuple[FieldSpec, ...], int]:
+    """The fields of one sample, and the slots of a batch."""
+    element = dict(dataset.element_spec)
+    if definition.batch is not None:
+        return graph.field_specs(element), definition.batch.size
+    per_sample = {}
+    for field, spec in element.items():
+        if not spec.shape.rank:
+            raise ConfigError(
+                f"batch: missing, and the dataset's elements are no batches: "
+                f"field {field!r} is a single value; say for example batch: {{size: 32}}"
+            )
+        per_sample[field] = tf.TensorSpec(spec.shape[1:], spec.dtype)
+    return graph.field_specs(per_sample), _slots(name, dataset, element)
+
+
+def _slots(name: str, dataset: tf.data.Dataset, element: graph.Specs) -> int:
+    known = {spec.shape[0] for spec in element.values()}
+    if None in known:
+        # `batch` without drop_remainder leaves the size open; the first element has it.
+        for first in dataset.take(1):
+            known = {int(value.shape[0]) for value in first.values()}
+    if len(known) != 1 or None in known:
+        sizes = sorted(str(size) for size in known)
+        raise ConfigError(
+            f"source.dataset: the fields of an element differ in their first "
+            f"dimension ({', '.join(sizes)}), so it is no batch; say batch: {{size: n}}"
+        )
+    return int(known.pop())
+
+
+def _cardinality(dataset: tf.data.Dataset) -> int | None:
+    count = int(dataset.cardinality())
+    return count if count >= 0 else None
+
+
+def _finish(name: str, definition: Pipeline) -> tuple[FinishTransform, ...]:
+    result = []
+    for number, transform in enumerate(definition.transforms):
+        finish = transform.finish()
+        if finish is None:
+            raise ConfigError(
+                f"transforms[{number}]: {transform.name} cannot follow a dataset "
+                "source, only finish transforms can (cast, normalize, one_hot); put it into the "
+                "dataset function"
+            )
+        result.append(finish)
+    return tuple(result)

@@ -1,0 +1,84 @@
+"""FeedService on gRPC: names to calls, errors to statuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+
+from infeed.errors import InvalidRequestError
+from infeed.v1 import feed_service_pb2 as messages
+from infeed.v1 import stream_pb2
+from infeed_server.engines.monitor import Monitor
+from infeed_server.rpc.status import abort
+from infeed_server.rpc.stream import serve_stream
+from infeed_server.service.catalog import Catalog
+
+SERVICE = messages.DESCRIPTOR.services_by_name["FeedService"].full_name
+
+_PAGE = 100
+_MAX_PAGE = 1000
+
+
+class FeedServicer(grpc.GenericRpcHandler):
+    """Routes the service's methods.
+
+    Not the generated base class, because that one would push every answer of the stream through
+    a protobuf serializer; here the stream's answers are the bytes that `infeed.wire` made.
+    """
+
+    def __init__(self, catalog: Catalog, monitor: Monitor) -> None:
+        self._catalog = catalog
+        self._monitor = monitor
+        self._handlers = {
+            f"/{SERVICE}/ListPipelines": _unary(self._list, messages.ListPipelinesRequest),
+            f"/{SERVICE}/GetPipeline": _unary(self._get, messages.GetPipelineRequest),
+            f"/{SERVICE}/StreamBatches": grpc.stream_stream_rpc_method_handler(
+                self._stream,
+                request_deserializer=stream_pb2.StreamBatchesRequest.FromString,
+                response_serializer=None,
+            ),
+        }
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        return self._handlers.get(str(handler_call_details.method))
+
+    def _list(self, request: messages.ListPipelinesRequest) -> messages.ListPipelinesResponse:
+        size = min(request.page_size or _PAGE, _MAX_PAGE)
+        if size < 0:
+            raise InvalidRequestError(f"page_size {size} is negative")
+        rest = [spec for spec in self._catalog.specs() if spec.name > request.page_token]
+        page = rest[:size]
+        return messages.ListPipelinesResponse(
+            pipelines=[spec.to_proto() for spec in page],
+            next_page_token=page[-1].name if len(rest) > len(page) else "",
+        )
+
+    def _get(self, request: messages.GetPipelineRequest) -> messages.GetPipelineResponse:
+        spec = self._catalog.engine(request.name).spec
+        return messages.GetPipelineResponse(pipeline=spec.to_proto())
+
+    def _stream(
+        self,
+        requests: Iterator[stream_pb2.StreamBatchesRequest],
+        context: grpc.ServicerContext,
+    ) -> Iterator[bytes]:
+        try:
+            yield from serve_stream(self._catalog, self._monitor, requests, context)
+        except Exception as error:  # noqa: BLE001 - every error becomes a status
+            abort(context, error)
+
+
+def _unary(call: Callable[[Any], Any], request: Any) -> grpc.RpcMethodHandler[Any, Any]:
+    def handle(message: Any, context: grpc.ServicerContext) -> Any:
+        try:
+            return call(message)
+        except Exception as error:  # noqa: BLE001 - every error becomes a status
+            abort(context, error)
+
+    return grpc.unary_unary_rpc_method_handler(
+        handle,
+        request_deserializer=request.FromString,
+        response_serializer=lambda message: message.SerializeToString(),
+    )

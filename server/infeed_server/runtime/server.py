@@ -1,0 +1,152 @@
+"""A whole server: engines, gRPC, control plane. Reads as its life: open, warm, serve, stop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from infeed.errors import InfeedError, SampleError
+from infeed_server.control.app import ControlState, create_app
+from infeed_server.control.health import WHOLE_SERVER, Health, Readiness
+from infeed_server.control.metrics import Metrics
+from infeed_server.control.server import ControlServer
+from infeed_server.engines.base import Engine
+from infeed_server.engines.build import build
+from infeed_server.pipeline.load import Pipelines
+from infeed_server.rpc.server import RpcServer
+from infeed_server.runtime.address import Address, require_safe
+from infeed_server.service.catalog import Catalog
+from infeed_server.sources import Progress
+from infeed_server.version import VERSION
+
+log = logging.getLogger(__name__)
+
+DEFAULT_LISTEN = "127.0.0.1:8470"
+DEFAULT_HTTP = "127.0.0.1:8471"
+
+_GRACE_SECONDS = 5.0
+"""What open streams get to end by themselves when the server is told to stop."""
+
+NamedProgress = Callable[[str], Progress]
+"""Pipeline name → what is told of the bytes of its index."""
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """Where the server listens. `http` None leaves the control plane out."""
+
+    listen: str = DEFAULT_LISTEN
+    http: str | None = DEFAULT_HTTP
+    insecure: bool = False
+
+
+class Server:
+    """Serves pipelines in this process. Also a context manager: serves inside, stops at the end."""
+
+    def __init__(
+        self,
+        pipelines: Pipelines,
+        options: ServerOptions | None = None,
+        progress: NamedProgress | None = None,
+    ) -> None:
+        """Opens every source and listens; nothing is served yet.
+
+        Raises `ConfigError`, `SourceError` or `UserCodeError`.
+        """
+        options = options or ServerOptions()
+        listen = Address.parse(options.listen)
+        require_safe(listen, "--listen", insecure=options.insecure)
+        self.health = Health()
+        self.metrics = Metrics(version=VERSION, tensorflow=tf.__version__)
+        # Addresses first: they are refused at once, where a source may take minutes to open.
+        self._control = self._control_server(options)
+        self._engines: dict[str, Engine] = {}
+        try:
+            self._open(pipelines, progress)
+            self._rpc = RpcServer(Catalog(self._engines), self.metrics, str(listen))
+        except BaseException:
+            self._close_engines()
+            if self._control:
+                self._control.stop()
+            raise
+        self.address = Address(listen.host, self._rpc.port)
+        self.health.subscribe(self._tell_rpc)
+
+    def start(self) -> None:
+        """Answers calls from now on; returns when each pipeline has tried its first batch."""
+        if self._control:
+            self._control.start()
+        self._rpc.start()
+        for name, engine in self._engines.items():
+            self._warm(name, engine)
+
+    def stop(self, grace: float = _GRACE_SECONDS) -> None:
+        """Turns readiness off, ends streams within `grace` seconds, frees everything."""
+        self.health.drain()
+        self._rpc.stop(grace)
+        self._close_engines()
+        if self._control:
+            self._control.stop()
+
+    @property
+    def http_address(self) -> str | None:
+        return self._control.address if self._control else None
+
+    def specs(self) -> list[str]:
+        """The pipelines, a line each, for people."""
+        return [
+            f"{engine.spec.name}: {', '.join(map(str, engine.spec.element_spec))}; "
+            f"batch {engine.spec.batch_size}; {engine.spec.sample_count or 'unknown'} samples; "
+            f"{engine.spec.guarantee}"
+            for engine in self._engines.values()
+        ]
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _control_server(self, options: ServerOptions) -> ControlServer | None:
+        if options.http is None:
+            return None
+        http = Address.parse(options.http)
+        require_safe(http, "--http", insecure=options.insecure)
+        state = ControlState(self.health, self.metrics, VERSION)
+        return ControlServer(create_app(state), http.host, http.port)
+
+    def _open(self, pipelines: Pipelines, progress: NamedProgress | None) -> None:
+        for name, definition in pipelines.items():
+            self.health.set(name, ready=False, reason="opening its source")
+            self.metrics.add_pipeline(name)
+            bar = progress(name) if progress else None
+            self._engines[name] = build(name, definition, self.metrics, bar)
+            self.health.set(name, ready=False, reason="making its first batch")
+
+    def _warm(self, name: str, engine: Engine) -> None:
+        """A pipeline that fails is served all the same, so that its trainers learn why.
+
+        One bad sample makes other batches no worse; a user's function that raises does.
+        """
+        try:
+            engine.warm()
+        except SampleError as error:
+            log.error("pipeline %r: its first batch fails: %s", name, error)
+            self.health.set(name, ready=True, reason="served, but its first batch fails")
+        except InfeedError as error:
+            log.error("pipeline %r: its first batch fails: %s", name, error)
+            self.health.set(name, ready=False, reason=f"its first batch fails: {error}")
+        else:
+            self.health.set(name, ready=True, reason="its first batch is made")
+
+    def _tell_rpc(self, name: str, readiness: Readiness) -> None:
+        if name == WHOLE_SERVER:
+            self._rpc.set_serving(readiness.ready)
+
+    def _close_engines(self) -> None:
+        for engine in self._engines.values():
+            engine.close()

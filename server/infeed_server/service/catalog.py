@@ -1,0 +1,145 @@
+"""The pipelines that a server serves, and the streams that are opened on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from infeed.errors import FingerprintError, InvalidRequestError, PipelineNotFoundError
+from infeed.finish import finish
+from infeed.spec import MAX_BATCH_SIZE, Array, PipelineSpec, Spec
+from infeed.v1 import stream_pb2
+from infeed.wire import EncodedBatch, encode_batch
+from infeed_server.engines.base import Answer, End, Engine, HostBatch, Request, Session
+from infeed_server.pipeline.definition import MAX_SEED
+
+_MAX_POSITION = 1 << 62
+
+
+class Catalog:
+    """Engines by pipeline name."""
+
+    def __init__(self, engines: Mapping[str, Engine]) -> None:
+        self._engines = dict(sorted(engines.items()))
+
+    def specs(self) -> list[PipelineSpec]:
+        """All pipelines, sorted by name."""
+        return [engine.spec for engine in self._engines.values()]
+
+    def engine(self, name: str) -> Engine:
+        """Raises `PipelineNotFoundError` that lists the known names."""
+        if name not in self._engines:
+            known = ", ".join(self._engines)
+            raise PipelineNotFoundError(
+                f"no pipeline {name!r}; this server has: {known}", pipeline=name, known=known
+            )
+        return self._engines[name]
+
+    def open(self, message: stream_pb2.StreamOpen) -> Stream:
+        """Opens a stream. Raises `InvalidRequestError` or `FingerprintError`."""
+        engine = self.engine(message.pipeline)
+        spec = engine.spec
+        if message.fingerprint and message.fingerprint != spec.fingerprint:
+            raise FingerprintError(
+                f"{spec.name!r} has the fingerprint {spec.fingerprint} here, not "
+                f"{message.fingerprint}: its definition, its data or its TensorFlow differs",
+                pipeline=spec.name,
+                expected=message.fingerprint,
+                served=spec.fingerprint,
+            )
+        batch_size = _batch_size(spec, message.batch_size)
+        seed = message.seed if message.HasField("seed") else spec.seed
+        if not 0 <= seed <= MAX_SEED:
+            raise InvalidRequestError(f"seed {seed} is outside of [0, 2^63)", seed=seed)
+        if message.epochs < 0:
+            raise InvalidRequestError(f"epochs {message.epochs} is negative", epochs=message.epochs)
+        on_server = message.finish == stream_pb2.FINISH_PLACEMENT_SERVER
+        session = engine.open(batch_size, message.epochs)
+        return Stream(spec, session, batch_size, seed, finish_here=on_server)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One open stream: requests as messages go in, encoded batches come out."""
+
+    pipeline: PipelineSpec
+    session: Session
+    batch_size: int
+    seed: int
+    finish_here: bool
+
+    @property
+    def stride(self) -> int:
+        return self.pipeline.stride(self.batch_size)
+
+    @property
+    def spec(self) -> Spec:
+        """The fields as they travel."""
+        return self.pipeline.element_spec if self.finish_here else self.pipeline.wire_spec
+
+    def opened(self) -> stream_pb2.StreamOpened:
+        return stream_pb2.StreamOpened(
+            fingerprint=self.pipeline.fingerprint,
+            spec=[field.to_proto() for field in self.spec],
+            batch_size=self.batch_size,
+            seed=self.seed,
+            batch_stride=self.stride,
+        )
+
+    def submit(self, message: stream_pb2.BatchRequest) -> Future[Answer]:
+        """Raises `InvalidRequestError` for positions that make no sense."""
+        if not 0 <= message.start <= _MAX_POSITION:
+            raise InvalidRequestError(
+                f"position {message.start} is outside of [0, 2^62]", start=message.start
+            )
+        if not 0 <= message.count <= self.stride:
+            raise InvalidRequestError(
+                f"{message.count} positions asked for; a batch of this stream takes 0 to "
+                f"{self.stride}",
+                count=message.count,
+            )
+        return self.session.submit(
+            Request(self.seed, message.start, message.count, self.batch_size)
+        )
+
+    def encode(self, request_id: int, answer: Answer) -> EncodedBatch | stream_pb2.EndOfData:
+        """The answer as it travels, finish transforms applied if the stream wants them here."""
+        if isinstance(answer, End):
+            return stream_pb2.EndOfData(request_id=request_id, position_count=answer.position_count)
+        return encode_batch(
+            request_id,
+            answer.start,
+            answer.epoch,
+            self.spec,
+            self._arrays(answer),
+            answer.sample_ids,
+            answer.mask,
+        )
+
+    def _arrays(self, batch: HostBatch) -> dict[str, Array]:
+        if not self.finish_here:
+            return batch.arrays
+        return finish(batch.arrays, self.pipeline.finish_transforms, batch.mask)
+
+
+def _batch_size(spec: PipelineSpec, asked: int) -> int:
+    size = asked or spec.batch_size
+    if not 1 <= size <= MAX_BATCH_SIZE:
+        raise InvalidRequestError(
+            f"batch size {size} is outside of [1, {MAX_BATCH_SIZE}]", batch_size=size
+        )
+    if spec.batch_stride and size != spec.batch_size:
+        raise InvalidRequestError(
+            f"the dataset of {spec.name!r} makes batches of {spec.batch_size}, so {size} cannot be "
+            "had",
+            batch_size=size,
+        )
+    if not spec.batch_stride and spec.sample_count is not None and size > spec.sample_count:
+        raise InvalidRequestError(
+            f"batch size {size} is larger than the data set of {spec.name!r}, which has "
+            f"{spec.sample_count} samples",
+            batch_size=size,
+            sample_count=spec.sample_count,
+        )
+    return size

@@ -1,0 +1,114 @@
+"""The `images` source: a folder of image files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import tensorflow as tf
+from typing_extensions import Self
+
+from infeed.errors import SampleError
+from infeed_server.sources.base import Columns, Indices, Provenance, Sample
+from infeed_server.sources.definition import IndexedDefinition, Progress
+from infeed_server.sources.files import PathText, absolute, rebase
+from infeed_server.sources.labels import Labels, from_csv, from_folders
+from infeed_server.sources.listing import Listing, list_images
+
+_FOLDERS = "folders"
+
+
+class ImagesSource(IndexedDefinition):
+    """The .jpg, .jpeg and .png files below a folder, sorted by their path in it.
+
+    `images`: the folder. `labels`: `folders` for the index of the subfolder, or the path of a CSV
+    of file,label, or none. Fields: `image`, the encoded bytes, and with labels `label`.
+    """
+
+    kind: ClassVar[str] = "images"
+
+    images: PathText
+    labels: PathText | None = None
+
+    def resolve(self, base: Path) -> Self:
+        labels = self.labels
+        if labels is not None and labels != _FOLDERS:
+            labels = rebase(labels, base)
+        return self.model_copy(update={"images": rebase(self.images, base), "labels": labels})
+
+    def open(self, progress: Progress | None = None) -> Images:  # noqa: ARG002 - listing has no total
+        """The opened source. Raises `SourceError`."""
+        listing = list_images(absolute(self.images))
+        if self.labels is None:
+            return Images(listing, None, None)
+        if self.labels == _FOLDERS:
+            return Images(listing, from_folders(listing), None)
+        csv = absolute(self.labels)
+        return Images(listing, from_csv(csv, listing), csv)
+
+
+class Images:
+    """Image files read by index. `read` gives paths; the graph reads the files in parallel."""
+
+    parsed = False
+
+    def __init__(self, listing: Listing, labels: Labels | None, csv: str | None) -> None:
+        self._labels = labels
+        self._csv = csv
+        root = os.fsencode(listing.root.rstrip("/"))
+        self._paths = np.empty(len(listing.images), object)
+        digest = hashlib.sha256(b"images\n")
+        for number, entry in enumerate(listing.images):
+            name = os.fsencode(entry.path)
+            self._paths[number] = root + b"/" + name
+            label = b"" if labels is None or number in labels.missing else labels.values[number]
+            label = label if isinstance(label, bytes) else str(label).encode()
+            digest.update(b"%b\0%d\0%b\n" % (name, entry.size, label))
+        self.identity = digest.hexdigest()
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The name of each label, when labels come from folders."""
+        return self._labels.class_names if self._labels else ()
+
+    @property
+    def columns(self) -> Mapping[str, tf.TensorSpec]:
+        specs = {"path": tf.TensorSpec((), tf.string)}
+        if self._labels is not None:
+            strings = self._labels.values.dtype == object
+            specs["label"] = tf.TensorSpec((), tf.string if strings else tf.int64)
+        return specs
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def provenance(self, index: int) -> Provenance:
+        return Provenance(os.fsdecode(self._paths[index]))
+
+    def read(self, indices: Indices) -> Columns:
+        """Paths and labels. Raises `SampleError` for the first image that the CSV leaves out."""
+        columns: Columns = {"path": self._paths[indices]}
+        if self._labels is not None:
+            for index in indices.tolist() if self._labels.missing else ():
+                if index in self._labels.missing:
+                    raise self._unlabelled(index)
+            columns["label"] = self._labels.values[indices]
+        return columns
+
+    def parse(self, columns: Sample) -> Sample:
+        sample = {"image": tf.io.read_file(columns["path"])}
+        if "label" in columns:
+            sample["label"] = columns["label"]
+        return sample
+
+    def _unlabelled(self, index: int) -> SampleError:
+        file = self.provenance(index).file
+        return SampleError(
+            f"sample {index} has no label: {file} is not in {self._csv}",
+            sample_id=index,
+            file=file,
+        )

@@ -1,0 +1,143 @@
+"""The labels of images: from a CSV of file,label, or from the folders they lie in."""
+
+from __future__ import annotations
+
+import csv
+import io
+import posixpath
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from infeed.errors import SourceError
+from infeed_server.sources.files import read_bytes
+from infeed_server.sources.listing import Listing
+
+_INTEGER = re.compile(r"[+-]?[0-9]+\Z")
+_SHOWN = 5
+"""How many of many problems a message names."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The label of each image, in the order of the listing."""
+
+    values: npt.NDArray[Any]
+    """int64, or objects of `bytes`."""
+    missing: frozenset[int]
+    """Images that have none."""
+    class_names: tuple[str, ...] = ()
+    """For labels from folders: the name of each class."""
+
+
+def from_folders(listing: Listing) -> Labels:
+    """Each image's top folder, as its index among all top folders, sorted.
+
+    Raises `SourceError` when images lie in no folder.
+    """
+    loose = [entry.path for entry in listing.images if "/" not in entry.path]
+    if loose:
+        raise SourceError(
+            f"labels: folders takes each image's label from its subfolder of {listing.root!r}, "
+            f"but these lie in none: {_some(loose)}",
+            file=f"{listing.root}/{loose[0]}",
+        )
+    index = {name: number for number, name in enumerate(listing.folders)}
+    values = [index[entry.path.partition("/")[0]] for entry in listing.images]
+    return Labels(np.array(values, np.int64), frozenset(), listing.folders)
+
+
+def from_csv(path: str, listing: Listing) -> Labels:
+    """The labels of a CSV with the columns file and label, named by its first line or not.
+
+    Files are relative to the folder of images. Labels are int64 when all are integers, else byte
+    strings. An image without a row is `missing`. Raises `SourceError`, with line numbers, for a
+    row that names no image, a second row of the same image or a row that is no pair.
+    """
+    rows = _rows(path)
+    index = {entry.path: number for number, entry in enumerate(listing.images)}
+    lines: dict[int, int] = {}
+    texts: dict[int, str] = {}
+    unknown = []
+    for line, file, label in rows:
+        number = index.get(posixpath.normpath(file))
+        if number is None:
+            unknown.append(f"line {line}: {file!r}")
+        elif number in lines:
+            raise SourceError(
+                f"{path}, line {line}: {file!r} has a label already, in line {lines[number]}",
+                file=path,
+            )
+        else:
+            lines[number], texts[number] = line, label
+    if unknown:
+        raise SourceError(
+            f"{path} names files that are no image in {listing.root!r}: {_some(unknown)}; the "
+            f"images are named like {listing.images[0].path!r}",
+            file=path,
+        )
+    if not texts:
+        raise SourceError(f"{path} holds no label", file=path)
+    missing = frozenset(range(len(listing.images))) - texts.keys()
+    return Labels(_values(texts, len(listing.images), path), missing)
+
+
+def _values(texts: dict[int, str], count: int, path: str) -> npt.NDArray[Any]:
+    if not all(_INTEGER.match(text) for text in texts.values()):
+        strings = np.full(count, b"", object)
+        for number, text in texts.items():
+            strings[number] = text.encode()
+        return strings
+    integers = np.zeros(count, np.int64)
+    for number, text in texts.items():
+        if not -(1 << 63) <= int(text) < 1 << 63:
+            raise SourceError(f"{path}: the label {text} does not fit into 64 bits", file=path)
+        integers[number] = int(text)
+    return integers
+
+
+def _rows(path: str) -> list[tuple[int, str, str]]:
+    """Line number, file and label of each row."""
+    try:
+        text = read_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{path} is not UTF-8 text", file=path) from error
+    reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True, strict=True)
+    try:
+        table = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
+    except csv.Error as error:
+        raise SourceError(f"{path}, line {reader.line_num}: {error}", file=path) from error
+    if not table:
+        raise SourceError(f"{path} is empty; it needs the columns file,label", file=path)
+    header = [cell.lower() for cell in table[0][1]]
+    if "file" in header and "label" in header:
+        columns = header.index("file"), header.index("label")
+        width = len(header)
+        table = table[1:]
+    elif len(header) == 2:
+        columns, width = (0, 1), 2
+    else:
+        raise SourceError(
+            f"{path}: the first line names the columns {', '.join(table[0][1])}; file and label "
+            "are needed",
+            file=path,
+        )
+    rows = []
+    for line, row in table:
+        if len(row) != width or not row[columns[0]] or not row[columns[1]]:
+            raise SourceError(
+                f"{path}, line {line}: {','.join(row)!r} is no row of {width} columns with a file "
+                "and a label",
+                file=path,
+            )
+        rows.append((line, row[columns[0]], row[columns[1]]))
+    return rows
+
+
+def _some(items: Sequence[str]) -> str:
+    more = len(items) - _SHOWN
+    return ", ".join(items[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

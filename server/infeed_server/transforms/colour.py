@@ -1,0 +1,99 @@
+"""Random colour. The data type is kept; floats are taken to lie in [0, 1], as `tf.image` does."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import tensorflow as tf
+from pydantic import Field, model_validator
+from typing_extensions import Self, override
+
+from infeed.errors import ConfigError
+from infeed_server.transforms.base import FieldTransform, Key
+from infeed_server.transforms.checks import IMAGE_TYPES, described, require_image, require_numbers
+from infeed_server.transforms.options import NonNegative
+
+# The kernels behind these functions have no float16.
+_COLOUR_TYPES = [name for name in IMAGE_TYPES if name != "float16"]
+
+
+class _Colour(FieldTransform):
+    draws: ClassVar[bool] = True
+
+    def _rgb(self, x: tf.Tensor) -> tf.Tensor:
+        pixels = require_image(x, self.field, self.name, types=_COLOUR_TYPES)
+        if pixels.shape[2] not in (3, None):
+            raise ConfigError(
+                f"{self.name}: field {self.field!r} holds {described(pixels)}; it takes 3 "
+                "channels (decode_image with channels: 3)",
+                stage=self.name,
+            )
+        return pixels
+
+
+class _Factor(_Colour):
+    """A factor drawn from [lower, upper)."""
+
+    lower: NonNegative
+    upper: NonNegative
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.upper <= self.lower:
+            raise ValueError(f"upper ({self.upper}) should be greater than lower ({self.lower})")
+        return self
+
+
+class RandomBrightness(_Colour):
+    """Adds a delta from [-max_delta, max_delta), as a share of the type's range.
+
+    `tf.image.stateless_random_brightness`; takes arrays of any shape.
+    """
+
+    name: ClassVar[str] = "random_brightness"
+
+    max_delta: NonNegative
+
+    @override
+    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
+        values = require_numbers(x, self.field, self.name)
+        if values.dtype.name not in IMAGE_TYPES:
+            raise ConfigError(
+                f"{self.name}: field {self.field!r} holds {values.dtype.name}; it takes "
+                f"{', '.join(IMAGE_TYPES)}",
+                stage=self.name,
+            )
+        return tf.image.stateless_random_brightness(values, self.max_delta, key)
+
+
+class RandomContrast(_Factor):
+    """Scales the distance from each channel's mean: `tf.image.stateless_random_contrast`."""
+
+    name: ClassVar[str] = "random_contrast"
+
+    @override
+    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
+        pixels = require_image(x, self.field, self.name, types=_COLOUR_TYPES)
+        return tf.image.stateless_random_contrast(pixels, self.lower, self.upper, key)
+
+
+class RandomSaturation(_Factor):
+    """Scales the saturation of an RGB image: `tf.image.stateless_random_saturation`."""
+
+    name: ClassVar[str] = "random_saturation"
+
+    @override
+    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
+        return tf.image.stateless_random_saturation(self._rgb(x), self.lower, self.upper, key)
+
+
+class RandomHue(_Colour):
+    """Turns the hue of an RGB image: `tf.image.stateless_random_hue`."""
+
+    name: ClassVar[str] = "random_hue"
+
+    max_delta: Annotated[float, Field(ge=0, le=0.5)]
+
+    @override
+    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
+        return tf.image.stateless_random_hue(self._rgb(x), self.max_delta, key)

@@ -1,0 +1,123 @@
+"""Every transform by name, and how a list of them is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any
+
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    PlainValidator,
+    SerializeAsAny,
+    Tag,
+    TypeAdapter,
+)
+
+from infeed_server.config.model import Variants, did_you_mean
+from infeed_server.transforms.base import Transform
+from infeed_server.transforms.cache import Cache
+from infeed_server.transforms.colour import (
+    RandomBrightness,
+    RandomContrast,
+    RandomHue,
+    RandomSaturation,
+)
+from infeed_server.transforms.crop import CenterCrop, RandomCrop, RandomResizedCrop
+from infeed_server.transforms.decode import DecodeImage, DecodeRaw
+from infeed_server.transforms.fields import Drop, Rename
+from infeed_server.transforms.flip import RandomFlipLeftRight, RandomFlipUpDown
+from infeed_server.transforms.resize import Resize
+from infeed_server.transforms.user import Map
+from infeed_server.transforms.values import (
+    Cast,
+    ConvertImageDtype,
+    Normalize,
+    OneHot,
+    StringToNumber,
+)
+
+REGISTRY: Mapping[str, type[Transform]] = {
+    transform.name: transform
+    for transform in (
+        DecodeImage,
+        DecodeRaw,
+        Resize,
+        CenterCrop,
+        RandomCrop,
+        RandomResizedCrop,
+        RandomFlipLeftRight,
+        RandomFlipUpDown,
+        RandomBrightness,
+        RandomContrast,
+        RandomSaturation,
+        RandomHue,
+        Normalize,
+        Cast,
+        OneHot,
+        StringToNumber,
+        ConvertImageDtype,
+        Rename,
+        Drop,
+        Map,
+        Cache,
+    )
+}
+"""What YAML calls a transform → its class."""
+
+
+def _parse(value: Any) -> Transform:
+    """A transform that is built already, or as YAML holds it: `{name: options}` or `name`."""
+    if isinstance(value, Transform):
+        return value
+    if isinstance(value, str):
+        value = {value: {}}
+    if not isinstance(value, dict) or len(value) != 1:
+        raise ValueError("should be one transform, as `name: {option: value}` or just its name")
+    name, options = next(iter(value.items()))
+    if name not in REGISTRY:
+        known = sorted(REGISTRY)
+        hint = did_you_mean(str(name), known)
+        raise ValueError(f"unknown transform {name!r}{hint}; known: {', '.join(known)}")
+    shorthand = REGISTRY[name].shorthand
+    if options is None:
+        options = {}
+    elif shorthand is not None and not isinstance(options, dict):
+        options = {shorthand: options}
+    # A tagged union, so that pydantic puts the transform's name into the place of an error.
+    return _BY_NAME.validate_python({name: options})
+
+
+def _name(value: Mapping[str, Any]) -> str:
+    return next(iter(value))
+
+
+def _options(value: Mapping[str, Any]) -> Any:
+    return next(iter(value.values()))
+
+
+_BY_NAME: TypeAdapter[Transform] = TypeAdapter(
+    Annotated[
+        reduce(
+            or_,  # type: ignore[arg-type]
+            (
+                Annotated[transform, BeforeValidator(_options), Tag(name)]
+                for name, transform in REGISTRY.items()
+            ),
+        ),
+        Discriminator(_name),
+    ]
+)
+
+AnyTransform = Annotated[SerializeAsAny[Transform], PlainValidator(_parse), Variants(REGISTRY)]
+"""One transform, as YAML or Python gives it."""
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+TransformList = Annotated[tuple[AnyTransform, ...], BeforeValidator(_as_tuple)]
+"""The transforms of a pipeline, in order; YAML's list becomes a tuple."""

@@ -1,0 +1,7 @@
+"""The version of this distribution."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+VERSION = version("infeed")

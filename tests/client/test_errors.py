@@ -1,0 +1,74 @@
+"""The tree of errors is complete and its reasons are stable."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import infeed
+from infeed import errors
+from infeed.errors import BY_REASON, InfeedError
+
+ALL = [
+    value
+    for value in vars(errors).values()
+    if isinstance(value, type) and issubclass(value, InfeedError)
+]
+LEAVES = [error for error in ALL if error is not InfeedError]
+CODES = {
+    "CANCELLED",
+    "DATA_LOSS",
+    "DEADLINE_EXCEEDED",
+    "FAILED_PRECONDITION",
+    "INTERNAL",
+    "INVALID_ARGUMENT",
+    "NOT_FOUND",
+    "UNAVAILABLE",
+    "UNIMPLEMENTED",
+}
+
+
+@pytest.mark.parametrize("error", ALL)
+def test_every_error_is_public_and_explained(error: type[InfeedError]) -> None:
+    assert error.__name__ in errors.__all__
+    assert error.__name__ in infeed.__all__
+    assert error.__doc__
+    assert error.__name__ in (errors.__doc__ or "")
+    assert error.code in CODES
+
+
+def test_public_names_are_sorted_and_exist() -> None:
+    for module in (errors, infeed):
+        assert all(hasattr(module, name) for name in module.__all__)
+        assert len(set(module.__all__)) == len(module.__all__)
+
+
+def test_reasons_are_unique_upper_snake() -> None:
+    reasons = [error.reason for error in LEAVES]
+    assert len(set(reasons)) == len(reasons)
+    assert all(re.fullmatch(r"[A-Z][A-Z_]*[A-Z]", reason) for reason in reasons)
+    table = {error.reason: error for error in LEAVES}
+    assert table == BY_REASON
+
+
+@pytest.mark.parametrize("error", LEAVES)
+def test_round_trip(error: type[InfeedError]) -> None:
+    sent = error("what happened", sample_id=7, file="a.jpg", offset=None)
+    got = errors.from_reason(sent.reason, sent.message, sent.metadata)
+    assert type(got) is error
+    assert str(got) == "what happened"
+    assert got.metadata == {"sample_id": "7", "file": "a.jpg"}
+
+
+def test_reason_of_a_newer_version() -> None:
+    got = errors.from_reason("OUT_OF_COFFEE", "none left", {})
+    assert type(got) is errors.ServerError
+    assert got.message == "none left"
+
+
+def test_errors_are_also_what_python_calls_them() -> None:
+    assert issubclass(errors.StallError, TimeoutError)
+    assert issubclass(errors.ServerUnavailableError, ConnectionError)
+    assert issubclass(errors.InvalidRequestError, ValueError)
+    assert issubclass(errors.MissingExtraError, ImportError)

@@ -1,0 +1,348 @@
+"""A feed over the fake transport: order, ranks, resume, ends and refusals."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import infeed
+from infeed.errors import (
+    CursorError,
+    FeedClosedError,
+    InfeedError,
+    InvalidRequestError,
+    PipelineNotFoundError,
+    SampleError,
+    StallError,
+)
+from infeed.spec import Cast, FieldSpec, Normalize, OneHot
+from infeed.testing import FakeTransport
+
+
+def ids(feed: infeed.Feed) -> list[int]:
+    with feed:
+        return [int(i) for batch in feed for i in batch.sample_ids[batch.mask]]
+
+
+def connect(fake: FakeTransport, **options: Any) -> infeed.Feed:
+    return infeed.connect("fake", "fake", transport=fake, **options)
+
+
+def no_threads() -> bool:
+    return not [t for t in threading.enumerate() if t.name.startswith("infeed")]
+
+
+def test_batches_hold_what_was_put_in(fake: FakeTransport, arrays: Any) -> None:
+    with connect(fake, epochs=1) as feed:
+        batches = list(feed)
+        assert (feed.steps, feed.batch_size, feed.steps_per_epoch) == (12, 4, 12)
+        assert feed.spec == fake.spec
+        assert feed.element_spec[0] == FieldSpec("image", "uint8", (3, 4))
+        assert feed.guarantee.delivery == "exactly_once"
+        with pytest.raises(StopIteration):
+            next(feed)
+    for index, batch in enumerate(batches):
+        assert (batch.start, batch.epoch, batch.slots) == (4 * index, 0, 4)
+        assert batch.mask.all()
+        np.testing.assert_array_equal(batch["label"], batch.sample_ids)
+        np.testing.assert_array_equal(batch["image"], arrays["image"][batch.sample_ids])
+        assert batch["image"].flags.writeable
+    assert "image: uint8[4, 3, 4]" in repr(batches[0])
+    assert no_threads()
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_ranks_see_everything_exactly_once(fake: FakeTransport, world: int) -> None:
+    found = []
+    for rank in range(world):
+        shard = infeed.Shard(rank, world)
+        found += ids(connect(fake, epochs=2, shard=shard, remainder="pad"))
+    assert sorted(found) == sorted([*range(50)] * 2)
+
+
+def test_seeds(fake: FakeTransport) -> None:
+    first, again, default, other = (
+        ids(connect(fake, epochs=1, **options))
+        for options in ({"seed": 3}, {"seed": 3}, {}, {"seed": 4})
+    )
+    assert first == again == default
+    assert first != other
+
+
+def test_pad(fake: FakeTransport) -> None:
+    with connect(fake, epochs=1, batch_size=20, remainder="pad") as feed:
+        *_, last = feed
+    assert last.mask.tolist() == [True] * 10 + [False] * 10
+    assert (last.sample_ids[10:] == -1).all()
+    assert not last["image"][10:].any()
+    assert last["image"].shape == (20, 3, 4)
+
+
+def test_resume_at_every_step(fake: FakeTransport) -> None:
+    whole, states = [], []
+    with connect(fake, epochs=1, remainder="pad") as feed:
+        states.append(feed.state())
+        for batch in feed:
+            whole.append(batch)
+            states.append(feed.state())
+    for done, state in enumerate(states):
+        saved = json.loads(json.dumps(state))
+        with connect(fake, epochs=1, remainder="pad", state=saved) as feed:
+            assert feed.state() == state
+            rest = list(feed)
+            assert feed.state() == states[-1]
+        assert len(rest) == len(whole) - done
+        for got, want in zip(rest, whole[done:], strict=True):
+            assert got.start == want.start
+            np.testing.assert_array_equal(got["image"], want["image"])
+
+
+def test_resume_with_another_world_size(fake: FakeTransport) -> None:
+    found: list[int] = []
+    state: Any = None
+    for rank in range(3):
+        with connect(fake, epochs=1, shard=infeed.Shard(rank, 3)) as feed:
+            for _ in range(2):
+                found += next(feed).sample_ids.tolist()
+            state = feed.state()
+    assert state["position"] == 24
+    for rank in range(2):
+        options = {"shard": infeed.Shard(rank, 2), "batch_size": 5, "remainder": "pad"}
+        found += ids(connect(fake, epochs=1, state=state, **options))
+    assert sorted(found) == list(range(50))
+
+
+def test_the_state_counts_delivered_batches_only(fake: FakeTransport) -> None:
+    with connect(fake) as feed:
+        for step in range(30):
+            assert feed.state()["position"] == 4 * step
+            next(feed)
+        assert feed.steps is None
+        assert feed.steps_left is None
+
+
+def test_the_cursors_seed_is_taken(fake: FakeTransport) -> None:
+    with connect(fake, epochs=1, seed=8) as feed:
+        first = next(feed).sample_ids.tolist()
+        state = feed.state()
+    assert state["seed"] == 8
+    assert first + ids(connect(fake, epochs=1, state=state)) == ids(connect(fake, epochs=1, seed=8))
+    with pytest.raises(CursorError, match="seed is 8, here it is 9"):
+        connect(fake, seed=9, state=state)
+
+
+def test_cursors_of_other_pipelines_are_refused(fake: FakeTransport, arrays: Any) -> None:
+    with connect(fake) as feed:
+        state = feed.state()
+    changed = FakeTransport({**arrays, "label": arrays["label"] + 1}, batch_size=4, seed=3)
+    with pytest.raises(CursorError, match="its fingerprint is"):
+        connect(changed, state=state)
+    with pytest.raises(CursorError, match="lacks seed"):
+        connect(fake, state={key: value for key, value in state.items() if key != "seed"})
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"batch_size": 0}, "batch_size must be from 1 to 131072, not 0"),
+        ({"batch_size": 1 << 18}, "batch_size must be"),
+        ({"batch_size": 51}, "batch_size 51 is larger than the data set.*50 samples"),
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"seed": -1}, "seed must be"),
+        ({"seed": 1 << 63}, "seed must be"),
+        ({"remainder": "keep"}, "remainder must be.*'keep'"),
+        ({"finish": "nowhere"}, "finish must be.*'nowhere'"),
+        ({"prefetch_bytes": -1}, "prefetch_bytes must"),
+        (
+            {"batch_size": 30, "epochs": 1, "shard": infeed.Shard(0, 2)},
+            "2 ranks take 60 samples in a step and there are 50",
+        ),
+    ],
+)
+def test_options_out_of_range(fake: FakeTransport, options: Any, told: str) -> None:
+    with pytest.raises(InvalidRequestError, match=told):
+        connect(fake, **options)
+    assert fake.streams == 0
+
+
+def test_unknown_pipeline(fake: FakeTransport) -> None:
+    with pytest.raises(PipelineNotFoundError, match="'other'; known: fake"):
+        infeed.connect("fake", "other", transport=fake)
+
+
+@pytest.mark.parametrize("finish", ["trainer", "server"])
+def test_finish_transforms(arrays: Any, finish: Any) -> None:
+    fake = FakeTransport(
+        arrays,
+        batch_size=20,
+        remainder="pad",
+        finish_transforms=[
+            Normalize("image", 255.0, (0.5,), (0.25,)),
+            OneHot("label", 50),
+            Cast("label", "uint8"),
+        ],
+    )
+    with connect(fake, epochs=1, finish=finish) as feed:
+        batches = list(feed)
+        assert feed.element_spec[1] == FieldSpec("label", "uint8", (50,))
+    assert len(batches) == 3
+    for batch in batches:
+        real = batch.sample_ids[batch.mask]
+        want = (
+            arrays["image"][real].astype(np.float32) / np.float32(255) - np.float32(0.5)
+        ) / np.float32(0.25)
+        np.testing.assert_array_equal(batch["image"][batch.mask], want)
+        assert not batch["image"][~batch.mask].any()
+        assert batch["label"].argmax(axis=1)[batch.mask].tolist() == real.tolist()
+
+
+@pytest.mark.parametrize(("remainder", "steps"), [("drop", 12), ("pad", 13)])
+def test_a_data_set_of_unknown_length(arrays: Any, remainder: Any, steps: int) -> None:
+    fake = FakeTransport(arrays, batch_size=4, length_known=False, shuffle=False)
+    with connect(fake, epochs=1, remainder=remainder) as feed:
+        assert feed.steps is None
+        assert feed.steps_per_epoch is None
+        batches = list(feed)
+        assert feed.state()["position"] == (48 if remainder == "drop" else 50)
+    assert len(batches) == steps
+    assert [i for b in batches for i in b.sample_ids[b.mask]] == list(range(50))[: 4 * steps]
+
+
+def test_byte_strings() -> None:
+    words = np.array([b"", b"a", b"\x00\xff", b"longer"] * 3, object)
+    fake = FakeTransport({"word": words}, batch_size=4, shuffle=False)
+    with connect(fake, epochs=1) as feed:
+        for batch in feed:
+            assert batch["word"].tolist() == [b"", b"a", b"\x00\xff", b"longer"]
+
+
+def test_errors_come_in_order_and_stay(arrays: Any) -> None:
+    def fail(start: int) -> None:
+        if start == 12:
+            raise SampleError("a.jpg is no image", file="a.jpg")
+
+    fake = FakeTransport(arrays, batch_size=4, before_batch=fail)
+    with connect(fake) as feed:
+        assert [next(feed).start for _ in range(3)] == [0, 4, 8]
+        for _ in range(2):
+            with pytest.raises(SampleError, match=r"a\.jpg"):
+                next(feed)
+        assert feed.state()["position"] == 12
+
+
+def test_unexpected_errors_reach_the_trainer(arrays: Any) -> None:
+    def fail(start: int) -> None:
+        raise MemoryError("no room")
+
+    with (
+        connect(FakeTransport(arrays, batch_size=4, before_batch=fail)) as feed,
+        pytest.raises(MemoryError),
+    ):
+        next(feed)
+
+
+def test_stall(arrays: Any) -> None:
+    gate = threading.Event()
+
+    def wait(start: int) -> None:
+        if start == 8:
+            gate.wait(20)
+
+    with connect(FakeTransport(arrays, batch_size=4, before_batch=wait)) as feed:
+        feed.next(timeout=5)
+        feed.next(timeout=5)
+        with pytest.raises(StallError, match=r"fake: position 8 of 'fake'.*within 0.1 s"):
+            feed.next(timeout=0.1)
+        gate.set()
+        assert feed.next(timeout=5).start == 8
+
+
+def test_close_frees_a_waiting_trainer(arrays: Any) -> None:
+    gate = threading.Event()
+    feed = connect(FakeTransport(arrays, batch_size=4, before_batch=lambda start: gate.wait(20)))
+    seen: list[BaseException] = []
+
+    def train() -> None:
+        try:
+            next(feed)
+        except InfeedError as error:
+            seen.append(error)
+
+    trainer = threading.Thread(target=train)
+    trainer.start()
+    time.sleep(0.1)
+    begin = time.monotonic()
+    feed.close()
+    feed.close()
+    assert time.monotonic() - begin < 3
+    trainer.join(5)
+    gate.set()
+    assert isinstance(seen[0], FeedClosedError)
+    with pytest.raises(FeedClosedError, match="'fake' was closed"):
+        next(feed)
+
+
+def test_the_prefetch_is_bounded(arrays: Any) -> None:
+    starts: list[int] = []
+    fake = FakeTransport(arrays, batch_size=4, before_batch=starts.append)
+    batch_bytes = 64 + 32
+    with connect(fake, prefetch_bytes=5 * batch_bytes) as feed:
+        time.sleep(0.3)
+        assert len(starts) == 5
+        next(feed)
+        time.sleep(0.2)
+        assert len(starts) == 6
+
+
+@pytest.mark.parametrize(("prefetch_bytes", "batches"), [(1, 2), (1 << 30, 64)])
+def test_the_prefetch_has_limits_in_batches(arrays: Any, prefetch_bytes: int, batches: int) -> None:
+    starts: list[int] = []
+    fake = FakeTransport(arrays, batch_size=4, before_batch=starts.append)
+    with connect(fake, prefetch_bytes=prefetch_bytes):
+        time.sleep(0.3)
+        assert len(starts) == batches
+
+
+def test_a_dropped_feed_ends_its_threads(fake: FakeTransport) -> None:
+    feed = connect(fake)
+    next(feed)
+    del feed
+    deadline = time.monotonic() + 5
+    while not no_threads() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert no_threads()
+
+
+def test_nothing_left_after_the_end(fake: FakeTransport) -> None:
+    with connect(fake, epochs=1) as feed:
+        list(feed)
+        state = feed.state()
+    streams = fake.streams
+    assert ids(connect(fake, epochs=1, state=state)) == []
+    assert fake.streams == streams
+
+
+def test_after_a_fork(fake: FakeTransport) -> None:
+    with connect(fake) as feed:
+        next(feed)
+        # What a forked child sees is another process id; a real fork of a process with gRPC and
+        # TensorFlow threads would hang the test for reasons of theirs.
+        feed._pid = os.getpid() + 1
+        with pytest.raises(FeedClosedError, match="spawn"):
+            next(feed)
+        feed.close()
+        feed._pid = os.getpid()
+        assert next(feed).start == 4
+    assert "spawn" in multiprocessing.get_all_start_methods()
+
+
+def test_repr(fake: FakeTransport) -> None:
+    with connect(fake, shard=infeed.Shard(1, 2)) as feed:
+        assert repr(feed) == "Feed('fake' at fake, batch_size=4, rank 1 of 2, 0 delivered)"

@@ -1,0 +1,156 @@
+"""Imports point one way, and `import infeed` stays light."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CLIENT = ROOT / "client" / "infeed"
+SERVER = ROOT / "server" / "infeed_server"
+
+# The layers of the client, lowest first; a module imports from its own layer and below.
+CLIENT_LAYERS = (
+    {"v1"},
+    {"errors", "keepalive"},
+    {"spec", "status", "target"},
+    {"wire", "finish", "batch", "cursor", "handoff", "window", "stats"},
+    {"transport", "assembly"},
+    {"job"},
+    {"stream"},
+    {"feed"},
+    {"__init__"},
+    {"tensorflow", "jax", "torch", "testing"},
+    {"cli", "commands", "__main__"},
+)
+# The layers of the server. `service` may use all below it, and so on.
+SERVER_LAYERS = (
+    {"version"},
+    {"config"},
+    {"sources", "order", "transforms"},
+    {"pipeline"},
+    {"engines"},
+    {"service"},
+    {"rpc"},
+    {"control", "runtime"},
+    {"__init__", "cli", "demo", "progress"},
+)
+SHARED = {"v1", "spec", "wire", "errors", "finish", "keepalive"}
+HEAVY = ("tensorflow", "jax", "torch", "typer", "rich", "pydantic", "yaml")
+LIGHT = {"infeed", "numpy", "grpc", "google", "ml_dtypes"}
+
+
+def imports(path: Path) -> set[str]:
+    """The modules that a file imports, wherever in it, in full."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            module = node.module or ""
+            found.add(module)
+            if module in ("infeed", "infeed_server"):
+                found |= {f"{module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def modules(package: Path) -> list[Path]:
+    return [path for path in sorted(package.rglob("*.py")) if "v1" not in path.parts]
+
+
+def part(module: str, package: str) -> str | None:
+    """`stream` of `infeed.stream`; None of a module of another package."""
+    head, *rest = module.split(".")
+    if head != package:
+        return None
+    return rest[0] if rest else "__init__"
+
+
+def layer(part: str, layers: tuple[set[str], ...]) -> int:
+    for index, parts in enumerate(layers):
+        if part in parts:
+            return index
+    raise AssertionError(f"{part} stands in no layer: add it to this test")
+
+
+def part_of(path: Path, package: Path) -> str:
+    return path.relative_to(package).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", modules(CLIENT), ids=lambda path: path.stem)
+def test_client_imports_point_down(path: Path) -> None:
+    mine = layer(part_of(path, CLIENT), CLIENT_LAYERS)
+    for module in imports(path):
+        assert not module.startswith("infeed_server"), f"{path.name} imports the server"
+        other = part(module, "infeed")
+        known = {name for names in CLIENT_LAYERS for name in names}
+        if other in known and other != "__init__":
+            assert layer(other, CLIENT_LAYERS) <= mine, f"{path.name} imports {module}"
+
+
+@pytest.mark.parametrize(
+    "path", modules(SERVER), ids=lambda path: str(path.relative_to(SERVER).with_suffix(""))
+)
+def test_server_imports_point_down(path: Path) -> None:
+    mine = layer(part_of(path, SERVER), SERVER_LAYERS)
+    for module in imports(path):
+        shared = part(module, "infeed")
+        if shared not in (None, "__init__") and mine < layer("cli", SERVER_LAYERS):
+            assert shared in SHARED, f"{path.relative_to(SERVER)} imports {module}"
+        other = part(module, "infeed_server")
+        if other not in (None, "__init__") and other in {
+            name for names in SERVER_LAYERS for name in names
+        }:
+            assert layer(str(other), SERVER_LAYERS) <= mine, f"{path} imports {module}"
+
+
+@pytest.mark.parametrize("path", modules(CLIENT), ids=lambda path: path.stem)
+def test_the_core_needs_only_the_light_packages(path: Path) -> None:
+    if layer(part_of(path, CLIENT), CLIENT_LAYERS) > layer("__init__", CLIENT_LAYERS):
+        return  # adapters and the cli say in their own tests what they need
+    tops = {module.split(".")[0] for module in imports(path)}
+    assert tops <= LIGHT | sys.stdlib_module_names
+
+
+def loaded_by(code: str) -> tuple[set[str], float]:
+    """The top packages that a fresh interpreter holds after the code, and its seconds."""
+    script = (
+        f"import sys, time; t = time.perf_counter()\n{code}\n"
+        "t = time.perf_counter() - t\n"
+        "import json; print(json.dumps([sorted({m.split('.')[0] for m in sys.modules}), t]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    names, seconds = json.loads(done.stdout.splitlines()[-1])
+    return set(names), seconds
+
+
+def test_import_infeed_is_light(record_property: Callable[[str, object], None]) -> None:
+    names, seconds = loaded_by("import infeed")
+    assert not names & set(HEAVY)
+    record_property("import_seconds", seconds)
+    print(f"import infeed: {seconds:.3f} s")
+    assert seconds < 2
+
+
+def test_the_light_check_can_fail() -> None:
+    names, _ = loaded_by("import infeed, pydantic")
+    assert names & set(HEAVY)
+
+
+def test_the_direction_check_can_fail(tmp_path: Path) -> None:
+    bad = tmp_path / "wire.py"
+    bad.write_text("def f():\n    from infeed import feed\n    import infeed_server.rpc\n")
+    found = imports(bad)
+    assert {"infeed.feed", "infeed_server.rpc"} <= found
+    assert layer("feed", CLIENT_LAYERS) > layer("wire", CLIENT_LAYERS)
+    with pytest.raises(AssertionError, match="no layer"):
+        layer("gadgets", CLIENT_LAYERS)

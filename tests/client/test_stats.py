@@ -1,0 +1,77 @@
+"""The numbers of a feed, and the line that they amount to."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from infeed.stats import Meter, Stats
+
+
+def meter(waits: list[float], work: float) -> Stats:
+    """A run whose steps take `work` seconds between the waits."""
+    found, now = Meter(), 100.0
+    for wait in waits:
+        found.took(now, now + wait, 4, 1000)
+        now += wait + work
+    return found.stats(2, ("a:1", "b:2"))
+
+
+def test_input_bound() -> None:
+    stats = meter([5.0] + [0.03] * 100, work=0.01)
+    assert (stats.steps, stats.samples, stats.bytes) == (101, 404, 101_000)
+    assert stats.first_batch_seconds == pytest.approx(5.0)
+    assert stats.wait_share == pytest.approx(0.75)
+    assert stats.wait_max_seconds == pytest.approx(0.03)
+    assert stats.starved_steps == 100
+    assert stats.bytes_per_second == pytest.approx(25_000)
+    assert stats.samples_per_second == pytest.approx(100)
+    assert stats.verdict == (
+        "input-bound: the trainer waited 75.0 % of the time (100 of 100 steps starved)"
+    )
+
+
+def test_compute_bound() -> None:
+    stats = meter([0.5] + [0.0001] * 50, work=0.1)
+    assert stats.starved_steps == 0
+    assert (
+        stats.verdict == "compute-bound: the trainer waited 0.1 % of the time; the input keeps up"
+    )
+    told = str(stats)
+    assert told.startswith(stats.verdict)
+    for part in ("51 steps, 204 samples", "p50 100 µs", "500.0 ms", "2 reconnects", "a:1, b:2"):
+        assert part in told
+
+
+@pytest.mark.parametrize(("steps", "told"), [(0, "0 batches taken"), (1, "1 batch taken")])
+def test_too_early_to_tell(steps: int, told: str) -> None:
+    stats = meter([0.1] * steps, work=1.0)
+    assert stats.verdict == f"no verdict yet: {told}"
+    assert stats.wait_share == stats.bytes_per_second == 0
+    assert str(stats)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.floats(0, 9e3), min_size=1, max_size=200))
+def test_quantiles_are_within_four_percent(waits: list[float]) -> None:
+    stats = meter([0.0, *waits], work=0.01)
+    ranked = sorted(waits)
+    for q, got in ((0.5, stats.wait_p50_seconds), (0.99, stats.wait_p99_seconds)):
+        want = ranked[max(0, -int(-q * len(ranked) // 1) - 1)]
+        assert got == pytest.approx(want, rel=0.04, abs=2e-6)
+    assert stats.wait_max_seconds == pytest.approx(max(waits), abs=1e-9)
+    assert 0 <= stats.wait_share <= 1
+
+
+def test_memory_does_not_grow() -> None:
+    found = Meter()
+    found.took(0.0, 1.0, 1, 1)
+    size = sys.getsizeof(found._bins)
+    for step in range(10_000):
+        found.took(float(step), step + 0.1 / (step + 1), 1, 1)
+    assert sys.getsizeof(found._bins) == size
+    assert dataclasses.is_dataclass(found.stats(0, ()))

@@ -1,0 +1,236 @@
+"""A feed over real gRPC: losses, restarts, and a peer that misbehaves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+import infeed
+from infeed import wire
+from infeed.errors import (
+    FeedClosedError,
+    FingerprintError,
+    ProtocolError,
+    SampleError,
+    ServerUnavailableError,
+    StallError,
+)
+from infeed.testing import FakeTransport
+from infeed.v1 import stream_pb2
+
+
+def slow(start: int) -> None:
+    time.sleep(0.005)
+
+
+def take(feed: infeed.Feed, steps: int, timeout: float | None = None) -> None:
+    for _ in range(steps):
+        feed.next(timeout)
+
+
+def in_order(batches: list[infeed.Batch], fake: FakeTransport, seed: int = 3) -> None:
+    """Every batch once, in order, with the right samples."""
+    assert [batch.start for batch in batches] == [4 * k for k in range(len(batches))]
+    for batch in batches:
+        assert batch.sample_ids.tolist() == fake.sample_ids(seed, batch.start, 4).tolist()
+        np.testing.assert_array_equal(batch["label"], batch.sample_ids)
+
+
+def test_an_epoch(serve: Any, fake: FakeTransport) -> None:
+    server = serve(fake)
+    with infeed.connect(server.address, "fake", epochs=3) as feed:
+        batches = list(feed)
+        stats = feed.stats()
+    assert len(batches) == 37
+    in_order(batches, fake)
+    assert stats.servers == (server.address,)
+    assert (stats.steps, stats.samples, stats.reconnects) == (37, 148, 0)
+    assert server.opens[0].fingerprint == fake.spec.fingerprint
+
+
+@pytest.mark.parametrize("losses", [1, 3])
+def test_a_server_that_restarts_on_its_port(serve: Any, arrays: Any, losses: int) -> None:
+    fake = FakeTransport(arrays, batch_size=4, seed=3, before_batch=slow)
+    server = serve(fake)
+    batches = []
+    with infeed.connect(server.address, "fake", epochs=12, prefetch_bytes=1) as feed:
+        for step, batch in enumerate(feed):
+            batches.append(batch)
+            if step and step % 40 == 0 and step <= 40 * losses:
+                server.stop()
+                server.start()
+        assert feed.stats().reconnects == losses
+    assert len(batches) == 150
+    in_order(batches, fake)
+
+
+def test_the_next_server_of_a_list(serve: Any, arrays: Any) -> None:
+    fake = FakeTransport(arrays, batch_size=4, seed=3, before_batch=slow)
+    first, second = serve(fake), serve(fake)
+    batches = []
+    target = f"{first.address},{second.address}"
+    with infeed.connect(target, "fake", epochs=3, prefetch_bytes=1) as feed:
+        for batch in feed:
+            batches.append(batch)
+            if len(batches) == 10:
+                first.stop()
+        stats = feed.stats()
+    in_order(batches, fake)
+    assert len(batches) == 37
+    assert stats.servers == (first.address, second.address)
+
+
+def test_a_server_that_stays_away(serve: Any, fake: FakeTransport) -> None:
+    server = serve(fake)
+    with infeed.connect(server.address, "fake", prefetch_bytes=1, reconnect_timeout=0.5) as feed:
+        next(feed)
+        server.stop()
+        begin = time.monotonic()
+        with pytest.raises(
+            ServerUnavailableError, match=rf"{server.address} was lost at position \d+.*0.5 s"
+        ):
+            take(feed, 10)
+        assert time.monotonic() - begin < 5
+
+
+def test_stalled_while_the_server_is_away(serve: Any, fake: FakeTransport) -> None:
+    server = serve(fake)
+    with infeed.connect(server.address, "fake", prefetch_bytes=1) as feed:
+        next(feed)
+        server.stop()
+        with pytest.raises(StallError, match="reconnecting after"):
+            take(feed, 10, timeout=0.3)
+        begin = time.monotonic()
+    assert time.monotonic() - begin < 3
+
+
+def test_another_pipeline_after_a_restart(serve: Any, fake: FakeTransport, arrays: Any) -> None:
+    server = serve(fake)
+    with infeed.connect(server.address, "fake", prefetch_bytes=1) as feed:
+        next(feed)
+        server.stop()
+        server.pipelines["fake"] = FakeTransport({**arrays, "label": arrays["label"] + 1})
+        server.start()
+        with pytest.raises(FingerprintError, match=fake.spec.fingerprint):
+            take(feed, 10)
+
+
+def test_errors_keep_their_class_and_words(serve: Any, arrays: Any) -> None:
+    def fail(start: int) -> None:
+        if start == 8:
+            raise SampleError("a.jpg is no image", file="a.jpg")
+
+    server = serve(FakeTransport(arrays, batch_size=4, before_batch=fail))
+    with infeed.connect(server.address, "fake") as feed:
+        assert [next(feed).start, next(feed).start] == [0, 4]
+        with pytest.raises(SampleError, match=r"^a\.jpg is no image$") as caught:
+            next(feed)
+        assert caught.value.metadata == {"file": "a.jpg"}
+
+
+def test_close_while_the_trainer_waits(serve: Any, arrays: Any) -> None:
+    gate = threading.Event()
+    server = serve(FakeTransport(arrays, before_batch=lambda start: gate.wait(20)))
+    feed = infeed.connect(server.address, "fake")
+    seen: list[BaseException] = []
+
+    def train() -> None:
+        try:
+            next(feed)
+        except FeedClosedError as error:
+            seen.append(error)
+
+    trainer = threading.Thread(target=train)
+    trainer.start()
+    time.sleep(0.2)
+    begin = time.monotonic()
+    feed.close()
+    assert time.monotonic() - begin < 2.5
+    trainer.join(5)
+    gate.set()
+    assert seen
+    assert not [t for t in threading.enumerate() if t.name.startswith("infeed")]
+
+
+class Spoiled:
+    """A fake whose messages pass through a function that spoils them."""
+
+    def __init__(self, fake: FakeTransport, spoil: Any) -> None:
+        self.spec = fake.spec
+        self._fake = fake
+        self._spoil = spoil
+
+    def answer(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Iterator[bytes]:
+        for index, message in enumerate(self._fake.answer(requests)):
+            yield self._spoil(message) if index == 4 else message
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda message: message[:-1] + bytes((message[-1] ^ 1,)), "does not match its checksum"),
+        (lambda message: b"\x7a\x05nonsense", "cannot be parsed"),
+        (lambda message: wire.encode_chunk([b"x" * 999]), "999 bytes arrived of a batch of 96"),
+    ],
+)
+def test_damage_on_the_way(serve: Any, fake: FakeTransport, spoil: Any, told: str) -> None:
+    server = serve(Spoiled(fake, spoil))
+    with infeed.connect(server.address, "fake") as feed:
+        assert next(feed).start == 0
+        with pytest.raises(ProtocolError, match=rf"{server.address} broke the protocol.*{told}"):
+            next(feed)
+
+
+def test_a_server_that_ends_too_soon(serve: Any, fake: FakeTransport) -> None:
+    class Brief(Spoiled):
+        def answer(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Iterator[bytes]:
+            for index, message in enumerate(super().answer(requests)):
+                yield message
+                if index == 2:
+                    return
+
+    server = serve(Brief(fake, None))
+    # Each stream gives one batch: that is progress, so the feed goes on to the end.
+    with infeed.connect(server.address, "fake", epochs=1, reconnect_timeout=0.5) as feed:
+        batches = [next(feed) for _ in range(4)]
+    in_order(batches, fake)
+
+
+def test_a_large_batch_for_a_plain_client(serve: Any) -> None:
+    """200 MB in one batch, read by generated classes over a channel with default options."""
+    slots, width = 200, 1 << 20
+    image = np.zeros((slots, width), np.uint8)
+    image[:, 0] = np.arange(slots)
+    image[:, -1] = 7
+    fake = FakeTransport({"image": image}, batch_size=slots, shuffle=False)
+    server = serve(fake)
+    requests = [
+        stream_pb2.StreamBatchesRequest(open=stream_pb2.StreamOpen(pipeline="fake")),
+        stream_pb2.StreamBatchesRequest(batch=stream_pb2.BatchRequest(count=slots)),
+    ]
+    with grpc.insecure_channel(server.address) as channel:
+        method: Any = channel.stream_stream(
+            "/infeed.v1.FeedService/StreamBatches",
+            stream_pb2.StreamBatchesRequest.SerializeToString,
+            stream_pb2.StreamBatchesResponse.FromString,
+        )
+        opened, head, *chunks = method(iter(requests))
+    assert opened.opened.batch_size == slots
+    payload = b"".join(message.chunk.data for message in chunks)
+    assert len(payload) == head.header.payload_size == slots * width
+    assert np.array_equal(np.frombuffer(payload, np.uint8).reshape(slots, width), image)
+
+
+def test_a_large_batch(serve: Any) -> None:
+    image = np.zeros((100, 1 << 20), np.uint8)
+    image += np.arange(100, dtype=np.uint8)[:, None]
+    server = serve(FakeTransport({"image": image}, batch_size=100, shuffle=False))
+    with infeed.connect(server.address, "fake", epochs=2) as feed:
+        for batch in feed:
+            assert np.array_equal(batch["image"], image)

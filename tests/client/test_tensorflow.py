@@ -1,0 +1,217 @@
+"""A feed as a `tf.data.Dataset`, up to Keras' `fit`."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import infeed
+from infeed.errors import FeedClosedError, InvalidRequestError, SampleError
+from infeed.spec import Normalize
+from infeed.testing import FakeTransport
+
+tf = pytest.importorskip("tensorflow")
+
+
+def connect(fake: FakeTransport, **options: Any) -> infeed.Feed:
+    return infeed.connect("fake", "fake", transport=fake, **options)
+
+
+def test_shapes_are_static_and_values_the_feeds(fake: FakeTransport, arrays: Any) -> None:
+    with connect(fake, epochs=1) as feed:
+        dataset = infeed.tensorflow.from_generator(feed)
+        x, y = dataset.element_spec
+        assert (x.shape, x.dtype) == ((4, 3, 4), tf.uint8)
+        assert (y.shape, y.dtype) == ((4,), tf.int64)
+        assert dataset.cardinality() == 12
+        policy = dataset.options().experimental_distribute.auto_shard_policy
+        assert policy == tf.data.experimental.AutoShardPolicy.OFF
+        seen = []
+        for image, label in dataset:
+            np.testing.assert_array_equal(image, arrays["image"][label.numpy()])
+            seen += label.numpy().tolist()
+    assert seen == fake.sample_ids(3, 0, 48).tolist()
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "want"),
+    [
+        ("xy", {}, ("x", "y")),
+        ("xyz", {}, ({"x": "x", "z": "z"}, "y")),
+        ("xyz", {"label": "z"}, ({"x": "x", "y": "y"}, "z")),
+        ("xy", {"label": None}, {"x": "x", "y": "y"}),
+        ("xz", {}, {"x": "x", "z": "z"}),
+        ("xy", {"mask": True}, ("x", "y", "weight")),
+        ("xz", {"mask": True}, ({"x": "x", "z": "z"}, "weight")),
+    ],
+)
+def test_structures(fields: str, options: Any, want: Any) -> None:
+    arrays = {name: np.full(8, index, np.int32) for index, name in enumerate(fields)}
+    with connect(FakeTransport(arrays, batch_size=4), epochs=1) as feed:
+        options = {"label": "y"} | options
+        first = next(iter(infeed.tensorflow.from_generator(feed, **options)))
+
+    def name(tensor: Any) -> str:
+        return "weight" if tensor.dtype == tf.float32 else fields[int(tensor[0])]
+
+    assert tf.nest.map_structure(name, first) == want
+
+
+def test_a_label_alone_is_no_pair() -> None:
+    with (
+        connect(FakeTransport({"label": np.arange(8)}, batch_size=4)) as feed,
+        pytest.raises(InvalidRequestError, match="label=None"),
+    ):
+        infeed.tensorflow.from_generator(feed)
+
+
+def test_padding_has_no_weight(fake: FakeTransport) -> None:
+    with connect(fake, epochs=1, batch_size=20, remainder="pad") as feed:
+        *_, (image, label, weight) = infeed.tensorflow.from_generator(feed)
+    assert weight.dtype == tf.float32
+    assert weight.numpy().tolist() == [1.0] * 10 + [0.0] * 10
+    assert image.shape == (20, 3, 4)
+    assert not label.numpy()[10:].any()
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "options", "weighted"),
+    [
+        ({}, {"epochs": 1}, False),
+        ({}, {"epochs": 1, "remainder": "pad"}, True),
+        ({}, {"remainder": "pad"}, False),
+        ({"on_error": "mask"}, {}, True),
+    ],
+)
+def test_weights_come_where_slots_can_be_empty(
+    arrays: Any, pipeline: Any, options: Any, weighted: bool
+) -> None:
+    with connect(FakeTransport(arrays, **pipeline), **options) as feed:
+        spec = infeed.tensorflow.from_generator(feed).element_spec
+        assert len(spec) == 2 + weighted
+        assert len(infeed.tensorflow.from_generator(feed, mask=False).element_spec) == 2
+
+
+def test_byte_strings() -> None:
+    words = np.array([b"a", b"", b"\x00\xff", b"longer"], object)
+    with connect(FakeTransport({"word": words}, batch_size=4, shuffle=False), epochs=1) as feed:
+        (batch,) = infeed.tensorflow.from_generator(feed)
+    assert batch["word"].dtype == tf.string
+    assert batch["word"].numpy().tolist() == words.tolist()
+
+
+def test_a_second_iteration_goes_on(fake: FakeTransport) -> None:
+    with connect(fake) as feed:
+        dataset = infeed.tensorflow.from_generator(feed, label=None)
+        labels = [b["label"].numpy().tolist() for _ in range(3) for b in dataset.take(2)]
+    assert np.concatenate(labels).tolist() == fake.sample_ids(3, 0, 24).tolist()
+
+
+def model() -> Any:
+    tf.keras.utils.set_random_seed(0)
+    layers = [tf.keras.layers.Flatten(), tf.keras.layers.Dense(2)]
+    found = tf.keras.Sequential([tf.keras.Input((3, 4)), *layers])
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    found.compile("adam", loss, metrics=["accuracy"])
+    return found
+
+
+@pytest.fixture
+def learnable() -> FakeTransport:
+    label = np.arange(96) % 2
+    image = np.full((96, 3, 4), 100, np.uint8)
+    image[:, 0, 0] += (100 * label).astype(np.uint8)
+    return FakeTransport(
+        {"image": image, "label": label},
+        batch_size=8,
+        finish_transforms=[Normalize("image", 50.0, (2.0,))],
+    )
+
+
+def test_keras_fits_an_endless_feed(learnable: FakeTransport) -> None:
+    with connect(learnable) as feed:
+        dataset = infeed.tensorflow.from_generator(feed)
+        steps = feed.steps_per_epoch
+        # shuffle=False: Keras warns that it cannot shuffle a dataset, which nobody asked it to.
+        fitted = model().fit(dataset, epochs=3, steps_per_epoch=steps, shuffle=False, verbose=0)
+        history = fitted.history
+        assert len(history["loss"]) == 3
+        assert history["loss"][-1] < history["loss"][0]
+        # Keras may hold batches that it did not train on, but only a few.
+        assert 36 <= feed.state()["position"] / 8 <= 36 + 16
+
+
+@pytest.mark.parametrize("remainder", ["drop", "pad"])
+def test_keras_fits_a_finite_feed(learnable: FakeTransport, remainder: Any) -> None:
+    with connect(learnable, epochs=1, batch_size=20, remainder=remainder) as feed:
+        dataset = infeed.tensorflow.from_generator(feed)
+        fitted = model().fit(dataset, shuffle=False, verbose=0)
+        assert len(fitted.history["loss"]) == 1
+        assert feed.steps_left == 0
+
+
+def test_errors_reach_the_trainer(arrays: Any) -> None:
+    def fail(start: int) -> None:
+        if start == 4:
+            raise SampleError("a.jpg is no image")
+
+    with connect(FakeTransport(arrays, batch_size=4, before_batch=fail)) as feed:
+        batches = iter(infeed.tensorflow.from_generator(feed))
+        next(batches)
+        with pytest.raises(tf.errors.UnknownError, match=r"SampleError: a\.jpg is no image"):
+            next(batches)
+
+
+def test_abandoned_iterators_do_not_hang(fake: FakeTransport) -> None:
+    begin = time.monotonic()
+    with connect(fake) as feed:
+        batches = iter(infeed.tensorflow.from_generator(feed).prefetch(2))
+        next(batches)
+        del batches
+        gc.collect()
+    assert time.monotonic() - begin < 5
+
+
+def test_closing_the_feed_frees_tensorflow(arrays: Any) -> None:
+    gate = threading.Event()
+
+    def wait(start: int) -> None:
+        if start >= 4:
+            gate.wait(20)
+
+    feed = connect(FakeTransport(arrays, batch_size=4, before_batch=wait))
+    batches = iter(infeed.tensorflow.from_generator(feed))
+    next(batches)
+    timer = threading.Timer(0.3, feed.close)
+    timer.start()
+    begin = time.monotonic()
+    assert list(batches) == []
+    assert time.monotonic() - begin < 5
+    timer.join()
+    gate.set()
+
+
+def test_a_closed_feed_says_so(fake: FakeTransport) -> None:
+    feed = connect(fake)
+    dataset = infeed.tensorflow.from_generator(feed)
+    feed.close()
+    with pytest.raises(tf.errors.UnknownError, match=FeedClosedError.__name__):
+        next(iter(dataset))
+
+
+def test_without_tensorflow() -> None:
+    code = (
+        "import sys; sys.modules['tensorflow'] = None\n"
+        "import infeed\n"
+        "try:\n    infeed.tensorflow\n"
+        "except infeed.MissingExtraError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'infeed[tensorflow]'" in done.stdout

@@ -1,0 +1,210 @@
+"""Batches survive the wire, the generated classes can read it, and damage is told."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from infeed import wire
+from infeed.errors import ProtocolError
+from infeed.spec import FieldSpec, Spec
+from infeed.v1 import stream_pb2
+
+SLOTS = 3
+number_types = st.sampled_from(
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()  # noqa: SIM905
+)
+shapes = st.lists(st.integers(0, 3), max_size=3).map(tuple)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[Spec, dict[str, Any]]:
+    """Up to four fields of any type, `bytes` among them, and their arrays."""
+    spec, arrays = [], {}
+    for index in range(draw(st.integers(1, 4))):
+        name, shape = f"f{index}", draw(shapes)
+        if draw(st.booleans()):
+            data_type = draw(number_types)
+            arrays[name] = draw(hnp.arrays(data_type, (SLOTS, *shape)))
+        else:
+            data_type = "bytes"
+            count = SLOTS * int(np.prod(shape, dtype=int))
+            strings = draw(st.lists(st.binary(max_size=9), min_size=count, max_size=count))
+            array = np.empty(count, object)
+            array[:] = strings
+            arrays[name] = array.reshape(SLOTS, *shape)
+        spec.append(FieldSpec(name, data_type, shape))
+    return tuple(spec), arrays
+
+
+def encoded(spec: Spec, arrays: dict[str, Any], mask: Any = None) -> wire.EncodedBatch:
+    ids = np.arange(7, 7 + SLOTS)
+    mask = np.ones(SLOTS, bool) if mask is None else mask
+    return wire.encode_batch(5, 40, 2, spec, arrays, ids, mask)
+
+
+def joined(frames: list[bytes]) -> tuple[stream_pb2.BatchHeader, Any]:
+    header = wire.parse(frames[0]).header
+    payload = wire.new_payload(header.payload_size)
+    at = 0
+    for frame in frames[1:]:
+        data = wire.read_chunk(frame)
+        assert data is not None
+        payload[at : at + len(data)] = np.frombuffer(data, np.uint8)
+        at += len(data)
+    assert at == header.payload_size
+    return header, payload
+
+
+def assert_same(got: dict[str, Any], want: dict[str, Any]) -> None:
+    assert list(got) == list(want)
+    for name, array in want.items():
+        assert got[name].shape == array.shape
+        assert got[name].dtype == array.dtype
+        np.testing.assert_array_equal(got[name], array)
+
+
+@settings(max_examples=80, deadline=None)
+@given(batches(), st.integers(1, 200))
+def test_a_batch_survives(batch: tuple[Spec, dict[str, Any]], chunk_bytes: int) -> None:
+    spec, arrays = batch
+    header, payload = joined(list(encoded(spec, arrays).frames(chunk_bytes)))
+    assert (header.request_id, header.start, header.epoch) == (5, 40, 2)
+    assert list(header.sample_ids) == [7, 8, 9]
+    assert not header.mask
+    assert all(layout.offset % wire.ALIGNMENT == 0 for layout in header.layouts)
+    assert_same(wire.decode_batch(header, payload, spec), arrays)
+
+
+@settings(max_examples=40, deadline=None)
+@given(batches(), st.integers(1, 200))
+def test_the_generated_classes_read_the_same(
+    batch: tuple[Spec, dict[str, Any]], chunk_bytes: int
+) -> None:
+    spec, arrays = batch
+    first, *rest = encoded(spec, arrays).frames(chunk_bytes)
+    header = stream_pb2.StreamBatchesResponse.FromString(first).header
+    chunks = [stream_pb2.StreamBatchesResponse.FromString(frame) for frame in rest]
+    assert all(chunk.WhichOneof("event") == "chunk" for chunk in chunks)
+    assert all(0 < len(chunk.chunk.data) <= chunk_bytes for chunk in chunks)
+    payload = np.frombuffer(b"".join(chunk.chunk.data for chunk in chunks), np.uint8)
+    assert_same(wire.decode_batch(header, payload, spec), arrays)
+    # What protobuf writes is what we write: the hand-made form is the canonical one.
+    assert [chunk.SerializeToString(deterministic=True) for chunk in chunks] == rest
+
+
+def test_bfloat16_and_strided_arrays() -> None:
+    spec = (FieldSpec("x", "bfloat16", (2,)), FieldSpec("y", "int32", (2,)))
+    x = np.arange(6).reshape(3, 2).astype(ml_dtypes.bfloat16)
+    y = np.arange(6, dtype=np.int32).reshape(2, 3).T  # not contiguous
+    header, payload = joined(list(encoded(spec, {"x": x, "y": y}).frames()))
+    assert_same(wire.decode_batch(header, payload, spec), {"x": x, "y": y})
+
+
+def test_mask_travels_only_where_it_says_something() -> None:
+    spec = (FieldSpec("x", "uint8"),)
+    mask = np.array([True, False, True])
+    batch = encoded(spec, {"x": np.zeros(3, np.uint8)}, mask)
+    assert list(batch.header.mask) == mask.tolist()
+
+
+def test_payloads_are_aligned_and_bounded() -> None:
+    assert wire.new_payload(0).nbytes == 0
+    for size in (1, 63, 64, 1000):
+        payload = wire.new_payload(size)
+        assert payload.nbytes == size
+        assert payload.ctypes.data % wire.ALIGNMENT == 0
+    for size in (-1, wire.MAX_PAYLOAD_BYTES + 1):
+        with pytest.raises(ProtocolError, match=str(size)):
+            wire.new_payload(size)
+
+
+def test_other_messages_are_no_chunks() -> None:
+    heartbeat = stream_pb2.StreamBatchesResponse(heartbeat=stream_pb2.Heartbeat())
+    assert wire.read_chunk(heartbeat.SerializeToString()) is None
+    assert wire.read_chunk(b"") is None
+
+
+def test_any_valid_encoding_of_a_chunk_is_read() -> None:
+    canonical = wire.encode_chunk([b"ab", memoryview(b"cd")])
+    data = b"abcd"
+    crc = canonical[2:7]
+    # The fields of the chunk the other way round, as another library may write them.
+    swapped = bytes((0x7A, 11)) + bytes((0x12, 4)) + data + crc
+    for message in (canonical, swapped):
+        assert bytes(wire.read_chunk(message) or b"") == data
+    assert bytes(wire.read_chunk(wire.encode_chunk([])) or b"") == b""
+
+
+@pytest.mark.parametrize("at", [3, -1])
+def test_damage_is_found(at: int) -> None:
+    message = bytearray(wire.encode_chunk([b"some data"]))
+    message[at] ^= 1
+    with pytest.raises(ProtocolError, match="9 bytes does not match its checksum"):
+        wire.read_chunk(bytes(message))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=40))
+def test_noise_is_refused_or_read_but_never_crashes(noise: bytes) -> None:
+    for message in (noise, b"\x7a" + noise):
+        with contextlib.suppress(ProtocolError):
+            if wire.read_chunk(message) is None:
+                wire.parse(message)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_a_cut_chunk_is_never_taken_for_whole(data: st.DataObject) -> None:
+    message = wire.encode_chunk([b"x" * 300])
+    cut = message[: data.draw(st.integers(1, len(message) - 1))]
+    with pytest.raises(ProtocolError):
+        wire.read_chunk(cut)
+
+
+def layouts(*pairs: tuple[int, int]) -> stream_pb2.BatchHeader:
+    header = stream_pb2.BatchHeader(sample_ids=[1, 2])
+    for offset, size in pairs:
+        header.layouts.add(offset=offset, size=size)
+    return header
+
+
+X = FieldSpec("x", "int32")
+TEXT = FieldSpec("text", "bytes")
+
+
+@pytest.mark.parametrize(
+    ("header", "field", "told"),
+    [
+        (layouts(), X, "0 fields, where 1"),
+        (layouts((0, 8), (64, 8)), X, "2 fields, where 1"),
+        (layouts((-64, 8)), X, "outside"),
+        (layouts((0, -8)), X, "outside"),
+        (layouts((1 << 40, 8)), X, "outside"),
+        (layouts((0, 1 << 40)), X, "outside"),
+        (layouts((3, 8)), X, "aligned"),
+        (layouts((0, 12)), X, "12 bytes, not 8"),
+        (layouts((0, 16)), TEXT, "no room"),
+    ],
+)
+def test_layouts_that_make_no_sense(
+    header: stream_pb2.BatchHeader, field: FieldSpec, told: str
+) -> None:
+    with pytest.raises(ProtocolError, match=told):
+        wire.decode_batch(header, wire.new_payload(128), (field,))
+
+
+@pytest.mark.parametrize(
+    "offsets", [[1, 1, 3], [0, 3, 2], [0, 1, 2], [0, 1, 1 << 40], [0, (1 << 64) - 1, 3]]
+)
+def test_string_offsets_that_make_no_sense(offsets: list[int]) -> None:
+    payload = np.frombuffer(np.array(offsets, "<u8").tobytes() + b"abc", np.uint8)
+    with pytest.raises(ProtocolError, match=r"'text'.*make no sense"):
+        wire.decode_batch(layouts((0, payload.nbytes)), payload, (TEXT,))

@@ -1,0 +1,139 @@
+"""Fixtures for all tests: real servers, in this process or in one of their own, and real data."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from infeed_server.runtime.server import Server
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# A test must not leave an index in a home directory.
+os.environ.pop("INFEED_CACHE_DIR", None)
+
+Serve = Callable[..., "Server"]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """Starts servers in this process: `serve(text)` takes YAML, or pipelines by name."""
+    from infeed_server.pipeline.load import from_yaml
+    from infeed_server.runtime.server import Server, ServerOptions
+
+    running: list[Server] = []
+
+    def start(pipelines: Any, name: str = "pipelines.yaml") -> Server:
+        if isinstance(pipelines, str):
+            file = tmp_path / name
+            file.write_text(pipelines)
+            pipelines = from_yaml(str(file))
+        server = Server(pipelines, ServerOptions("127.0.0.1:0", None))
+        running.append(server)
+        server.start()
+        return server
+
+    yield start
+    for server in running:
+        server.stop(grace=0.2)
+
+
+class ServerProcess:
+    """`infeed serve` as a process of its own."""
+
+    def __init__(self, definition: Path, listen: str, log: Path) -> None:
+        self._log = log.open("ab")
+        self._path = log
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "infeed", "serve", str(definition)]
+            + ["--listen", listen, "--http", "127.0.0.1:0"],
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            cwd=definition.parent,
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line.startswith("serving on "):
+            self.kill()
+            raise RuntimeError(f"no server: {line!r}\n{self.log}")
+        words = line.replace(")", "").split()
+        self.address, self.http = words[2], words[4]
+
+    @property
+    def log(self) -> str:
+        return self._path.read_text()
+
+    def kill(self) -> None:
+        """As `kill -9`."""
+        self._process.kill()
+        self._end()
+
+    def terminate(self) -> int:
+        """As an orchestrator does; the exit status."""
+        self._process.terminate()
+        return self._end()
+
+    def _end(self) -> int:
+        status = self._process.wait(30)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._log.close()
+        return status
+
+
+@pytest.fixture
+def server_process(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
+    """Starts `infeed serve` processes on YAML text; all are gone after the test."""
+    running: list[ServerProcess] = []
+
+    def start(text: str, listen: str = "127.0.0.1:0") -> ServerProcess:
+        definition = tmp_path / "pipelines.yaml"
+        definition.write_text(text)
+        process = ServerProcess(definition, listen, tmp_path / "server.log")
+        running.append(process)
+        return process
+
+    yield start
+    for process in running:
+        process.kill()
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """A folder of JPEGs with `labels.csv`: the real ones beside the repository, or drawn ones.
+
+    Has `folder`, `labels` (file → label) and `count`.
+    """
+    root = Path(__file__).parent.parent
+    real = Path(os.environ.get("INFEED_TEST_PHOTOS", root.parent / "shared/data/imagenet-500"))
+    folder = real if real.is_dir() else draw_photos(tmp_path_factory.mktemp("photos"))
+    rows = [line.rpartition(",") for line in (folder / "labels.csv").read_text().split()]
+    labels = {file: int(label) for file, _, label in rows if label != "label"}
+    return SimpleNamespace(folder=folder, labels=labels, count=len(labels))
+
+
+def draw_photos(folder: Path, count: int = 60) -> Path:
+    """JPEGs of all kinds of sizes, every tenth of them grey."""
+    import numpy as np
+    import tensorflow as tf
+
+    rng = np.random.default_rng(0)
+    rows = ["file,label"]
+    for number in range(count):
+        height, width = rng.integers(80, 200, 2)
+        channels = 1 if number % 10 == 0 else 3
+        small = rng.integers(0, 255, (6, 6, channels))
+        picture = tf.cast(tf.image.resize(small, [height, width]), tf.uint8)
+        name = f"photo_{number:03}.JPEG"
+        (folder / name).write_bytes(tf.io.encode_jpeg(picture).numpy())
+        rows.append(f"{name},{number % 7}")
+    (folder / "labels.csv").write_text("\n".join(rows) + "\n")
+    return folder

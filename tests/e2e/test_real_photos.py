@@ -1,0 +1,110 @@
+"""Real JPEGs, real server processes: every file exactly once, whatever the ranks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import infeed
+
+TRANSFORMS = """
+    shuffle: {seed: 17}
+    transforms:
+      - decode_image: {field: image, channels: 3}
+      - random_resized_crop: {field: image, size: [32, 32]}
+      - normalize: {field: image, scale: 255.0}
+    batch: {size: 16}
+"""
+
+
+@pytest.fixture
+def definition(photos: SimpleNamespace, tmp_path: Path) -> str:
+    """The photos twice: as a folder with its CSV, and as TFRecords packed from it."""
+    pack(photos, tmp_path)
+    return f"""
+pipelines:
+  folder:
+    source: {{images: {photos.folder}, labels: {photos.folder}/labels.csv}}{TRANSFORMS}
+  records:
+    source:
+      tfrecord: {tmp_path}/part-*.tfrecord
+      features: {{image: bytes, label: int64, name: bytes}}{TRANSFORMS}
+"""
+
+
+def pack(photos: SimpleNamespace, folder: Path, shards: int = 3) -> None:
+    names = sorted(photos.labels)
+    for shard in range(shards):
+        with tf.io.TFRecordWriter(str(folder / f"part-{shard}.tfrecord")) as out:
+            for name in names[shard * len(names) // shards : (shard + 1) * len(names) // shards]:
+                feature = {
+                    "image": _bytes((photos.folder / name).read_bytes()),
+                    "name": _bytes(name.encode()),
+                    "label": tf.train.Feature(
+                        int64_list=tf.train.Int64List(value=[photos.labels[name]])
+                    ),
+                }
+                example = tf.train.Example(features=tf.train.Features(feature=feature))
+                out.write(example.SerializeToString())
+
+
+def _bytes(value: bytes) -> tf.train.Feature:
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+
+@pytest.mark.parametrize("pipeline", ["folder", "records"])
+def test_every_file_once_for_one_two_and_three_ranks(
+    server_process: Any, definition: str, photos: SimpleNamespace, pipeline: str
+) -> None:
+    server = server_process(definition)
+    names = sorted(photos.labels)
+    for world_size in (1, 2, 3):
+        seen: Counter[int] = Counter()
+        steps = set()
+        for rank in range(world_size):
+            with infeed.connect(
+                server.address,
+                pipeline,
+                shard=infeed.Shard(rank, world_size),
+                epochs=1,
+                remainder="pad",
+            ) as feed:
+                batches = list(feed)
+            steps.add(len(batches))
+            for batch in batches:
+                assert batch["image"].shape == (16, 32, 32, 3)
+                assert batch["image"].dtype == np.float32
+                ids = batch.sample_ids[batch.mask].tolist()
+                seen.update(ids)
+                labels = [photos.labels[names[index]] for index in ids]
+                assert batch["label"][batch.mask].tolist() == labels
+        assert len(steps) == 1
+        assert seen == Counter(range(photos.count))
+    assert server.terminate() == 0
+
+
+def test_ids_are_the_files_in_sorted_order(
+    server_process: Any, definition: str, photos: SimpleNamespace
+) -> None:
+    server = server_process(definition)
+    names = sorted(photos.labels)
+    with infeed.connect(server.address, "records", epochs=1) as feed:
+        batch = next(feed)
+    expected = [names[index].encode() for index in batch.sample_ids]
+    assert batch["name"].tolist() == expected
+
+
+def test_folder_and_records_give_the_same_pixels(server_process: Any, definition: str) -> None:
+    server = server_process(definition)
+    runs = []
+    for pipeline in ("folder", "records"):
+        with infeed.connect(server.address, pipeline) as feed:
+            runs.append([next(feed) for _ in range(3)])
+    for one, other in zip(*runs, strict=True):
+        assert one["image"].tobytes() == other["image"].tobytes()

@@ -1,0 +1,56 @@
+"""`module:attr`: found in the working directory, and honest about what is missing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from infeed.errors import ConfigError
+from infeed_server.config import importer
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = f"user_code_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text("class Outer:\n    inner = 3\n\ndef make():\n    pass\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    return name
+
+
+def test_finds_in_the_working_directory(module: str) -> None:
+    assert importer.load(f"{module}:Outer.inner") == 3
+
+
+def test_lists_what_there_is(module: str) -> None:
+    with pytest.raises(ConfigError, match=r"has no 'mak'; it has: Outer, make"):
+        importer.load(f"{module}:mak")
+
+
+@pytest.mark.parametrize("name", ["", "module", "module:", ":attr"])
+def test_bad_names(name: str) -> None:
+    with pytest.raises(ConfigError, match="not of the form module:attr"):
+        importer.load(name)
+
+
+def test_no_such_module() -> None:
+    with pytest.raises(ConfigError, match="no module 'no_such_module_at_all'"):
+        importer.load("no_such_module_at_all:x")
+
+
+def test_an_import_error_inside_the_module_keeps_its_own_name(
+    module: str, tmp_path: Path
+) -> None:
+    (tmp_path / f"{module}_bad.py").write_text("import a_package_that_is_missing\n")
+    with pytest.raises(ModuleNotFoundError, match="a_package_that_is_missing"):
+        importer.load(f"{module}_bad:x")
+
+
+def test_the_digest_follows_the_file(module: str, tmp_path: Path) -> None:
+    make = importer.load(f"{module}:make")
+    before = importer.code_digest(make)
+    file = tmp_path / f"{module}.py"
+    file.write_text(file.read_text() + "# changed\n")
+    assert importer.code_digest(make) != before

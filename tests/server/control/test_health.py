@@ -1,0 +1,122 @@
+"""Health: one flag, its reasons, and everyone who follows it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from infeed_server.control.health import WHOLE_SERVER, Health, Readiness
+
+
+def test_a_server_without_pipelines_is_not_ready():
+    health = Health()
+    assert not health.ready
+    assert health.overall.reason == "no pipeline is loaded yet"
+    assert health.pipelines == {}
+
+
+def test_ready_when_every_pipeline_is():
+    health = Health()
+    health.set("train", True, "first batch made")
+    health.set("eval", False, "building the record index")
+    assert not health.ready
+    assert health.overall.reason == "1 of 2 not ready: eval: building the record index"
+    health.set("eval", True, "first batch made")
+    assert health.ready
+    assert list(health.pipelines) == ["eval", "train"]
+
+
+def test_draining_is_for_good():
+    health = Health()
+    health.set("train", True, "first batch made")
+    health.drain()
+    health.drain("again")
+    health.set("train", True, "too late")
+    assert health.overall == Readiness(False, "shutting down")
+    assert health.pipelines == {"train": Readiness(False, "shutting down")}
+
+
+def test_a_late_subscriber_hears_what_holds_and_then_each_change_once():
+    health = Health()
+    health.set("train", True, "warm")
+    heard: list[tuple[str, bool, str]] = []
+    health.subscribe(lambda name, now: heard.append((name, now.ready, now.reason)))
+    assert heard == [("train", True, "warm"), (WHOLE_SERVER, True, "every pipeline is ready")]
+    heard.clear()
+    health.set("train", True, "warm")
+    assert heard == []
+    health.set("train", False, "the disk is gone")
+    assert heard == [
+        ("train", False, "the disk is gone"),
+        (WHOLE_SERVER, False, "1 of 1 not ready: train: the disk is gone"),
+    ]
+    heard.clear()
+    health.drain("shutting down")
+    assert heard == [
+        ("train", False, "shutting down"),
+        (WHOLE_SERVER, False, "shutting down"),
+    ]
+
+
+def test_a_subscriber_may_ask_back():
+    health = Health()
+    seen: list[bool] = []
+    health.subscribe(lambda name, now: seen.append(health.ready))
+    health.set("train", True, "warm")
+    assert seen[-1] is True
+
+
+def test_each_change_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture):
+    health = Health()
+    with caplog.at_level(logging.INFO, logger="infeed_server"):
+        health.set("train", True, "warm")
+        health.set("train", True, "warm")
+    assert [record.getMessage() for record in caplog.records] == [
+        "pipeline 'train' is ready: warm",
+        "server is ready: every pipeline is ready",
+    ]
+
+
+def test_the_empty_name_is_refused():
+    with pytest.raises(ValueError, match="needs a name"):
+        Health().set(WHOLE_SERVER, True, "no")
+
+
+Changes = list[tuple[str, bool]]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=20))
+def test_what_subscribers_were_told_last_is_what_holds(changes: Changes):
+    health = Health()
+    told: dict[str, Readiness] = {}
+    health.subscribe(told.__setitem__)
+    for name, ready in changes:
+        health.set(name, ready, "because")
+    assert told == {**health.pipelines, WHOLE_SERVER: health.overall}
+    assert health.ready == (bool(changes) and all(dict(changes).values()))
+
+
+def test_many_threads_leave_subscribers_with_the_truth():
+    health = Health()
+    told: dict[str, Readiness] = {}
+    health.subscribe(told.__setitem__)
+
+    def flip(name: str) -> Callable[[], None]:
+        def run() -> None:
+            for turn in range(100):
+                health.set(name, turn % 3 == 0, f"turn {turn}")
+
+        return run
+
+    threads = [threading.Thread(target=flip(name)) for name in "abab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert told == {**health.pipelines, WHOLE_SERVER: health.overall}

@@ -1,0 +1,93 @@
+"""Metrics: names, units and labels, read back through Prometheus' own parser."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from infeed_server.control.metrics import Metrics
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics("0.1.0", "2.21.0")
+
+
+def values(metrics: Metrics) -> dict[str, float]:
+    """Every sample but creation times, as `name{label=value,...}` → value."""
+    text = metrics.expose()[0].decode()
+    return {
+        sample.name + "{" + ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items())) + "}": (
+            sample.value
+        )
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_what_is_sent_is_counted(metrics: Metrics):
+    metrics.batch_sent("train", 64, 9_633_792)
+    metrics.batch_sent("train", 10, 1_505_280)
+    metrics.batch_sent("eval", 1, 8)
+    shown = values(metrics)
+    assert shown["infeed_batches_total{pipeline=train}"] == 2
+    assert shown["infeed_samples_total{pipeline=train}"] == 74
+    assert shown["infeed_sent_bytes_total{pipeline=train}"] == 11_139_072
+    assert shown["infeed_batches_total{pipeline=eval}"] == 1
+
+
+def test_stages_are_measured_in_seconds(metrics: Metrics):
+    metrics.stage("train", "read", 0.003)
+    metrics.stage("train", "read", 0.3)
+    metrics.stage("train", "send", 60)
+    shown = values(metrics)
+    assert shown["infeed_stage_seconds_count{pipeline=train,stage=read}"] == 2
+    assert shown["infeed_stage_seconds_sum{pipeline=train,stage=read}"] == pytest.approx(0.303)
+    assert shown["infeed_stage_seconds_bucket{le=0.005,pipeline=train,stage=read}"] == 1
+    assert shown["infeed_stage_seconds_bucket{le=30.0,pipeline=train,stage=send}"] == 0
+    assert shown["infeed_stage_seconds_bucket{le=+Inf,pipeline=train,stage=send}"] == 1
+
+
+def test_bad_samples_are_counted_by_what_was_done(metrics: Metrics):
+    metrics.bad_sample("train", "mask")
+    metrics.bad_sample("train", "mask")
+    metrics.bad_sample("train", "raise")
+    shown = values(metrics)
+    assert shown["infeed_bad_samples_total{action=mask,pipeline=train}"] == 2
+    assert shown["infeed_bad_samples_total{action=raise,pipeline=train}"] == 1
+
+
+def test_streams_go_up_and_down(metrics: Metrics):
+    metrics.stream_opened("train")
+    metrics.stream_opened("train")
+    metrics.stream_closed("train")
+    assert values(metrics)["infeed_streams{pipeline=train}"] == 1
+
+
+def test_queues_are_asked_at_each_scrape(metrics: Metrics):
+    queued, ready = [1, 2, 3], ["batch"]
+    metrics.watch_queue("train", lambda: len(queued), lambda: len(ready))
+    shown = values(metrics)
+    assert shown["infeed_queued_requests{pipeline=train}"] == 3
+    assert shown["infeed_ready_batches{pipeline=train}"] == 1
+    queued.clear()
+    assert values(metrics)["infeed_queued_requests{pipeline=train}"] == 0
+
+
+def test_an_idle_pipeline_shows_zeros(metrics: Metrics):
+    metrics.add_pipeline("train")
+    shown = values(metrics)
+    for name in ("batches_total", "samples_total", "sent_bytes_total", "streams"):
+        assert shown[f"infeed_{name}{{pipeline=train}}"] == 0
+    assert shown["infeed_stage_seconds_count{pipeline=train,stage=transform}"] == 0
+
+
+def test_the_build_and_the_process_are_shown(metrics: Metrics):
+    shown = values(metrics)
+    assert shown["infeed_build_info{tensorflow=2.21.0,version=0.1.0}"] == 1
+    assert shown["process_resident_memory_bytes{}"] > 0
+
+
+def test_two_servers_in_one_process_stay_apart(metrics: Metrics):
+    metrics.batch_sent("train", 1, 1)
+    assert "infeed_batches_total{pipeline=train}" not in values(Metrics("0.1.0", "2.21.0"))

@@ -1,0 +1,26 @@
+"""Prints what this distribution requires, one line each, with the extras that are named.
+
+    python tools/requirements_of.py pyproject.toml [EXTRA ...]
+
+A container installs these lines before it copies the code, so that a change of the code does not
+install TensorFlow again. Needs Python 3.11 or newer.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import tomllib
+
+
+def main(path: str, *extras: str) -> None:
+    project = tomllib.loads(Path(path).read_text(encoding="utf-8"))["project"]
+    lines = list(project["dependencies"])
+    for extra in extras:
+        lines += project["optional-dependencies"][extra]
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Generates the Python stubs of proto/ with the grpcio-tools of $PYTHON (default: python3).
+#
+#   tools/stubs.sh write    into client/, where they are committed
+#   tools/stubs.sh check    into a temporary folder; fails with the difference to what is committed
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+python=${PYTHON:-python3}
+package=infeed/v1
+
+generate() { # into folder $1
+  "$python" -m grpc_tools.protoc -I proto --python_out="$1" --pyi_out="$1" proto/$package/*.proto
+  # Only this file has a service; protoc would write an empty module for each of the others.
+  "$python" -m grpc_tools.protoc -I proto --grpc_python_out="$1" proto/$package/feed_service.proto
+}
+
+check() {
+  fresh=$(mktemp -d)
+  trap 'rm -rf "$fresh"' EXIT
+  generate "$fresh"
+  # What stands beside the stubs and is not generated.
+  if ! diff -ru -x __init__.py -x __pycache__ -x py.typed "client/$package" "$fresh/$package"; then
+    echo "client/$package is not what proto/ generates; run: make proto" >&2
+    exit 1
+  fi
+}
+
+case ${1:-} in
+write) rm -f client/$package/*_pb2.py client/$package/*_pb2.pyi client/$package/*_pb2_grpc.py && generate client ;;
+check) check ;;
+*) sed -n '2,5s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+esac
