@@ -43,8 +43,6 @@ CMD ["python", "/opt/infeed/trainer.py"]
 
 # --- server ----------------------------------------------------------------------------------
 FROM base AS server
-# Servers decode on CPUs; a GPU of the host belongs to somebody else.
-ENV CUDA_VISIBLE_DEVICES=-1
 # Before the code, so that a change of the code does not install TensorFlow again.
 COPY --from=build /dist/server.txt /opt/infeed/
 RUN python -m pip install --quiet --constraint /opt/infeed/constraints.txt \

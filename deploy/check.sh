@@ -14,6 +14,8 @@ set -euo pipefail
 # Compose would look for a relative path beside its file.
 DATA_DIR=$(realpath "$DATA_DIR")
 export DATA_DIR
+# Docker would make an empty folder of a path that leads nowhere.
+test -f "$DATA_DIR/labels.csv" || { echo "there is no $DATA_DIR/labels.csv" >&2 && exit 2; }
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 files=(-f docker-compose.yaml)

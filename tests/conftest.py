@@ -52,8 +52,10 @@ class ServerProcess:
         self._log = log.open("ab")
         self._path = log
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "infeed", "serve", str(definition)]
-            + ["--listen", listen, "--http", "127.0.0.1:0"],
+            [
+                *(sys.executable, "-m", "infeed", "serve", str(definition)),
+                *("--listen", listen, "--http", "127.0.0.1:0"),
+            ],
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,

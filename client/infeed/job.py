@@ -84,7 +84,7 @@ def new_job(
     )
 
 
-def check_options(  # noqa: PLR0917 - the options of connect(), in its order
+def check_options(
     batch_size: int | None,
     seed: int | None,
     epochs: int | None,

@@ -57,9 +57,7 @@ def data_type_to_proto(data_type: str) -> spec_pb2.DataType:
 
 
 def data_type_from_proto(value: int) -> str:
-    name = spec_pb2.DataType.Name(value).removeprefix("DATA_TYPE_").lower()
-    if name not in DATA_TYPES:
-        raise ProtocolError(f"the server sent a field of unknown data type {value}")
+    name: str = _word(spec_pb2.DataType, value, "DATA_TYPE_")
     return name
 
 
@@ -211,9 +209,9 @@ class Guarantee:
     @classmethod
     def from_proto(cls, message: spec_pb2.Guarantee) -> Guarantee:
         return cls(
-            order=_word(spec_pb2.Order.Name(message.order), "ORDER_"),
-            delivery=_word(spec_pb2.Delivery.Name(message.delivery), "DELIVERY_"),
-            resume=_word(spec_pb2.Resume.Name(message.resume), "RESUME_"),
+            order=_word(spec_pb2.Order, message.order, "ORDER_"),
+            delivery=_word(spec_pb2.Delivery, message.delivery, "DELIVERY_"),
+            resume=_word(spec_pb2.Resume, message.resume, "RESUME_"),
         )
 
 
@@ -268,15 +266,22 @@ class PipelineSpec:
             guarantee=Guarantee.from_proto(message.guarantee),
             batch_size=message.batch_size,
             seed=message.seed,
-            remainder=_word(spec_pb2.Remainder.Name(message.remainder), "REMAINDER_"),
-            on_error=_word(spec_pb2.OnError.Name(message.on_error), "ON_ERROR_"),
+            remainder=_word(spec_pb2.Remainder, message.remainder, "REMAINDER_"),
+            on_error=_word(spec_pb2.OnError, message.on_error, "ON_ERROR_"),
             batch_stride=message.batch_stride,
             server_version=message.server_version,
         )
 
 
-def _word(name: str, prefix: str) -> Any:
-    return name.removeprefix(prefix).lower()
+def _word(enum: Any, value: int, prefix: str) -> Any:
+    """The name of an enum's value as the rest of infeed has it: `ORDER_NONE` as `none`."""
+    known = {number: name.removeprefix(prefix).lower() for name, number in enum.items() if number}
+    if value not in known:
+        raise ProtocolError(
+            f"the server sent {value} for {enum.DESCRIPTOR.name}, which this client does not know; "
+            "upgrade infeed here"
+        )
+    return known[value]
 
 
 __all__ = [

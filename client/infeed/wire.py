@@ -51,7 +51,7 @@ class EncodedBatch:
             yield encode_chunk(pieces)
 
 
-def encode_batch(  # noqa: PLR0917 - the parts of a batch, in the order of the header
+def encode_batch(
     request_id: int,
     start: int,
     epoch: int,

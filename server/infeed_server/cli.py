@@ -48,23 +48,30 @@ def serve(
         for line in server.specs():
             console.print(f"[bold]pipeline[/] {line}", soft_wrap=True, highlight=False)
         # The one line on standard output: scripts that asked for port 0 read it.
-        print(f"serving on {server.address} (http {server.http_address or 'off'})", flush=True)  # noqa: T201
+        print(f"serving on {server.address} (http {server.http_address or 'off'})", flush=True)
         stop.wait()
         console.print("stopping")
 
 
 def index(
     pattern: Annotated[str, typer.Argument(help="TFRecord files: a path or a glob.")],
+    directory: Annotated[
+        str | None, typer.Option(help="Keep the index here instead of beside the data.")
+    ] = None,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Build it even if it fits.")] = False,
 ) -> None:
     """Build the record index of TFRecord files, or check it where it exists."""
     set_up_logging()
     from infeed_server.progress import named_progress
+    from infeed_server.sources.files import expand
     from infeed_server.sources.index import build_index
 
     with named_progress(console) as progress:
-        found = build_index(pattern, progress(pattern))
-    for line in found:
-        console.print(line, highlight=False, soft_wrap=True)
+        found = build_index(expand([pattern]), directory, progress(pattern), rebuild=rebuild)
+    for file in found.files:
+        state = "checked" if file.cached else "built"
+        print(f"{file.path}: {file.records} records, index {state}")
+    print(f"{len(found)} records in {len(found.files)} files, identity {found.identity[:32]}")
 
 
 def demo(

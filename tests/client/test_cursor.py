@@ -69,7 +69,7 @@ def test_resuming_gives_the_same_tail(
 
 @settings(max_examples=150, deadline=None)
 @given(worlds, strides, worlds, strides, st.integers(1, 120), st.integers(0, 20))
-def test_another_world_size_goes_on_exactly(  # noqa: PLR0917 - what hypothesis draws
+def test_another_world_size_goes_on_exactly(
     world: int, stride: int, later_world: int, later_stride: int, total: int, done: int
 ) -> None:
     first = plans(0, world, stride, total, "pad")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -55,8 +56,7 @@ def test_200_megabytes_pass_with_default_options(serve: Any) -> None:
     strings = payload[layout.offset : layout.offset + layout.size]
     offsets = np.frombuffer(bytes(strings[:table]), "<u8").astype(int)
     texts = [
-        bytes(strings[table + begin : table + end])
-        for begin, end in zip(offsets[:-1], offsets[1:], strict=True)
+        bytes(strings[table + begin : table + end]) for begin, end in itertools.pairwise(offsets)
     ]
     assert texts == names.tolist()
 
@@ -64,7 +64,7 @@ def test_200_megabytes_pass_with_default_options(serve: Any) -> None:
 def test_list_and_get(serve: Any) -> None:
     arrays = {"x": np.arange(10, dtype=np.float32)}
     pipeline = parse({"source": {"arrays": arrays}, "batch": {"size": 2}})
-    server = serve({name: pipeline for name in ("c", "a", "b")})
+    server = serve(dict.fromkeys(("c", "a", "b"), pipeline))
     with grpc.insecure_channel(str(server.address)) as channel:
         stub = feed_service_pb2_grpc.FeedServiceStub(channel)
         names, token = [], ""

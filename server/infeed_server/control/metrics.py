@@ -45,7 +45,7 @@ class Metrics:
         self._bad = counter("bad_samples_total", "Samples that failed, by what was done.", "action")
         self._streams = gauge("streams", "Streams that are open.")
         self._queued = gauge("queued_requests", "Requests that wait for their batch.")
-        self._ready = gauge("ready_batches", "Batches that are made but not sent yet.")
+        self._ready = gauge("unsent_batches", "Batches in the making, or made and not sent yet.")
         self._seconds = Histogram(
             "infeed_stage_seconds",
             "The time that one batch spent in each stage.",
@@ -86,11 +86,11 @@ class Metrics:
         self._streams.labels(pipeline).dec()
 
     def watch_queue(
-        self, pipeline: str, queued_requests: Callable[[], int], ready_batches: Callable[[], int]
+        self, pipeline: str, queued_requests: Callable[[], int], unsent_batches: Callable[[], int]
     ) -> None:
         """Asks these functions at every scrape. They must be quick and must not raise."""
         self._queued.labels(pipeline).set_function(queued_requests)
-        self._ready.labels(pipeline).set_function(ready_batches)
+        self._ready.labels(pipeline).set_function(unsent_batches)
 
     def expose(self, accept: str = "") -> tuple[bytes, str]:
         """Everything, in the form that an HTTP `Accept` header prefers, and its content type."""

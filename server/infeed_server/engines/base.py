@@ -71,6 +71,12 @@ class Engine(Protocol):
         Raises what a stream would: `SampleError`, `UserCodeError`.
         """
 
+    def queued_requests(self) -> int:
+        """Requests that nobody works on yet."""
+
+    def unsent_batches(self) -> int:
+        """Batches that are being made, or are made and not sent yet."""
+
     def close(self) -> None:
         """Ends all work; pending requests fail with `ServerUnavailableError`."""
 

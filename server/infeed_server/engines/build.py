@@ -39,7 +39,9 @@ def build(
         with named(name):
             return SequentialEngine(plan_sequential(name, definition, definition.source))
     with named(name):
-        source = open_source(definition.source, progress)
+        source = open_source(
+            definition.source, progress, keep_truncated=definition.on_error != "raise"
+        )
         plan = plan_indexed(name, definition, source)
     file = definition.quarantine or f"quarantine/{name}.jsonl"
     return IndexedEngine(plan, Quarantine(file, name, definition.on_error), monitor)

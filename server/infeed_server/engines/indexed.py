@@ -30,6 +30,7 @@ class IndexedEngine:
 
     def __init__(self, plan: IndexedPlan, quarantine: Quarantine, monitor: Monitor) -> None:
         self._plan = plan
+        self._monitor = monitor
         self._ward = Ward(plan, quarantine, monitor)
         self._lanes: OrderedDict[int, _SizedLane] = OrderedDict()
         self._lock = threading.Lock()
@@ -51,6 +52,16 @@ class IndexedEngine:
         finally:
             session.close()
 
+    def queued_requests(self) -> int:
+        return sum(len(lane.queue) for lane in self._open_lanes())
+
+    def unsent_batches(self) -> int:
+        return sum(lane.queue.taken for lane in self._open_lanes())
+
+    def _open_lanes(self) -> list[_SizedLane]:
+        with self._lock:
+            return list(self._lanes.values())
+
     def close(self) -> None:
         with self._lock:
             self._closed = True
@@ -65,7 +76,7 @@ class IndexedEngine:
                 raise _shutting_down()
             lane = self._lanes.get(slots)
             if lane is None or lane.queue.closed:
-                lane = _SizedLane(self._plan, slots, self._ward)
+                lane = _SizedLane(self._plan, slots, self._ward, self._monitor)
                 self._lanes[slots] = lane
             self._lanes.move_to_end(slots)
             lane.users += 1
@@ -99,12 +110,12 @@ class IndexedSession:
 class _SizedLane:
     """A lane with its queue, and what becomes of its batches."""
 
-    def __init__(self, plan: IndexedPlan, slots: int, ward: Ward) -> None:
+    def __init__(self, plan: IndexedPlan, slots: int, ward: Ward, monitor: Monitor) -> None:
         self._ward = ward
         self.users = 0
         per_batch = slots * sum(field.sample_bytes or 0 for field in plan.spec.wire_spec)
         self.queue = FairQueue(limit=max(2, min(16, _STREAM_BYTES // max(per_batch, 1))))
-        self._lane = Lane(plan, slots, self.queue, self._done, self._failed)
+        self._lane = Lane(plan, slots, self.queue, monitor, self._done, self._failed)
 
     def submit(self, work: Work) -> Future[Answer]:
         self._ward.replace_known(work)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,6 +22,7 @@ import tensorflow as tf
 from infeed.errors import InfeedError, ServerError, ServerUnavailableError
 from infeed.spec import Array
 from infeed_server.engines import host
+from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.queue import FairQueue
 from infeed_server.engines.work import Work, settle
 from infeed_server.pipeline.plan import IndexedPlan
@@ -42,11 +44,18 @@ class Lane:
     """Runs the work of a queue. Calls `done` or `failed` for each, from its own thread."""
 
     def __init__(
-        self, plan: IndexedPlan, slots: int, queue: FairQueue, done: Done, failed: Failed
+        self,
+        plan: IndexedPlan,
+        slots: int,
+        queue: FairQueue,
+        monitor: Monitor,
+        done: Done,
+        failed: Failed,
     ) -> None:
         self._plan = plan
         self._slots = slots
         self._queue = queue
+        self._monitor = monitor
         self._done = done
         self._failed = failed
         self._inside: deque[Work] = deque()
@@ -89,6 +98,8 @@ class Lane:
             if not np.array_equal(index, work.index):
                 self._inside.appendleft(work)
                 raise ServerError("tf.data gave another batch than the one that was asked for")
+            seconds = time.perf_counter() - work.entered_at
+            self._monitor.stage(self._plan.spec.name, "transform", seconds)
             self._done(work, {name: np.asarray(value) for name, value in arrays.items()})
 
     def _dataset(self) -> tf.data.Dataset:
@@ -113,6 +124,7 @@ class Lane:
     def _feed(self) -> Iterator[dict[str, Any]]:
         for work, columns in self._read_columns():
             self._inside.append(work)
+            work.entered_at = time.perf_counter()
             yield {"index": work.index, "key": work.key, "columns": columns}
 
     def _read_columns(self) -> Iterator[tuple[Work, Columns]]:
@@ -123,7 +135,7 @@ class Lane:
                 work = self._queue.take(wait=not ahead)
                 if work is None:
                     break
-                ahead.append((work, self._readers.submit(self._plan.source.read, work.index)))
+                ahead.append((work, self._readers.submit(self._read, work)))
             if not ahead:
                 return
             work, reading = ahead.popleft()
@@ -133,6 +145,12 @@ class Lane:
                 self._failed(work, error)
                 continue
             yield work, columns
+
+    def _read(self, work: Work) -> Columns:
+        begin = time.perf_counter()
+        columns = self._plan.source.read(work.index)
+        self._monitor.stage(self._plan.spec.name, "read", time.perf_counter() - begin)
+        return columns
 
     def _fail_all(self, error: InfeedError) -> None:
         for work in [*self._queue.close(), *self._inside]:

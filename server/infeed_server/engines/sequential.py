@@ -35,6 +35,7 @@ class SequentialEngine:
         self._plan = plan
         self._readers: list[DatasetReader] = []
         self._lock = threading.Lock()
+        self._waiting = 0
         self._workers = ThreadPoolExecutor(_WORKERS, f"infeed-read-{plan.spec.name}")
 
     @property
@@ -49,14 +50,29 @@ class SequentialEngine:
         stride = self.spec.stride(size)
         self.answer(Request(self.spec.seed, 0, stride, size), epochs=0)
 
+    def queued_requests(self) -> int:
+        with self._lock:
+            return self._waiting
+
+    def unsent_batches(self) -> int:
+        return 0
+
     def close(self) -> None:
         self._workers.shutdown(cancel_futures=True)
 
     def submit(self, request: Request, epochs: int) -> Future[Answer]:
         try:
-            return self._workers.submit(self.answer, request, epochs)
+            future = self._workers.submit(self.answer, request, epochs)
         except RuntimeError:
             raise ServerUnavailableError("the server is shutting down") from None
+        with self._lock:
+            self._waiting += 1
+        future.add_done_callback(self._answered)
+        return future
+
+    def _answered(self, _: Future[Answer]) -> None:
+        with self._lock:
+            self._waiting -= 1
 
     def answer(self, request: Request, epochs: int) -> Answer:
         """Reads on to the request and answers it."""

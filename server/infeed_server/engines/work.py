@@ -31,6 +31,8 @@ class Work:
     future: Future[Answer] = field(default_factory=Future)
     replacements: int = 0
     """Samples that another one stands in for."""
+    entered_at: float = 0.0
+    """When the batch entered the graph, by `time.perf_counter`."""
     retries: int = 0
     """Times that the batch was made again for no reason that was found."""
 

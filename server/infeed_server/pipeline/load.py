@@ -39,18 +39,26 @@ def from_yaml(file: str) -> Pipelines:
     importer.search(base)
     definitions = _definitions(doc)
     problems: list[str] = []
-    pipelines: dict[str, Pipeline] = {}
-    for name, value in definitions.items():
-        try:
-            pipelines[name] = Pipeline.model_validate(value).resolve(base)
-        except ValidationError as error:
-            problems += [
-                f"{doc.where(('pipelines', name, *path))}: {text}"
-                for path, text in explain(error, Pipeline)
-            ]
+    pipelines = {
+        name: pipeline.resolve(base)
+        for name, value in definitions.items()
+        if (pipeline := _valid(doc, name, value, problems))
+    }
     if problems:
         raise ConfigError("\n".join(problems), file=file)
     return pipelines
+
+
+def _valid(doc: document.Document, name: str, value: Any, problems: list[str]) -> Pipeline | None:
+    """One definition; what is wrong with it is added to the problems, each with its line."""
+    try:
+        return Pipeline.model_validate(value)
+    except ValidationError as error:
+        problems += [
+            f"{doc.where(('pipelines', name, *path))}: {text}"
+            for path, text in explain(error, Pipeline)
+        ]
+        return None
 
 
 def parse(value: Mapping[str, Any]) -> Pipeline:

@@ -49,7 +49,7 @@ class IndexedPlan:
 def plan_indexed(name: str, definition: Pipeline, source: Source) -> IndexedPlan:
     """Plans a pipeline over an opened source. Raises `ConfigError` and `UserCodeError`."""
     if definition.batch is None:
-        raise ConfigError(f"batch: missing; say for example batch: {{size: 64}}")
+        raise ConfigError("batch: missing; say for example batch: {size: 64}")
     count = len(source)
     if definition.batch.size > count:
         raise ConfigError(

@@ -9,6 +9,7 @@ import tensorflow as tf
 from infeed.errors import ConfigError, InfeedError, SourceError, UserCodeError
 from infeed.finish import finished_spec
 from infeed.spec import FieldSpec, FinishTransform, Guarantee, PipelineSpec
+from infeed_server.config.traceback import user_traceback
 from infeed_server.pipeline import graph
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.fingerprint import fingerprint
@@ -41,24 +42,23 @@ class SequentialPlan:
         """The error of a stage inside the user's dataset."""
         if not isinstance(error, tf.errors.OpError):
             return None
-        return UserCodeError(
-            f"the dataset of {self.source.label} failed: {error.message}", pipeline=self.spec.name
-        )
+        place = f"the dataset of {self.source.label} failed: "
+        if "Traceback (most recent call last)" in error.message:
+            return UserCodeError(place + user_traceback(error), pipeline=self.spec.name)
+        return UserCodeError(place + error.message, pipeline=self.spec.name)
 
 
 def plan_sequential(name: str, definition: Pipeline, source: DatasetSource) -> SequentialPlan:
     """Plans a pipeline over a dataset function. Raises `ConfigError` and `UserCodeError`."""
     dataset = source.make(definition.shuffle.seed)
     batched = definition.batch is None
-    wire_spec, batch_size = _specs(name, dataset, definition)
-    finish = _finish(name, definition)
+    wire_spec, batch_size = _specs(dataset, definition)
+    finish = _finish(definition)
     try:
         element_spec = finished_spec(wire_spec, finish)
     except KeyError as missing:
         known = ", ".join(field.name for field in wire_spec)
-        raise ConfigError(
-            f"transforms: no field {missing}; available: {known}"
-        ) from None
+        raise ConfigError(f"transforms: no field {missing}; available: {known}") from None
     deterministic = source.is_deterministic(dataset)
     spec = PipelineSpec(
         name=name,
@@ -84,9 +84,7 @@ def plan_sequential(name: str, definition: Pipeline, source: DatasetSource) -> S
     return SequentialPlan(source, spec, batched)
 
 
-def _specs(
-    name: str, dataset: tf.data.Dataset, definition: Pipeline
-) -> tuple[tuple[FieldSpec, ...], int]:
+def _specs(dataset: tf.data.Dataset, definition: Pipeline) -> tuple[tuple[FieldSpec, ...], int]:
     """The fields of one sample, and the slots of a batch."""
     element = dict(dataset.element_spec)
     if definition.batch is not None:
@@ -99,10 +97,10 @@ def _specs(
                 f"field {field!r} is a single value; say for example batch: {{size: 32}}"
             )
         per_sample[field] = tf.TensorSpec(spec.shape[1:], spec.dtype)
-    return graph.field_specs(per_sample), _slots(name, dataset, element)
+    return graph.field_specs(per_sample), _slots(dataset, element)
 
 
-def _slots(name: str, dataset: tf.data.Dataset, element: graph.Specs) -> int:
+def _slots(dataset: tf.data.Dataset, element: graph.Specs) -> int:
     known = {spec.shape[0] for spec in element.values()}
     if None in known:
         # `batch` without drop_remainder leaves the size open; the first element has it.
@@ -122,7 +120,7 @@ def _cardinality(dataset: tf.data.Dataset) -> int | None:
     return count if count >= 0 else None
 
 
-def _finish(name: str, definition: Pipeline) -> tuple[FinishTransform, ...]:
+def _finish(definition: Pipeline) -> tuple[FinishTransform, ...]:
     result = []
     for number, transform in enumerate(definition.transforms):
         finish = transform.finish()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from dataclasses import dataclass
+from typing import Any
 
 from infeed.errors import ConfigError
 
@@ -20,9 +21,14 @@ class Address:
     def parse(cls, text: str) -> Address:
         """Raises `ConfigError` for anything but `host:port` (IPv6 hosts in brackets)."""
         host, colon, port = text.rpartition(":")
-        if not colon or not port.isdigit() or int(port) > 65535 or not host.strip("[]"):
-            raise ConfigError(f"{text!r} is not of the form host:port, such as 127.0.0.1:8470")
-        return cls(host.strip("[]"), int(port))
+        number = int(port) if port.isascii() and port.isdigit() else 65536
+        if not colon or number > 65535 or not host.strip("[]"):
+            raise ConfigError(
+                f"{text!r} is not of the form host:port, such as 127.0.0.1:8470 (a port is from 0 "
+                "to 65535)",
+                address=text,
+            )
+        return cls(host.strip("[]"), number)
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -30,11 +36,28 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it."""
+        return all(ipaddress.ip_address(item[4][0]).is_loopback for item in self._resolved())
+
+    def require_free(self) -> None:
+        """Raises `ConfigError` when the address cannot be listened on now."""
+        family, kind, proto, _, place = self._resolved()[0]
         try:
-            found = socket.getaddrinfo(self.host, None)
-        except OSError:
+            with socket.socket(family, kind, proto) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(place)
+                # Only listening finds the port taken: two sockets may be bound to one.
+                probe.listen(1)
+        except OSError as error:
+            problem = error.strerror or str(error)
+            raise ConfigError(
+                f"cannot listen on {self}: {problem[:1].lower()}{problem[1:]}", address=str(self)
+            ) from None
+
+    def _resolved(self) -> list[Any]:
+        try:
+            return socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):  # the latter for a text that no host's name can be
             raise ConfigError(f"cannot listen on {self}: no such host", address=str(self)) from None
-        return all(ipaddress.ip_address(item[4][0]).is_loopback for item in found)
 
 
 def require_safe(address: Address, option: str, *, insecure: bool) -> None:

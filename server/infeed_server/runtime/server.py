@@ -52,7 +52,7 @@ class Server:
         options: ServerOptions | None = None,
         progress: NamedProgress | None = None,
     ) -> None:
-        """Opens every source and listens; nothing is served yet.
+        """Opens every source and listens. The control plane answers already, gRPC does not.
 
         Raises `ConfigError`, `SourceError` or `UserCodeError`.
         """
@@ -65,6 +65,8 @@ class Server:
         self._control = self._control_server(options)
         self._engines: dict[str, Engine] = {}
         try:
+            if self._control:
+                self._control.start()
             self._open(pipelines, progress)
             self._rpc = RpcServer(Catalog(self._engines), self.metrics, str(listen))
         except BaseException:
@@ -77,8 +79,6 @@ class Server:
 
     def start(self) -> None:
         """Answers calls from now on; returns when each pipeline has tried its first batch."""
-        if self._control:
-            self._control.start()
         self._rpc.start()
         for name, engine in self._engines.items():
             self._warm(name, engine)
@@ -124,7 +124,9 @@ class Server:
             self.health.set(name, ready=False, reason="opening its source")
             self.metrics.add_pipeline(name)
             bar = progress(name) if progress else None
-            self._engines[name] = build(name, definition, self.metrics, bar)
+            engine = build(name, definition, self.metrics, bar)
+            self._engines[name] = engine
+            self.metrics.watch_queue(name, engine.queued_requests, engine.unsent_batches)
             self.health.set(name, ready=False, reason="making its first batch")
 
     def _warm(self, name: str, engine: Engine) -> None:

@@ -7,12 +7,21 @@ import signal
 import threading
 from types import FrameType
 
+_PATIENCE_SECONDS = 25.0
+"""What a stop may take in all, before an orchestrator's usual 30 seconds are over: a user's
+function that never returns must not keep the process."""
+
 
 class Stop:
-    """Set by SIGTERM or SIGINT; a second signal ends the process at once."""
+    """Asked for by SIGTERM or SIGINT; a second signal ends the process at once.
+
+    A signal that comes before anyone waits, while the server still opens its sources, raises
+    `SystemExit` on the main thread: there is nothing to hand back, and an index may take minutes.
+    """
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self._waited_for = False
 
     def install(self) -> None:
         """Takes over both signals; must be called on the main thread."""
@@ -24,13 +33,20 @@ class Stop:
         self._event.set()
 
     def wait(self) -> None:
+        """Returns when the stop is asked for; from then on the process has 25 seconds to end."""
+        self._waited_for = True
         # In pieces: a bare wait() would keep the main thread from running signal handlers on
         # platforms whose lock cannot be interrupted.
         while not self._event.wait(0.5):
             pass
+        last_resort = threading.Timer(_PATIENCE_SECONDS, os._exit, (1,))
+        last_resort.daemon = True
+        last_resort.start()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame
         if self._event.is_set():
             os._exit(128 + number)
         self._event.set()
+        if not self._waited_for:
+            raise SystemExit(128 + number)

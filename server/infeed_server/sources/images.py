@@ -16,7 +16,13 @@ from infeed.errors import SampleError
 from infeed_server.sources.base import Columns, Indices, Provenance, Sample
 from infeed_server.sources.definition import IndexedDefinition, Progress
 from infeed_server.sources.files import PathText, absolute, rebase
-from infeed_server.sources.labels import Labels, from_csv, from_folders
+from infeed_server.sources.labels import (
+    FileNameLabels,
+    Labels,
+    from_csv,
+    from_file_names,
+    from_folders,
+)
 from infeed_server.sources.listing import Listing, list_images
 
 _FOLDERS = "folders"
@@ -26,17 +32,18 @@ class ImagesSource(IndexedDefinition):
     """The .jpg, .jpeg and .png files below a folder, sorted by their path in it.
 
     `images`: the folder. `labels`: `folders` for the index of the subfolder, or the path of a CSV
-    of file,label, or none. Fields: `image`, the encoded bytes, and with labels `label`.
+    of file,label, or `file_name` with a pattern, or none. Fields: `image`, the encoded bytes, and
+    with labels `label`.
     """
 
     kind: ClassVar[str] = "images"
 
     images: PathText
-    labels: PathText | None = None
+    labels: PathText | FileNameLabels | None = None
 
     def resolve(self, base: Path) -> Self:
         labels = self.labels
-        if labels is not None and labels != _FOLDERS:
+        if isinstance(labels, str) and labels != _FOLDERS:
             labels = rebase(labels, base)
         return self.model_copy(update={"images": rebase(self.images, base), "labels": labels})
 
@@ -47,6 +54,8 @@ class ImagesSource(IndexedDefinition):
             return Images(listing, None, None)
         if self.labels == _FOLDERS:
             return Images(listing, from_folders(listing), None)
+        if isinstance(self.labels, FileNameLabels):
+            return Images(listing, from_file_names(self.labels.file_name, listing), None)
         csv = absolute(self.labels)
         return Images(listing, from_csv(csv, listing), csv)
 
@@ -72,7 +81,7 @@ class Images:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The name of each label, when labels come from folders."""
+        """The name of each label, when labels come from folders or file names."""
         return self._labels.class_names if self._labels else ()
 
     @property

@@ -1,4 +1,4 @@
-"""The labels of images: from a CSV of file,label, or from the folders they lie in."""
+"""The labels of images: from a CSV of file,label, from their folders, or from their names."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import field_validator
 
 from infeed.errors import SourceError
+from infeed_server.config.model import Definition
 from infeed_server.sources.files import read_bytes
 from infeed_server.sources.listing import Listing
 
@@ -31,7 +33,29 @@ class Labels:
     missing: frozenset[int]
     """Images that have none."""
     class_names: tuple[str, ...] = ()
-    """For labels from folders: the name of each class."""
+    """For labels from folders or file names: the name of each class."""
+
+
+class FileNameLabels(Definition):
+    r"""Takes each image's class from its file name: `{file_name: '^(\w+)\.'}`.
+
+    The pattern is searched in the name without its folders; its first group is the class.
+    """
+
+    file_name: str
+
+    @field_validator("file_name")
+    @classmethod
+    def _check(cls, pattern: str) -> str:
+        try:
+            groups = re.compile(pattern).groups
+        except re.error as error:
+            raise ValueError(f"is no regular expression ({error})") from None
+        if groups != 1:
+            raise ValueError(
+                f"should have one group in parentheses, which is the class; it has {groups}"
+            )
+        return pattern
 
 
 def from_folders(listing: Listing) -> Labels:
@@ -49,6 +73,26 @@ def from_folders(listing: Listing) -> Labels:
     index = {name: number for number, name in enumerate(listing.folders)}
     values = [index[entry.path.partition("/")[0]] for entry in listing.images]
     return Labels(np.array(values, np.int64), frozenset(), listing.folders)
+
+
+def from_file_names(pattern: str, listing: Listing) -> Labels:
+    """Each image's class in its file name, as its index among all classes, sorted.
+
+    Raises `SourceError` when the pattern is not found in a name.
+    """
+    found = [re.search(pattern, posixpath.basename(entry.path)) for entry in listing.images]
+    pairs = zip(listing.images, found, strict=True)
+    without = [entry.path for entry, match in pairs if match is None or match[1] is None]
+    if without:
+        raise SourceError(
+            f"labels: the pattern {pattern!r} is not found in these names: {_some(without)}",
+            file=f"{listing.root}/{without[0]}",
+        )
+    classes = [match[1] for match in found if match is not None]
+    names = tuple(sorted(set(classes)))
+    index = {name: number for number, name in enumerate(names)}
+    values = np.array([index[name] for name in classes], np.int64)
+    return Labels(values, frozenset(), names)
 
 
 def from_csv(path: str, listing: Listing) -> Labels:

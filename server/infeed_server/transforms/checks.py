@@ -75,7 +75,8 @@ def require_image(
 def require_at_run_time(condition: tf.Tensor, message: str, data: tf.Tensor) -> list[tf.Operation]:
     """Fails the sample with the message and the values of `data` unless the condition holds.
 
-    Gives what the next step must wait for, as `tf.control_dependencies` takes it.
+    Gives what the next step must wait for, as `tf.control_dependencies` takes it. TensorFlow
+    shows quotes in such a message as \\', so better have none.
     """
     if tf.executing_eagerly():
         # An eager Assert says "Expected 'tf.Tensor(False, ...)' to be true" in front of it all.

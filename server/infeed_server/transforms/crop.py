@@ -44,13 +44,13 @@ class Crop(FieldTransform):
     def _large_enough(self, shape: tf.Tensor) -> list[tf.Operation]:
         height, width = self.size
         told = (
-            f"{self.name}: field {self.field!r} must be at least {height} x {width} pixels "
+            f"{self.name}: field {self.field} must be at least {height} x {width} pixels "
             "(height x width); it is"
         )
-        known = tf.get_static_value(shape[:2])
-        if known is not None and not tf.executing_eagerly() and (known < self.size).any():
+        known = None if tf.executing_eagerly() else tf.get_static_value(shape)
+        if known is not None and (known[:2] < self.size).any():
             # Every sample has this shape, so it is the definition that is wrong.
-            raise ConfigError(f"{told} {known.tolist()}", stage=self.name)
+            raise ConfigError(f"{told} {known[:2].tolist()}", stage=self.name)
         enough = tf.reduce_all(shape[:2] >= self.size)
         return require_at_run_time(enough, told, shape[:2])
 

@@ -54,7 +54,7 @@ class DecodeRaw(FieldTransform):
         length = tf.strings.length(contents)
         expected = math.prod(self.shape) * dtype.size
         told = (
-            f"{self.name}: field {self.field!r} must have {expected} bytes for "
+            f"{self.name}: field {self.field} must have {expected} bytes for "
             f"{self.dtype}{list(self.shape)}; it has"
         )
         with tf.control_dependencies(require_at_run_time(length == expected, told, length)):

@@ -12,9 +12,9 @@ from typing_extensions import override
 
 from infeed.errors import ConfigError, UserCodeError
 from infeed_server.config.importer import code_digest, load
+from infeed_server.config.traceback import user_traceback
 from infeed_server.transforms.base import Key, Sample, Transform
 from infeed_server.transforms.checks import described
-from infeed_server.transforms.failure import user_traceback
 from infeed_server.transforms.lint import random_nodes
 
 # Taken while nothing is being traced, this says "convert by default", which is what Dataset.map
@@ -54,7 +54,10 @@ class Map(Transform):
     @override
     def apply(self, sample: Sample, key: Key) -> Sample:
         function = self._loaded()
-        converted = tf.__internal__.autograph.tf_convert(function, _AUTOGRAPH)
+        # Run as it is written where no graph is made: one sample alone, to find what it raises.
+        converted = function
+        if not tf.executing_eagerly():
+            converted = tf.__internal__.autograph.tf_convert(function, _AUTOGRAPH)
         arguments = (dict(sample), key) if self._takes_key(function) else (dict(sample),)
         before = _drawing()
         try:

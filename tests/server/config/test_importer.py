@@ -40,9 +40,7 @@ def test_no_such_module() -> None:
         importer.load("no_such_module_at_all:x")
 
 
-def test_an_import_error_inside_the_module_keeps_its_own_name(
-    module: str, tmp_path: Path
-) -> None:
+def test_an_import_error_inside_the_module_keeps_its_own_name(module: str, tmp_path: Path) -> None:
     (tmp_path / f"{module}_bad.py").write_text("import a_package_that_is_missing\n")
     with pytest.raises(ModuleNotFoundError, match="a_package_that_is_missing"):
         importer.load(f"{module}_bad:x")

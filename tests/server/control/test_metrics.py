@@ -69,7 +69,7 @@ def test_queues_are_asked_at_each_scrape(metrics: Metrics):
     metrics.watch_queue("train", lambda: len(queued), lambda: len(ready))
     shown = values(metrics)
     assert shown["infeed_queued_requests{pipeline=train}"] == 3
-    assert shown["infeed_ready_batches{pipeline=train}"] == 1
+    assert shown["infeed_unsent_batches{pipeline=train}"] == 1
     queued.clear()
     assert values(metrics)["infeed_queued_requests{pipeline=train}"] == 0
 

@@ -121,15 +121,16 @@ def test_raise_names_the_sample_with_the_users_traceback(serve: Any, tmp_path: P
     assert 'raise KeyError(f"no entry for {int(x)}")' in message
     assert caught.value.metadata["sample_id"] == "3"
     lines = [json.loads(line) for line in Path(log).read_text().splitlines()]
-    assert [line["sample_id"] for line in lines] == ["3"]
+    # Batches that were asked for ahead may have met theirs too.
+    assert lines[0]["sample_id"] == "3"
     assert lines[0]["action"] == "raise"
 
 
 def test_after_a_bad_batch_others_go_on(serve: Any) -> None:
     server = serve({"n": numbers(transforms=BROKEN, shuffle={"mode": "none"})})
-    with infeed.connect(str(server.address), "n", batch_size=2) as bad:
-        with pytest.raises(infeed.UserCodeError):
-            list(bad)
+    bad = infeed.connect(str(server.address), "n", batch_size=2)
+    with bad, pytest.raises(infeed.UserCodeError):
+        list(bad)
     with infeed.connect(str(server.address), "n", batch_size=3) as feed:
         assert feed.next(30)["x"].tolist() == [0, 1, 2]
 
@@ -182,9 +183,9 @@ def test_a_source_without_a_good_sample_ends(serve: Any, tmp_path: Path) -> None
         quarantine=str(tmp_path / "bad.jsonl"),
     )
     server = serve({"n": pipeline})
-    with infeed.connect(str(server.address), "n") as feed:
-        with pytest.raises(infeed.SampleError, match="no good sample found"):
-            feed.next(60)
+    feed = infeed.connect(str(server.address), "n")
+    with feed, pytest.raises(infeed.SampleError, match="no good sample found"):
+        feed.next(60)
 
 
 def test_arrays_without_transforms_need_no_graph(serve: Any) -> None:

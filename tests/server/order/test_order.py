@@ -22,7 +22,7 @@ MODES: tuple[Mode, ...] = ("global", "window", "none")
     epoch=st.integers(0, 5),
 )
 def test_an_epoch_visits_every_sample_once(
-    mode: Mode, count: int, seed: int, block: int, window: int, epoch: int
+    mode: Mode, *, count: int, seed: int, block: int, window: int, epoch: int
 ) -> None:
     slots = Order(count, seed, mode, block, window).slots(epoch * count, count)
     assert sorted(slots.index) == list(range(count))

@@ -1,0 +1,123 @@
+"""Fixtures for the examples: one served as it stands in `examples/`, over data a test makes."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+import infeed
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@dataclass
+class Rows:
+    """The filled slots of a feed's batches, laid end to end."""
+
+    fields: dict[str, np.ndarray]
+    ids: np.ndarray
+    sizes: list[int]
+    """Filled slots of each batch."""
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.fields[name]
+
+
+@dataclass
+class Example:
+    """A copy of an example with its own `data` folder, which the test fills before serving."""
+
+    file: Path
+    data: Path
+    start: Callable[..., Any]
+    address: str | None = None
+
+    @property
+    def text(self) -> str:
+        return self.file.read_text()
+
+    @property
+    def pipeline(self) -> str:
+        """The name of the file's only pipeline."""
+        (name,) = yaml.safe_load(self.text)["pipelines"]
+        return str(name)
+
+    def connect(self, **options: Any) -> infeed.Feed:
+        """A feed of the example, whose server is started first."""
+        if self.address is None:
+            self.address = str(self.start(self.text, self.file.name).address)
+        return infeed.connect(self.address, self.pipeline, **options)
+
+    def read(self, epochs: int = 1, **options: Any) -> Rows:
+        """Whole epochs, the last samples too."""
+        with self.connect(epochs=epochs, remainder="pad", **options) as feed:
+            batches = list(feed)
+        return Rows(
+            {name: np.concatenate([b[name][b.mask] for b in batches]) for name in batches[0]},
+            np.concatenate([b.sample_ids[b.mask] for b in batches]),
+            [int(b.mask.sum()) for b in batches],
+        )
+
+
+@pytest.fixture
+def example(
+    tmp_path: Path, serve: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], Example]]:
+    """`example("raw_tfrecords")`: that file and `functions.py`, copied beside an empty `data`."""
+    monkeypatch.delenv("DATA", raising=False)
+    # Serving puts the copy on the path and imports its `functions`; the next test has another.
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    sys.modules.pop("functions", None)
+
+    def copy(name: str) -> Example:
+        shutil.copy(EXAMPLES / "functions.py", tmp_path)
+        file = Path(shutil.copy(EXAMPLES / f"{name}.yaml", tmp_path))
+        data = tmp_path / "data"
+        data.mkdir()
+        return Example(file, data, serve)
+
+    yield copy
+    sys.modules.pop("functions", None)
+
+
+@pytest.fixture
+def draw() -> Callable[..., np.ndarray]:
+    """`draw(number, height, width, channels)`: a picture with smooth shades, as JPEG likes it."""
+    import tensorflow as tf
+
+    def picture(number: int, height: int, width: int, channels: int = 3) -> np.ndarray:
+        coarse = np.random.default_rng(number).integers(0, 256, (5, 5, channels))
+        smooth = tf.image.resize(coarse, [height, width], "bicubic")
+        return tf.saturate_cast(tf.round(smooth), tf.uint8).numpy()
+
+    return picture
+
+
+@pytest.fixture
+def keys() -> Callable[..., np.ndarray]:
+    """`keys(rows, seed)`: the key of each row, int64[n, 2], for a pipeline in global order.
+
+    Checks on the way that the rows are the epochs' permutations: each sample once in each, in an
+    order that is not the source's and not the same twice.
+    """
+    from infeed_server.order import Order
+
+    def of(rows: Rows, seed: int) -> np.ndarray:
+        count = len(np.unique(rows.ids))
+        slots = Order(count, seed, "global").slots(0, len(rows.ids))
+        np.testing.assert_array_equal(rows.ids, slots.index)
+        epochs = rows.ids.reshape(-1, count)
+        for ids in epochs:
+            np.testing.assert_array_equal(np.sort(ids), np.arange(count))
+        assert len({*map(bytes, epochs), np.arange(count).tobytes()}) == len(epochs) + 1
+        return slots.key
+
+    return of

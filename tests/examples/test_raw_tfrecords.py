@@ -1,0 +1,86 @@
+"""TFRecords of raw 224x224x3 bytes: as they are, augmented, and cached."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+COUNT = 70
+SHAPE = [224, 224, 3]
+
+
+def write(data: Path) -> list[str]:
+    """Two files of records; their names in order."""
+    rng = np.random.default_rng(0)
+    files = [str(data / f"part-{number}.tfrecord") for number in range(2)]
+    for file, count in zip(files, (40, COUNT - 40), strict=True):
+        with tf.io.TFRecordWriter(file) as out:
+            for _ in range(count):
+                image = tf.train.BytesList(value=[rng.bytes(int(np.prod(SHAPE)))])
+                feature = {"image": tf.train.Feature(bytes_list=image)}
+                example = tf.train.Example(features=tf.train.Features(feature=feature))
+                out.write(example.SerializeToString())
+    return files
+
+
+def parse(record: tf.Tensor) -> tf.Tensor:
+    parsed = tf.io.parse_single_example(record, {"image": tf.io.FixedLenFeature([], tf.string)})
+    return tf.reshape(tf.io.decode_raw(parsed["image"], tf.uint8), SHAPE)
+
+
+def normalize(image: tf.Tensor) -> tf.Tensor:
+    return tf.cast(image, tf.float32) / 255.0
+
+
+def test_normalized_in_batches_of_64(example: Any) -> None:
+    raw = example("raw_tfrecords")
+    files = write(raw.data)
+    rows = raw.read()
+    dataset = tf.data.TFRecordDataset(files).map(parse).map(normalize).batch(64)
+    expected = list(dataset.as_numpy_iterator())
+    assert rows.sizes == [len(batch) for batch in expected] == [64, 6]
+    assert rows.ids.tolist() == list(range(COUNT))
+    np.testing.assert_array_equal(rows["image"], np.concatenate(expected))
+
+
+def test_the_remainder_is_dropped_unless_asked_for(example: Any) -> None:
+    raw = example("raw_tfrecords")
+    write(raw.data)
+    with raw.connect(epochs=1) as feed:
+        assert [batch.mask.all() for batch in feed] == [True]
+
+
+def augmented(files: list[str], ids: np.ndarray, keys: np.ndarray, first: int) -> np.ndarray:
+    """What tf.data gives for these samples; the flip and the crop have the ordinals from first."""
+
+    def augment(image: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+        fold = tf.random.experimental.stateless_fold_in
+        image = tf.image.stateless_random_flip_left_right(image, fold(key, first))
+        image = tf.image.stateless_random_crop(image, [200, 200, 3], fold(key, first + 1))
+        return normalize(image)
+
+    images = np.stack(list(tf.data.TFRecordDataset(files).map(parse).as_numpy_iterator()))
+    dataset = tf.data.Dataset.from_tensor_slices((ids, keys))
+    dataset = dataset.map(lambda index, key: augment(tf.gather(images, index), key))
+    return dataset.batch(len(ids)).get_single_element().numpy()
+
+
+# Place of the flip in the list of transforms: in the second file `cache` stands before it.
+@pytest.mark.parametrize("cached", [False, True])
+def test_flipped_and_cropped_at_random(example: Any, keys: Any, cached: bool) -> None:
+    raw = example("raw_tfrecords_cached") if cached else example("raw_tfrecords_augmented")
+    files = write(raw.data)
+    rows = raw.read(epochs=2)
+    assert rows.sizes == [64, 64, 12]
+    expected = augmented(files, rows.ids, keys(rows, seed=17), first=2 if cached else 1)
+    np.testing.assert_array_equal(rows["image"], expected)
+    # Each epoch draws anew for every sample, behind the cache too.
+    first, second = (
+        rows["image"][:COUNT][np.argsort(rows.ids[:COUNT])],
+        rows["image"][COUNT:][np.argsort(rows.ids[COUNT:])],
+    )
+    assert not any(np.array_equal(one, other) for one, other in zip(first, second, strict=True))

@@ -1,0 +1,64 @@
+"""Running a transform as a server does: traced into a `Dataset.map`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def key() -> tf.Tensor:
+    return tf.constant([17, 4], tf.int64)
+
+
+@pytest.fixture
+def run() -> Run:
+    """`run(transform, {field: value}, key)` → the fields as NumPy arrays."""
+
+    def run(transform: Any, sample: dict[str, Any], key: Any = (17, 4)) -> dict[str, Any]:
+        def step(fields: dict[str, tf.Tensor], key: tf.Tensor) -> dict[str, tf.Tensor]:
+            result: dict[str, tf.Tensor] = transform.apply(fields, key)
+            return result
+
+        data = tf.data.Dataset.from_tensors((sample, tf.constant(key, tf.int64)))
+        # The server traces without AutoGraph; a user's function is converted all the same.
+        step = tf.autograph.experimental.do_not_convert(step)
+        return {name: value.numpy() for name, value in next(iter(data.map(step))).items()}
+
+    return run
+
+
+@pytest.fixture
+def spec() -> Callable[..., dict[str, tf.TensorSpec]]:
+    """`spec(transform, {field: tensor spec})` → the specs of the fields after it."""
+
+    def spec(transform: Any, before: dict[str, tf.TensorSpec]) -> dict[str, tf.TensorSpec]:
+        traced = tf.function(transform.apply, autograph=False).get_concrete_function(
+            before, tf.TensorSpec([2], tf.int64)
+        )
+        outputs: dict[str, tf.TensorSpec] = traced.structured_outputs
+        return {name: tf.TensorSpec(one.shape, one.dtype) for name, one in outputs.items()}
+
+    return spec
+
+
+@pytest.fixture(scope="session")
+def image() -> Any:
+    """uint8 [40, 50, 3], smooth enough for a JPEG."""
+    small = np.random.default_rng(3).integers(0, 256, (5, 6, 3))
+    return tf.cast(tf.image.resize(small, [40, 50]), tf.uint8).numpy()
+
+
+@pytest.fixture
+def jpegs(photos: SimpleNamespace) -> list[bytes]:
+    """Some JPEGs of the data set, a greyscale one among them."""
+    contents = [(photos.folder / name).read_bytes() for name in sorted(photos.labels)[:60]]
+    grey = [one for one in contents if tf.io.extract_jpeg_shape(one)[2] == 1]
+    return [*contents[:5], *(grey[:1] or [tf.io.encode_jpeg(np.zeros((90, 90, 1), "u1")).numpy()])]

@@ -1,0 +1,198 @@
+"""Which steps move to the trainer: those without which fewer bytes travel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from infeed import finish, spec
+from infeed_server.transforms import (
+    Cache,
+    Cast,
+    Drop,
+    Map,
+    Normalize,
+    OneHot,
+    RandomFlipLeftRight,
+    Rename,
+    Transform,
+)
+from infeed_server.transforms.plan import plan_finish
+
+IMAGE = tf.TensorSpec([8, 8, 3], tf.uint8)
+FIELDS = {
+    "image": IMAGE,
+    "floats": tf.TensorSpec([4], tf.float32),
+    "label": tf.TensorSpec([], tf.int64),
+    "name": tf.TensorSpec([], tf.string),
+}
+
+
+def trace(transforms: list[Transform], before: dict[str, tf.TensorSpec]) -> list[Any]:
+    stages: list[Any] = [before]
+
+    def run(sample: dict[str, tf.Tensor], key: tf.Tensor) -> dict[str, tf.Tensor]:
+        for transform in transforms:
+            sample = transform.apply(sample, key)
+            stages.append({k: tf.TensorSpec(v.shape, v.dtype) for k, v in sample.items()})
+        return sample
+
+    tf.function(run, autograph=False).get_concrete_function(before, tf.TensorSpec([2], tf.int64))
+    return stages
+
+
+def plan(*transforms: Transform, before: Any = None) -> tuple[list[int], tuple[Any, ...]]:
+    """The ordinals that stay on the server, and what moves."""
+    stages = trace(list(transforms), before or FIELDS)
+    host, moved = plan_finish(list(enumerate(transforms)), stages)
+    assert all(transforms[ordinal] is step for ordinal, step in host)
+    return [ordinal for ordinal, _ in host], moved
+
+
+SCALE = Normalize(field="image", scale=255.0)
+FLIP = RandomFlipLeftRight(field="image")
+
+
+def test_floats_made_of_bytes_move() -> None:
+    assert plan(FLIP, SCALE) == ([0], (spec.Normalize("image", scale=255.0),))
+
+
+def test_what_saves_bytes_stays() -> None:
+    assert plan(Cast(field="label", dtype="int32")) == ([0], ())
+
+
+def test_what_changes_no_bytes_stays() -> None:
+    assert plan(Normalize(field="floats", scale=2.0)) == ([0], ())
+
+
+def test_one_hot_moves_unless_it_is_smaller() -> None:
+    assert plan(OneHot(field="label", depth=10)) == ([], (spec.OneHot("label", 10),))
+    assert plan(OneHot(field="label", depth=8, dtype="bool")) == ([0], ())
+
+
+def test_a_host_step_behind_it_keeps_it() -> None:
+    assert plan(SCALE, FLIP) == ([0, 1], ())
+    assert plan(SCALE, Map(function=lambda sample: sample)) == ([0, 1], ())
+
+
+def test_a_host_step_on_another_field_does_not() -> None:
+    other = RandomFlipLeftRight(field="other")
+    before = {**FIELDS, "other": IMAGE}
+    assert plan(SCALE, other, before=before) == ([1], (spec.Normalize("image", scale=255.0),))
+
+
+def test_cache_and_drop_do_not() -> None:
+    assert plan(SCALE, Cache(), Drop(fields=("name",))) == (
+        [1, 2],
+        (spec.Normalize("image", scale=255.0),),
+    )
+
+
+def test_the_cut_is_where_bytes_are_fewest() -> None:
+    small = Cast(field="label", dtype="uint8")
+    assert plan(small, OneHot(field="label", depth=9)) == ([0], (spec.OneHot("label", 9),))
+    # Up and down and up again: uint8 → float32 → uint8 (as few, so later) → float32.
+    up, down = Cast(field="image", dtype="float32"), Cast(field="image", dtype="uint8")
+    assert plan(up, down, SCALE) == ([0, 1], (spec.Normalize("image", scale=255.0),))
+
+
+def test_several_fields_keep_their_order() -> None:
+    hot = OneHot(field="label", depth=10)
+    more = Cast(field="image", dtype="float64")
+    host, moved = plan(hot, SCALE, FLIP, more, OneHot(field="x", depth=3), before=_with_x())
+    assert host == [1, 2]
+    assert moved == (spec.OneHot("label", 10), spec.Cast("image", "float64"), spec.OneHot("x", 3))
+
+
+def _with_x() -> dict[str, tf.TensorSpec]:
+    return {**FIELDS, "x": tf.TensorSpec([], tf.uint8)}
+
+
+def test_bfloat16_counts_two_bytes() -> None:
+    half = Cast(field="floats", dtype="bfloat16")
+    assert plan(half) == ([0], ())
+    widen = Normalize(field="image", scale=255.0, dtype="bfloat16")
+    assert plan(widen)[1] == (spec.Normalize("image", scale=255.0, data_type="bfloat16"),)
+
+
+def test_a_later_rename_is_followed() -> None:
+    swap = Rename(fields={"image": "floats", "floats": "image"})
+    assert plan(SCALE, swap, Rename(fields={"floats": "x"})) == (
+        [1, 2],
+        (spec.Normalize("x", scale=255.0),),
+    )
+
+
+def test_a_dropped_field_is_not_finished() -> None:
+    assert plan(SCALE, Drop(fields=("image",))) == ([0, 1], ())
+    takes_its_name = Rename(fields={"floats": "image"})
+    assert plan(SCALE, Drop(fields=("image",)), takes_its_name) == ([0, 1, 2], ())
+
+
+def test_shapes_that_vary_change_no_choice() -> None:
+    before = {"image": tf.TensorSpec([None, None, 3], tf.uint8)}
+    assert plan(SCALE, before=before) == ([], (spec.Normalize("image", scale=255.0),))
+
+
+def test_nothing_to_do() -> None:
+    assert plan() == ([], ())
+
+
+STEPS: list[Transform] = [
+    SCALE,
+    FLIP,
+    Cast(field="image", dtype="float32"),
+    Cast(field="image", dtype="uint8"),
+    Cast(field="label", dtype="uint8"),
+    Cast(field="label", dtype="int64"),
+    Normalize(field="floats", mean=(0.5,), std=(0.25,), dtype="float64"),
+    Rename(fields={"image": "floats", "floats": "image"}),
+    Cache(),
+]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.sampled_from(STEPS), max_size=5))
+def test_both_places_together_do_what_all_steps_do(steps: list[Transform]) -> None:
+    before = {
+        "image": tf.TensorSpec([4, 4, 3], tf.uint8),
+        "floats": tf.TensorSpec([4, 4, 3], tf.float32),
+        "label": tf.TensorSpec([], tf.int64),
+    }
+    rng = np.random.default_rng(5)
+    sample = {
+        "image": tf.constant(rng.integers(0, 256, (4, 4, 3), np.uint8)),
+        "floats": tf.constant(rng.random((4, 4, 3), np.float32) * 9),
+        "label": tf.constant(7, tf.int64),
+    }
+    key = tf.constant([1, 2], tf.int64)
+    stages = trace(steps, before)
+    host, moved = plan_finish(list(enumerate(steps)), stages)
+
+    whole = dict(sample)
+    for step in steps:
+        whole = step.apply(whole, key)
+    part = dict(sample)
+    for _, step in host:
+        part = step.apply(part, key)
+    sizes = [sum(x.numpy().nbytes for x in fields.values()) for fields in (part, whole)]
+    assert sizes[0] <= sizes[1]
+    batch = {name: value.numpy()[np.newaxis] for name, value in part.items()}
+    finished = finish.finish(batch, moved, np.ones(1, np.bool_))
+    assert finished.keys() == whole.keys()
+    for name, value in whole.items():
+        assert finished[name].dtype == value.numpy().dtype
+        np.testing.assert_array_equal(finished[name][0], value)
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_depth_decides_for_one_hot(depth: int) -> None:
+    before = {"label": tf.TensorSpec([], tf.int64)}
+    host, moved = plan(OneHot(field="label", depth=depth), before=before)
+    # 8 bytes as a label, 4 × depth as one-hot floats; equal bytes stay on the server.
+    assert (host, len(moved)) == (([0], 0) if depth == 2 else ([], 1))

@@ -1,0 +1,207 @@
+"""Elementwise steps: on the server in TensorFlow, at the trainer in NumPy, the same bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from infeed import finish
+from infeed.errors import ConfigError
+from infeed.spec import numpy_dtype
+from infeed_server.transforms import Cast, ConvertImageDtype, Normalize, OneHot, StringToNumber
+
+FLOATS = ["float16", "float32", "float64", "bfloat16"]
+NUMBERS = ["bool", "uint8", "int8", "uint16", "int32", "int64", "uint64", *FLOATS]
+
+
+def values(dtype: str) -> Any:
+    """[5, 7, 3], all kinds of values that the type has."""
+    rng = np.random.default_rng(11)
+    if numpy_dtype(dtype).kind in "iu":
+        limits = np.iinfo(dtype)
+        return rng.integers(limits.min, limits.max, (5, 7, 3), dtype, endpoint=True)
+    return rng.uniform(-100, 100, (5, 7, 3)).astype(numpy_dtype(dtype))
+
+
+def same(transform: Any, x: Any, run: Any) -> Any:
+    """Asserts that both places give the same bits; the bits."""
+    host = run(transform, {"x": x})["x"]
+    eager = transform.apply({"x": tf.constant(x)}, tf.zeros([2], tf.int64))["x"].numpy()
+    traced = tf.function(transform.apply, autograph=False)(
+        {"x": tf.constant(x)}, tf.zeros([2], tf.int64)
+    )["x"].numpy()
+    trainer = finish.apply(transform.finish(), x)
+    assert host.dtype == trainer.dtype
+    assert host.shape == trainer.shape
+    assert host.tobytes() == eager.tobytes() == traced.tobytes() == trainer.tobytes()
+    return trainer
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scale": 255.0},
+        {"scale": 3},
+        {"mean": 0.5, "std": [0.3]},
+        {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]},
+        {"scale": 255.0, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]},
+        {"scale": 7.0, "std": [0.1, 0.7, 0.3]},
+        {"std": 0.3},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("result", FLOATS)
+def test_normalize_is_the_same_in_both_places(run: Any, options: Any, result: str) -> None:
+    transform = Normalize.model_validate({"field": "x", "dtype": result, **options})
+    for dtype in ("uint8", "int64", "float32"):
+        got = same(transform, values(dtype), run)
+        assert got.dtype == numpy_dtype(result)
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_normalize_takes_every_type(run: Any, dtype: str) -> None:
+    same(Normalize(field="x", scale=255.0, mean=(0.5,)), values(dtype), run)
+
+
+def test_normalize_is_the_division_that_people_write(run: Any) -> None:
+    x = values("uint8")
+    np.testing.assert_array_equal(
+        run(Normalize(field="x", scale=255.0), {"x": x})["x"], tf.cast(x, tf.float32) / 255.0
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    scale=st.floats(1e-3, 1e5),
+    # TensorFlow gives 0 where the result is subnormal; no mean of pixels is that small.
+    mean=st.floats(1e-3, 1e3) | st.floats(-1e3, -1e-3),
+    std=st.floats(1e-3, 1e3),
+    dtype=st.sampled_from(["float32", "float64"]),
+)
+def test_normalize_is_the_same_for_all_operands(
+    scale: float, mean: float, std: float, dtype: Any
+) -> None:
+    transform = Normalize(field="x", scale=scale, mean=(mean,), std=(std,), dtype=dtype)
+    x = np.arange(256, dtype=np.uint8)
+    host = transform.apply({"x": tf.constant(x)}, tf.zeros([2], tf.int64))["x"].numpy()
+    trainer = finish.apply(transform.finish(), x)  # type: ignore[arg-type]
+    assert host.tobytes() == trainer.tobytes()
+
+
+@pytest.mark.parametrize("shape", [[4, 4, 1], [4], [], [3, 4], [None, None, None]])
+def test_normalize_refuses_operands_that_do_not_fit(spec: Any, shape: Any) -> None:
+    transform = Normalize(field="x", mean=(1.0, 2.0, 3.0))
+    with pytest.raises(ConfigError, match="mean has 3 numbers, but field 'x' holds uint8"):
+        spec(transform, {"x": tf.TensorSpec(shape, tf.uint8)})
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, "at least one of scale, mean and std is required"),
+        ({"scale": 0}, "scale cannot be 0"),
+        ({"std": [1.0, 0.0]}, "std cannot be 0"),
+        ({"scale": 1e-30, "dtype": "float16"}, "scale 1e-30 is 0 in float16"),
+        ({"mean": 1e10, "dtype": "float16"}, "out of the range of float16"),
+        ({"mean": []}, "at least 1 item"),
+        ({"scale": float("inf")}, "finite"),
+        ({"scale": 1, "dtype": "uint8"}, "float16"),
+    ],
+    ids=str,
+)
+def test_normalize_checks_its_options(options: Any, told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        Normalize.model_validate({"field": "x", **options})
+
+
+@pytest.mark.parametrize("result", NUMBERS)
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_cast_is_the_same_in_both_places(run: Any, dtype: str, result: str) -> None:
+    x = values(dtype)
+    if dtype in FLOATS and result not in FLOATS:
+        # A float outside of the integer's range has no defined result, in C and hence here.
+        x = np.clip(x, 0, 100).astype(x.dtype)
+    same(Cast(field="x", dtype=result), x, run)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "int64", "uint64"])
+@pytest.mark.parametrize("result", ["float32", "uint8", "int64", "bool", "bfloat16"])
+def test_one_hot_is_the_same_in_both_places(run: Any, dtype: str, result: Any) -> None:
+    transform = OneHot(field="x", depth=10, dtype=result)
+    labels = np.array([0, 3, 9, 10, 255 if dtype == "uint8" else 1000], dtype)
+    got = same(transform, labels, run)
+    on, off = (tf.cast(value, result) for value in (1, 0))
+    expected = tf.one_hot(labels.astype(np.int64), 10, on, off)
+    np.testing.assert_array_equal(got, expected)
+    same(transform, labels.reshape(5, 1), run)
+    same(transform, labels[1].reshape(()), run)
+
+
+def test_one_hot_of_labels_out_of_range_is_off_everywhere(run: Any) -> None:
+    transform = OneHot(field="x", depth=3, on_value=0.9, off_value=0.1)
+    got = same(transform, np.array([-1, 3, 2**40, 1], np.int64), run)
+    np.testing.assert_array_equal(got[:3], np.full((3, 3), 0.1, np.float32))
+    np.testing.assert_array_equal(got[3], np.array([0.1, 0.9, 0.1], np.float32))
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bool])
+def test_one_hot_takes_integers(spec: Any, dtype: tf.DType) -> None:
+    with pytest.raises(ConfigError, match=f"holds {dtype.name}, not integers; put cast"):
+        spec(OneHot(field="x", depth=3), {"x": tf.TensorSpec([], dtype)})
+
+
+def test_one_hot_checks_its_values() -> None:
+    with pytest.raises(ValidationError, match=r"on_value 0.5 is no value of int32"):
+        OneHot(field="x", depth=3, dtype="int32", on_value=0.5)
+    with pytest.raises(ValidationError, match=r"off_value -1.0 is no value of uint8"):
+        OneHot(field="x", depth=3, dtype="uint8", off_value=-1.0)
+    with pytest.raises(ValidationError):
+        OneHot(field="x", depth=0)
+
+
+@pytest.mark.parametrize(
+    "transform", [Cast(field="x", dtype="int32"), Normalize(field="x", scale=2.0)]
+)
+def test_byte_strings_are_refused(spec: Any, transform: Any) -> None:
+    with pytest.raises(ConfigError, match="holds bytes; put decode_image, .*string_to_number"):
+        spec(transform, {"x": tf.TensorSpec([], tf.string)})
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32", "float64"])
+def test_string_to_number(run: Any, dtype: Any) -> None:
+    got = run(StringToNumber(field="x", dtype=dtype), {"x": [b"7", b"-12"]})["x"]
+    np.testing.assert_array_equal(got, np.array([7, -12], dtype))
+    assert got.dtype == dtype
+
+
+def test_string_to_number_fails_on_other_text(run: Any) -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError, match="cat"):
+        run(StringToNumber(field="x", dtype="int64"), {"x": b"cat"})
+
+
+def test_string_to_number_refuses_numbers(spec: Any) -> None:
+    with pytest.raises(ConfigError, match=r"holds int64\[\], numbers already.*use cast"):
+        spec(StringToNumber(field="x"), {"x": tf.TensorSpec([], tf.int64)})
+
+
+@pytest.mark.parametrize("saturate", [False, True])
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float16", "float32"])
+def test_convert_image_dtype_is_that_of_tf_image(
+    run: Any, image: Any, dtype: Any, saturate: bool
+) -> None:
+    transform = ConvertImageDtype(field="x", dtype=dtype, saturate=saturate)
+    for x in (image, (image / 255).astype(np.float32)):
+        expected = tf.image.convert_image_dtype(x, tf.as_dtype(dtype), saturate=saturate)
+        np.testing.assert_array_equal(run(transform, {"x": x})["x"], expected)
+    assert transform.finish() is None
+
+
+def test_convert_image_dtype_refuses_bool(spec: Any) -> None:
+    with pytest.raises(ConfigError, match="holds bool; use cast"):
+        spec(ConvertImageDtype(field="x", dtype="uint8"), {"x": tf.TensorSpec([2], tf.bool)})
