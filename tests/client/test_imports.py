@@ -19,7 +19,9 @@ SERVER = ROOT / "server" / "infeed_server"
 CLIENT_LAYERS = (
     {"v1"},
     {"errors", "keepalive"},
-    {"spec", "status", "target"},
+    {"datatypes", "status", "target"},
+    {"finish_spec"},
+    {"spec"},
     {"wire", "finish", "batch", "cursor", "handoff", "window", "stats"},
     {"transport", "assembly"},
     {"job"},

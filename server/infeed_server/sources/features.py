@@ -62,8 +62,8 @@ class FeatureOptions(Definition):
     def pad(self, name: str, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The values padded to [max_length], and how many there were: int64 scalar."""
         length = tf.size(values, out_type=tf.int64)
-        says = f"tfrecord: feature {name!r} is longer than its max_length {self.max_length}, having"
-        fits = tf.debugging.Assert(length <= self.max_length, [says, length, "values"])
+        says = f"tfrecord: feature {name} has more values than its max_length {self.max_length}:"
+        fits = tf.debugging.Assert(length <= self.max_length, [says, length])
         empty = _EMPTY[self.type] if self.pad_value is None else self.pad_value
         with tf.control_dependencies([fits]):
             filler = tf.fill([self.max_length - length], tf.constant(empty, self.dtype))

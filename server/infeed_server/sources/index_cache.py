@@ -75,7 +75,7 @@ def user_cache() -> Path:
 
 def _load(place: Path, stamp: Stamp) -> tuple[Words, Words] | None:
     try:
-        with np.load(place, allow_pickle=False) as file:
+        with place.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             if file["stamp"].tolist() != [_VERSION, *stamp]:
                 return None
             lengths, crcs = file["lengths"], file["crcs"]

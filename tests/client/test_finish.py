@@ -1,0 +1,142 @@
+"""Finish transforms in NumPy. tests/server/transforms/test_values.py holds them to TensorFlow."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from infeed.errors import ProtocolError
+from infeed.finish import apply, finish, finished_spec
+from infeed.spec import Cast, FieldSpec, Normalize, OneHot
+
+ALL = np.ones(2, np.bool_)
+
+
+def test_normalize_rounds_each_step_once_in_the_results_type() -> None:
+    x = np.arange(256, dtype=np.uint8)
+    transform = Normalize("x", scale=255.0, mean=(0.485,), std=(0.229,))
+    step = np.float32
+    expected = (x.astype(step) / step(255) - step(0.485)) / step(0.229)
+    assert apply(transform, x).tobytes() == expected.tobytes()
+
+
+def test_normalize_along_the_last_dimension() -> None:
+    x = np.ones((2, 4, 3), np.uint8)
+    result = apply(Normalize("x", mean=(1.0, 2.0, 3.0), std=(1.0, 2.0, 4.0)), x)
+    np.testing.assert_array_equal(result, np.broadcast_to([0, -0.5, -0.5], x.shape))
+    assert result.dtype == np.float32
+
+
+@pytest.mark.parametrize("data_type", ["float16", "float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
+def test_normalize_keeps_the_shape(data_type: str, shape: tuple[int, ...]) -> None:
+    result = apply(Normalize("x", scale=2.0, data_type=data_type), np.ones(shape, np.int64))
+    assert result.shape == shape
+    assert result.dtype.name == data_type
+    np.testing.assert_array_equal(result.astype(np.float64), np.full(shape, 0.5))
+
+
+@settings(max_examples=50, deadline=None)
+@given(x=hnp.arrays(np.float64, 5, elements=st.floats(-100, 100)))
+def test_cast_cuts_floats_towards_zero(x: Any) -> None:
+    np.testing.assert_array_equal(apply(Cast("x", "int8"), x), np.trunc(x).astype(np.int64))
+
+
+@settings(max_examples=50, deadline=None)
+@given(x=hnp.arrays(np.int64, 5))
+def test_cast_wraps_integers(x: Any) -> None:
+    np.testing.assert_array_equal(apply(Cast("x", "uint8"), x), x % 256)
+
+
+def test_what_overflows_does_so_without_a_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        huge = apply(Normalize("x", scale=1e-4, data_type="float16"), np.array([10**9, -(10**9)]))
+        apply(Cast("x", "int32"), np.array([np.nan, np.inf]))
+    np.testing.assert_array_equal(huge, [np.inf, -np.inf])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "int64", "uint64"])
+def test_one_hot(dtype: str) -> None:
+    labels = np.array([[0, 2], [3, 1]], dtype)
+    result = apply(OneHot("x", 3), labels)
+    expected = np.concatenate([np.eye(3), np.zeros((1, 3))])[labels.astype(int)]
+    np.testing.assert_array_equal(result, expected)
+    assert result.dtype == np.float32
+
+
+def test_one_hot_values_and_labels_out_of_range() -> None:
+    result = apply(OneHot("x", 2, "int32", 5, -1), np.array([-1, 0, 1, 2, 1 << 40]))
+    assert result.tolist() == [[-1, -1], [5, -1], [-1, 5], [-1, -1], [-1, -1]]
+    assert apply(OneHot("x", 2, "bool"), np.array([1])).tolist() == [[False, True]]
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [Cast("x", "uint8"), Normalize("x", scale=1.0, data_type="float32"), OneHot("x", 2)],
+)
+def test_the_arrays_that_go_in_are_left_alone(transform: Any) -> None:
+    for dtype in (np.uint8, np.float32):
+        if isinstance(transform, OneHot) and dtype is np.float32:
+            continue
+        x = np.ones((2, 2), dtype)
+        x.flags.writeable = False
+        arrays = {"x": x, "y": x}
+        result = finish(arrays, [transform], np.array([True, False]))
+        assert arrays == {"x": x, "y": x}
+        assert not np.shares_memory(result["x"], x)
+        assert result["y"] is x
+        assert (x == 1).all()
+
+
+def test_empty_slots_are_zero_again() -> None:
+    arrays = {"x": np.zeros((2, 3), np.uint8), "label": np.zeros(2, np.int64)}
+    transforms = [
+        Normalize("x", mean=(1.0,)),
+        OneHot("label", 3, off_value=0.5),
+        Cast("label", "float64"),
+    ]
+    result = finish(arrays, transforms, np.array([True, False]))
+    np.testing.assert_array_equal(result["x"], [[-1, -1, -1], [0, 0, 0]])
+    np.testing.assert_array_equal(result["label"], [[1, 0.5, 0.5], [0, 0, 0]])
+
+
+def test_transforms_run_in_order() -> None:
+    x = np.array([300, 2], np.int64)
+    transforms = [Cast("x", "uint8"), Normalize("x", scale=2.0)]
+    np.testing.assert_array_equal(finish({"x": x}, transforms, ALL)["x"], [22, 1])
+    assert finish({"x": x}, [], ALL)["x"] is x
+
+
+def test_the_finished_spec_is_that_of_the_finished_arrays() -> None:
+    spec = (
+        FieldSpec("image", "uint8", (4, 4, 3)),
+        FieldSpec("name", "bytes"),
+        FieldSpec("label", "int64"),
+    )
+    transforms = [
+        Normalize("image", scale=255.0, data_type="float16"),
+        OneHot("label", 7),
+        Cast("label", "float64"),
+    ]
+    finished = finished_spec(spec, transforms)
+    assert finished == (
+        FieldSpec("image", "float16", (4, 4, 3)),
+        FieldSpec("name", "bytes"),
+        FieldSpec("label", "float64", (7,)),
+    )
+    arrays = finish({field.name: field.zeros(2) for field in spec}, transforms, ALL)
+    for field in finished:
+        zeros = field.zeros(2)
+        assert (arrays[field.name].shape, arrays[field.name].dtype) == (zeros.shape, zeros.dtype)
+
+
+def test_a_transform_of_a_field_that_is_not_there() -> None:
+    with pytest.raises(ProtocolError, match="field 'y', where the fields are x"):
+        finished_spec((FieldSpec("x", "uint8"),), [Cast("y", "int32")])

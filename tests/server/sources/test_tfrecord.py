@@ -1,0 +1,294 @@
+"""The `tfrecord` source: reading by index, damage, and features."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from pydantic import ValidationError
+
+from infeed import SampleError, SourceError
+from infeed_server.sources import TFRecordSource
+from infeed_server.sources.records import Records
+
+Write = Callable[..., Path]
+Example = Callable[..., bytes]
+Parse = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def three_files(write_records: Write) -> list[bytes]:
+    """Fifteen records in three files, in sorted order of the files."""
+    records = [b"record %d" % number * number for number in range(15)]
+    for number in (2, 0, 1):
+        write_records(f"part-{number}.tfrecord", records[number * 5 : number * 5 + 5])
+    return records
+
+
+def open_raw(pattern: Path | list[Path]) -> Records:
+    return TFRecordSource.model_validate({"tfrecord": pattern, "features": {"x": "bytes"}}).open()
+
+
+def test_reads_any_order_with_repeats(tmp_path: Path, three_files: list[bytes]) -> None:
+    source = open_raw(tmp_path / "part-*.tfrecord")
+    assert len(source) == 15
+    wanted = np.array([14, 0, 7, 7, 3, 0, 10, 2])
+    read = source.read(wanted)["record"]
+    assert read.dtype == object
+    assert read.tolist() == [three_files[index] for index in wanted]
+    assert source.read(np.array([], np.int64))["record"].tolist() == []
+
+
+def test_the_index_beside_is_no_data(tmp_path: Path, three_files: list[bytes]) -> None:
+    assert len(open_raw(tmp_path / "part-*")) == len(open_raw(tmp_path / "part-*")) == 15
+
+
+def test_several_patterns_name_a_file_once(tmp_path: Path, three_files: list[bytes]) -> None:
+    patterns = [tmp_path / "part-1*", tmp_path / "part-[01].tfrecord", tmp_path / "part-0.tfrecord"]
+    source = open_raw(patterns)
+    assert len(source) == 10
+    assert source.provenance(0).file.endswith("part-0.tfrecord")
+
+
+def test_provenance_is_file_and_offset(tmp_path: Path, three_files: list[bytes]) -> None:
+    source = open_raw(tmp_path / "part-*.tfrecord")
+    place = source.provenance(6)
+    assert place.file == str(tmp_path / "part-1.tfrecord")
+    assert place.offset == len(three_files[5]) + 16
+    assert str(place) == f"{place.file} at byte {place.offset}"
+
+
+def test_threads_read_together(write_records: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("infeed_server.sources.handles.LIMIT", 3)
+    records = [os.urandom(100) for _ in range(200)]
+    for number in range(10):
+        write_records(f"t-{number}.tfrecord", records[number * 20 : number * 20 + 20])
+    source = open_raw(write_records("t-9.tfrecord", records[180:]).parent / "t-*.tfrecord")
+    source._handles._limit = 3
+
+    def check(seed: int) -> bool:
+        wanted = np.random.default_rng(seed).integers(0, 200, 64)
+        return source.read(wanted)["record"].tolist() == [records[index] for index in wanted]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(check, range(40)))
+    assert source._handles._count <= 3
+
+
+def test_a_corrupt_record_is_named_and_others_are_read(
+    tmp_path: Path, three_files: list[bytes]
+) -> None:
+    source = open_raw(tmp_path / "part-*.tfrecord")
+    path = tmp_path / "part-1.tfrecord"
+    offset = source.provenance(7).offset
+    assert offset is not None
+    damage(path, offset + 14)
+    damaged = open_raw(tmp_path / "part-*.tfrecord")
+    with pytest.raises(
+        SampleError, match=f"sample 7 .*part-1.tfrecord.* byte {offset}.*CRC of its data"
+    ) as caught:
+        damaged.read(np.array([3, 7, 12]))
+    assert caught.value.metadata == {"sample_id": "7", "file": str(path), "offset": str(offset)}
+    assert damaged.read(np.array([8, 6]))["record"].tolist() == [three_files[8], three_files[6]]
+
+
+def test_the_first_bad_sample_of_the_request_is_told(
+    tmp_path: Path, three_files: list[bytes]
+) -> None:
+    source = open_raw(tmp_path / "part-*.tfrecord")
+    for index in (1, 13):
+        place = source.provenance(index)
+        assert place.offset is not None
+        damage(Path(place.file), place.offset + 12)
+    damaged = open_raw(tmp_path / "part-*.tfrecord")
+    for order in ([13, 1], [1, 13]):
+        with pytest.raises(SampleError) as caught:
+            damaged.read(np.array(order))
+        assert caught.value.metadata["sample_id"] == str(order[0])
+
+
+def test_a_length_that_goes_bad_under_a_kept_index(
+    tmp_path: Path, three_files: list[bytes]
+) -> None:
+    path = tmp_path / "part-0.tfrecord"
+    source = open_raw(path)
+    before = path.stat()
+    offset = source.provenance(2).offset
+    assert offset is not None
+    damage(path, offset)
+    os.utime(path, ns=(before.st_mtime_ns, before.st_mtime_ns))  # as rotten bits do
+    with pytest.raises(SampleError, match="CRC of its length"):
+        open_raw(path).read(np.array([2]))
+
+
+def test_a_kept_truncated_record_is_a_bad_sample(write_records: Write) -> None:
+    path = write_records("a.tfrecord", [b"one", b"two", b"three" * 20])
+    path.write_bytes(path.read_bytes()[:-40])
+    definition = TFRecordSource(tfrecord=str(path), features={"x": "bytes"})  # type: ignore[dict-item]
+    with pytest.raises(SourceError, match="truncated: 2 whole records"):
+        definition.open()
+    source = definition.open(keep_truncated=True)
+    assert source.read(np.array([1, 0]))["record"].tolist() == [b"two", b"one"]
+    with pytest.raises(SampleError, match="truncated inside it, after 2 whole records") as caught:
+        source.read(np.array([0, 2, 1]))
+    assert caught.value.metadata == {"sample_id": "2", "file": str(path), "offset": "38"}
+
+
+def test_a_file_that_changes_later(tmp_path: Path, write_records: Write) -> None:
+    path = write_records("a.tfrecord", [b"one", b"two"])
+    opened, unread = open_raw(path), open_raw(path)
+    opened.read(np.array([0]))
+    write_records("a.tfrecord", [b"a longer one", b"two"])
+    with pytest.raises(SourceError, match=r"a\.tfrecord changed since it was indexed"):
+        unread.read(np.array([0]))
+    with pytest.raises(SourceError, match="changed since it was indexed"):
+        opened.read(np.array([1]))  # the file that it holds open was written over
+    path.unlink()
+    with pytest.raises(SourceError, match="No such file"):
+        unread.read(np.array([0]))
+
+
+def test_nothing_matches(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.tfrecords").write_bytes(b"")
+    with pytest.raises(SourceError) as caught:
+        open_raw(tmp_path / "data" / "no" / "such" / "*.tfrecord")
+    assert "no file matches" in str(caught.value)
+    assert f"{str(tmp_path / 'data')!r}, which holds train.tfrecords" in str(caught.value)
+    with pytest.raises(SourceError, match=r"is a folder; name its files, as in '.*/data/\*'"):
+        open_raw(tmp_path / "data")
+
+
+def test_an_empty_source(write_records: Write) -> None:
+    with pytest.raises(SourceError, match="no record in the 1 files"):
+        open_raw(write_records("a.tfrecord", []))
+
+
+def test_resolves_relative_paths_only() -> None:
+    features = {"x": "bytes"}
+    many = TFRecordSource.model_validate(
+        {"tfrecord": ["a-*", "/abs/b", "gs://c/d"], "features": features, "index": "idx"}
+    ).resolve(Path("/base"))
+    assert many.tfrecord == ["/base/a-*", "/abs/b", "gs://c/d"]
+    assert many.index == "/base/idx"
+    one = TFRecordSource.model_validate({"tfrecord": "a", "features": features})
+    assert one.resolve(Path("/base")).tfrecord == "/base/a"
+    assert one.resolve(Path("/base")).index is None
+
+
+def test_scalar_and_fixed_features(write_records: Write, example: Example, parse: Parse) -> None:
+    path = write_records("a.tfrecord", [example(image=b"jpeg", label=7, weights=[1.0, 2.0, 3.0])])
+    source = TFRecordSource.model_validate(
+        {
+            "tfrecord": str(path),
+            "features": {
+                "image": "bytes",
+                "label": "int64",
+                "weights": {"type": "float32", "shape": [3, 1]},
+            },
+        }
+    ).open()
+    fields = parse(source, 0)
+    assert fields["image"] == b"jpeg"
+    assert fields["label"] == 7
+    assert fields["label"].dtype == np.int64
+    np.testing.assert_array_equal(fields["weights"], np.float32([[1], [2], [3]]))
+
+
+def test_variable_features_are_padded_and_counted(
+    write_records: Write, example: Example, parse: Parse
+) -> None:
+    path = write_records(
+        "a.tfrecord",
+        [
+            example(ids=[1, 2], words=[b"a"]),
+            example(ids=[1, 2, 3, 4]),
+            example(ids=[1, 2, 3, 4, 5]),
+        ],
+    )
+    source = TFRecordSource.model_validate(
+        {
+            "tfrecord": str(path),
+            "features": {
+                "ids": {"type": "int64", "max_length": 4, "pad_value": -1},
+                "words": {"type": "bytes", "max_length": 2},
+            },
+        }
+    ).open()
+    short, full = parse(source, 0), parse(source, 1)
+    assert short["ids"].tolist() == [1, 2, -1, -1]
+    assert (short["ids_length"], full["ids_length"]) == (2, 4)
+    assert short["ids_length"].dtype == np.int64
+    assert full["ids"].tolist() == [1, 2, 3, 4]
+    assert (short["words"].tolist(), full["words"].tolist()) == ([b"a", b""], [b"", b""])
+    assert (short["words_length"], full["words_length"]) == (1, 0)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"ids has more values than its max_length 4:\] \[5\]"
+    ):
+        parse(source, 2)
+
+
+def test_parsed_shapes_are_static(write_records: Write, example: Example) -> None:
+    source = TFRecordSource.model_validate(
+        {
+            "tfrecord": str(write_records("a.tfrecord", [example(ids=[1])])),
+            "features": {"ids": {"type": "int64", "max_length": 4}},
+        }
+    ).open()
+    graph = tf.function(source.parse).get_concrete_function(dict(source.columns))
+    assert graph.structured_outputs["ids"].shape == (4,)
+    assert graph.structured_outputs["ids_length"].shape == ()
+
+
+def test_a_missing_feature_is_an_error_of_the_graph(
+    write_records: Write, example: Example, parse: Parse
+) -> None:
+    source = open_raw(write_records("a.tfrecord", [example(y=1), example(x=1)]))
+    for index in (0, 1):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="x"):
+            parse(source, index)
+
+
+def test_the_identity_follows_the_features(write_records: Write) -> None:
+    path = str(write_records("a.tfrecord", [b"one"]))
+    identities = {
+        TFRecordSource.model_validate({"tfrecord": path, "features": {"x": feature}})
+        .open()
+        .identity
+        for feature in ("bytes", "int64", {"type": "int64", "max_length": 3})
+    }
+    assert len(identities) == 3
+
+
+@pytest.mark.parametrize(
+    ("features", "says"),
+    [
+        ({"x": "string"}, "Input should be 'bytes', 'int64', 'float' or 'float32'"),
+        ({}, "at least 1 item"),
+        ({"x": {"type": "int64", "shape": [2], "max_length": 3}}, "not both"),
+        ({"x": {"type": "int64", "pad_value": 3}}, "pad_value goes with max_length"),
+        ({"x": {"type": "int64", "max_length": 3, "pad_value": 0.5}}, "0.5 is no int64"),
+        ({"x": {"type": "bytes", "max_length": 3, "pad_value": 0}}, "0 is no bytes"),
+        ({"x": {"type": "int64", "shape": [0]}}, "greater than 0"),
+        (
+            {"x": {"type": "int64", "max_length": 3}, "x_length": "int64"},
+            "also the name of a feature",
+        ),
+        ({"x": {"type": "int64", "size": 3}}, "Extra inputs"),
+    ],
+)
+def test_features_that_make_no_sense(features: Any, says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        TFRecordSource.model_validate({"tfrecord": "a", "features": features})
+
+
+def damage(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 255
+    path.write_bytes(content)

@@ -1,0 +1,166 @@
+"""How a list of transforms is read, and what its errors say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from infeed_server.config.model import Definition, dotted, explain
+from infeed_server.transforms import (
+    REGISTRY,
+    Cache,
+    CenterCrop,
+    DecodeImage,
+    DecodeRaw,
+    Drop,
+    Map,
+    Normalize,
+    RandomResizedCrop,
+    Rename,
+    Resize,
+    Transform,
+    TransformList,
+)
+
+LIST: TypeAdapter[tuple[Transform, ...]] = TypeAdapter(TransformList)
+
+
+class Holder(Definition):
+    transforms: TransformList = ()
+
+
+def problems(*transforms: Any) -> list[str]:
+    value = {"transforms": list(transforms)}
+    with pytest.raises(ValidationError) as caught:
+        Holder.model_validate(value)
+    return [f"{dotted(path)}: {text}" for path, text in explain(caught.value, Holder, value)]
+
+
+def test_yaml_and_python_make_the_same() -> None:
+    yaml = [
+        {"decode_image": {"field": "image", "channels": 1}},
+        {"decode_raw": {"field": "x", "dtype": "int16", "shape": []}},
+        {"resize": {"field": "image", "size": [224, 200], "method": "area"}},
+        {"center_crop": {"field": "image", "size": [2, 3]}},
+        {"random_resized_crop": {"field": "image", "size": [8, 8], "scale": [0.5, 1]}},
+        {"normalize": {"field": "image", "scale": 255, "mean": [0.1, 0.2], "std": 2}},
+        {"rename": {"fields": {"a": "b"}}},
+        {"drop": {"fields": ["c"]}},
+        {"map": "module:function"},
+        {"map": {"function": "module:function", "keyed": True}},
+        "cache",
+        {"cache": None},
+        {"cache": {"limit_mb": 7}},
+    ]
+    python = (
+        DecodeImage(field="image", channels=1),
+        DecodeRaw(field="x", dtype="int16", shape=()),
+        Resize(field="image", size=(224, 200), method="area"),
+        CenterCrop(field="image", size=(2, 3)),
+        RandomResizedCrop(field="image", size=(8, 8), scale=(0.5, 1.0)),
+        Normalize(field="image", scale=255.0, mean=(0.1, 0.2), std=(2.0,)),
+        Rename(fields={"a": "b"}),
+        Drop(fields=("c",)),
+        Map(function="module:function"),
+        Map(function="module:function", keyed=True),
+        Cache(),
+        Cache(),
+        Cache(limit_mb=7),
+    )
+    assert LIST.validate_python(yaml) == python
+    assert LIST.validate_python(python) == python
+    assert LIST.validate_python(list(python)) == python
+
+
+def test_a_transform_of_ones_own_is_taken() -> None:
+    class Mine(Transform):
+        name = "mine"
+
+    assert LIST.validate_python([Mine()]) == (Mine(),)
+
+
+def test_defaults_are_those_of_tf_image() -> None:
+    assert DecodeImage(field="x").channels == 3
+    resize = Resize(field="x", size=(1, 1))
+    assert (resize.method, resize.antialias, resize.dtype) == ("bilinear", False, None)
+
+
+def test_names_are_unique_and_say_whether_the_key_counts() -> None:
+    assert all(transform.name == name for name, transform in REGISTRY.items())
+    assert {n for n, t in REGISTRY.items() if t.draws} == {n for n in REGISTRY if "random" in n}
+
+
+def test_identities_can_be_hashed_and_hold_every_option() -> None:
+    one = Resize(field="x", size=(1, 2))
+    assert one.identity() == {
+        "resize": {
+            "field": "x", "size": [1, 2], "method": "bilinear", "antialias": False, "dtype": None
+        }
+    }  # fmt: skip
+    assert json.dumps(Normalize(field="x", mean=(0.5,)).identity())
+
+
+def test_an_unknown_transform() -> None:
+    (told,) = problems("cache", {"resiz": {"field": "x"}})
+    assert told.startswith(
+        "transforms[1]: unknown transform 'resiz' (did you mean 'resize'?); known: cache, cast,"
+    )
+    assert all(name in told for name in REGISTRY)
+    assert "did you mean" not in problems("qqqqq")[0]
+
+
+def test_an_unknown_option() -> None:
+    assert problems({"resize": {"field": "x", "size": [1, 1], "metod": "area"}}) == [
+        "transforms[0].resize.metod: unknown key 'metod' (did you mean 'method'?); allowed: "
+        "antialias, dtype, field, method, size"
+    ]
+    assert problems({"drop": {"fields": ["a"], "field": "a"}}) == [
+        "transforms[0].drop.field: unknown key 'field' (did you mean 'fields'?); allowed: fields"
+    ]
+
+
+def test_every_problem_is_told_at_its_place() -> None:
+    assert problems(
+        {"resize": {"field": "x", "size": [224]}},
+        {"one_hot": {"field": "x", "depth": "3"}},
+        "decode_image",
+        {"random_crop": {"field": "x", "size": 224}},
+        {"cast": {"field": "x", "dtype": "int7"}},
+        {"map": "nowhere"},
+        {"random_contrast": {"field": "x", "lower": 2, "upper": 1}},
+        {"resize": [1]},
+        7,
+        {"a": 1, "b": 2},
+    ) == [
+        "transforms[0].resize.size[1]: missing; it is required",
+        "transforms[1].one_hot.depth: should be a valid integer, not '3'",
+        "transforms[2].field: missing; it is required",
+        "transforms[3].random_crop.size: should be a valid list, not 224",
+        "transforms[4].cast.dtype: should be 'bool', 'int8', 'int16', 'int32', 'int64', 'uint8', "
+        "'uint16', 'uint32', 'uint64', 'float16', 'float32', 'float64' or 'bfloat16', not 'int7'",
+        "transforms[5].map: should be of the form module:attr, not 'nowhere'",
+        "transforms[6].random_contrast: upper (1.0) should be greater than lower (2.0)",
+        "transforms[7].resize: should be a valid mapping, not [1]",
+        "transforms[8]: should be one transform, as `name: {option: value}` or just its name, "
+        "not 7",
+        "transforms[9]: should be one transform, as `name: {option: value}` or just its name, "
+        "not {'a': 1, 'b': 2}",
+    ]
+
+
+def test_the_place_in_pydantics_own_error() -> None:
+    with pytest.raises(ValidationError) as caught:
+        LIST.validate_python(["cache", {"resize": {"field": "x", "size": [1, "2"]}}])
+    assert [item["loc"] for item in caught.value.errors()] == [(1, "resize", "size", 1)]
+
+
+def test_what_is_no_list() -> None:
+    value = {"transforms": {"resize": {}}}
+    with pytest.raises(ValidationError) as caught:
+        Holder.model_validate(value)
+    assert explain(caught.value, Holder, value) == [
+        (("transforms",), "should be a valid list, not {'resize': {}}")
+    ]
