@@ -25,7 +25,7 @@ from infeed.spec import PipelineSpec
 from infeed.status import METADATA_KEY, error_from_details
 from infeed.target import parse_target
 from infeed.v1 import feed_service_pb2 as service
-from infeed.v1 import spec_pb2, stream_pb2
+from infeed.v1 import stream_pb2
 
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
@@ -103,7 +103,7 @@ class GrpcTransport:
         while True:
             request = service.ListPipelinesRequest(page_size=_PAGE_SIZE, page_token=token)
             page = self._unary("ListPipelines", request, service.ListPipelinesResponse, timeout)
-            found.extend(self._spec(pipeline) for pipeline in page.pipelines)
+            found.extend(PipelineSpec.from_proto(pipeline) for pipeline in page.pipelines)
             token = page.next_page_token
             if not token:
                 return found
@@ -111,7 +111,7 @@ class GrpcTransport:
     def get_pipeline(self, name: str, timeout: float = 20.0) -> PipelineSpec:
         request = service.GetPipelineRequest(name=name)
         answer = self._unary("GetPipeline", request, service.GetPipelineResponse, timeout)
-        return self._spec(answer.pipeline)
+        return PipelineSpec.from_proto(answer.pipeline)
 
     def open_stream(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Call:
         address = self._address()
@@ -129,16 +129,6 @@ class GrpcTransport:
             self._channels.clear()
         for channel in channels:
             channel.close()
-
-    def _spec(self, message: spec_pb2.Pipeline) -> PipelineSpec:
-        try:
-            return PipelineSpec.from_proto(message)
-        except ValueError as error:  # an enum's value that the stubs have no name for
-            raise ProtocolError(
-                f"{self.target} describes pipeline {message.name!r} in words of a newer version "
-                f"({error}): upgrade infeed here",
-                target=self.target,
-            ) from error
 
     def _unary(self, name: str, request: Any, response: type[_T], timeout: float) -> _T:
         """Calls until a server answers. Without gRPC's wait_for_ready, so the reason is known."""

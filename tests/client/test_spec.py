@@ -90,7 +90,7 @@ def test_every_data_type_of_the_proto_is_known() -> None:
 
 
 def test_unspecified_data_type() -> None:
-    with pytest.raises(ProtocolError, match="unknown data type 0"):
+    with pytest.raises(ProtocolError, match="sent 0 for DataType"):
         data_type_from_proto(spec_pb2.DATA_TYPE_UNSPECIFIED)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -49,6 +51,16 @@ class Example:
         """The name of the file's only pipeline."""
         (name,) = yaml.safe_load(self.text)["pipelines"]
         return str(name)
+
+    def functions(self) -> ModuleType:
+        """The copied `functions.py`, as a module apart from the one that the server imported."""
+        file = self.file.with_name("functions.py")
+        spec = importlib.util.spec_from_file_location("reference_functions", file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
 
     def connect(self, **options: Any) -> infeed.Feed:
         """A feed of the example, whose server is started first."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,6 @@ import pytest
 import tensorflow as tf
 
 import infeed
-
-
-def function(folder: Path, name: str) -> Any:
-    """A function of the copied `functions.py`, from a module of its own."""
-    spec = importlib.util.spec_from_file_location("reference_functions", folder / "functions.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return getattr(module, name)
 
 
 def digits(data: Path, count: int = 300) -> dict[str, np.ndarray]:
@@ -40,9 +29,8 @@ def test_a_function_of_ones_own_in_batches_of_128(example: Any, keys: Any) -> No
     assert rows.sizes == [128] * 4 + [88]
     keys(rows, seed=17)
     slices = {name: array[rows.ids] for name, array in arrays.items()}
-    preprocess = function(served.file.parent, "preprocess")
-    dataset = tf.data.Dataset.from_tensor_slices(slices).map(preprocess).batch(len(rows.ids))
-    expected = dataset.get_single_element()
+    dataset = tf.data.Dataset.from_tensor_slices(slices).map(served.functions().preprocess)
+    expected = dataset.batch(len(rows.ids)).get_single_element()
     assert rows["image"].shape[1:] == (28, 28, 1)
     np.testing.assert_array_equal(rows["image"], expected["image"])
     np.testing.assert_array_equal(rows["label"], expected["label"])

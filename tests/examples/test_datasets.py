@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,11 @@ import tensorflow as tf
 import infeed
 
 
-def dataset(folder: Path, name: str) -> tf.data.Dataset:
-    """What a function of the copied `functions.py` returns under the served seed, 0."""
-    spec = importlib.util.spec_from_file_location("reference_functions", folder / "functions.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+def dataset(served: Any, name: str) -> tf.data.Dataset:
+    """What a function of `functions.py` returns under the seed that is served, 0."""
+    function = getattr(served.functions(), name)
     tf.random.set_seed(0)
-    result: tf.data.Dataset = getattr(module, name)()
+    result: tf.data.Dataset = function()
     return result
 
 
@@ -34,7 +29,7 @@ def test_cache_map_shuffle_interleave_batch_and_prefetch(example: Any) -> None:
         assert feed.batch_size == 256
         assert feed.guarantee.order == "deterministic"
         batches = list(feed)
-    reference = dataset(served.file.parent, "interleaved")
+    reference = dataset(served, "interleaved")
     expected = [element for _ in range(2) for element in reference.as_numpy_iterator()]
     assert len(batches) == len(expected) == 4
     for batch, (number, square) in zip(batches, expected, strict=True):
@@ -56,7 +51,7 @@ def test_py_function_and_cache(example: Any) -> None:
     served = example("dataset_py_function")
     rows = served.read(epochs=2)
     assert rows.sizes == [10] * 10
-    reference = dataset(served.file.parent, "with_py_function").batch(100).get_single_element()
+    reference = dataset(served, "with_py_function").batch(100).get_single_element()
     for field in ("features", "label"):
         np.testing.assert_array_equal(rows[field], np.concatenate([reference[field]] * 2))
     value = np.arange(50)
@@ -79,7 +74,7 @@ def test_resize_and_convert_image_dtype(example: Any, draw: Any) -> None:
         (served.data / f"{number:02}.jpg").write_bytes(tf.io.encode_jpeg(picture).numpy())
     rows = served.read()
     assert rows.sizes == [8, 8, 4]
-    reference = dataset(served.file.parent, "resized").batch(100).get_single_element()
+    reference = dataset(served, "resized").batch(100).get_single_element()
     np.testing.assert_array_equal(rows["image"], reference["image"])
     assert rows["image"].shape == (20, 128, 128, 3)
     assert 0 <= rows["image"].min() < rows["image"].max() <= 1

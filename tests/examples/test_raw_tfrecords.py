@@ -47,10 +47,12 @@ def test_normalized_in_batches_of_64(example: Any) -> None:
     np.testing.assert_array_equal(rows["image"], np.concatenate(expected))
 
 
-def test_the_remainder_is_dropped_unless_asked_for(example: Any) -> None:
+def test_uint8_travels_and_the_remainder_is_dropped(example: Any) -> None:
     raw = example("raw_tfrecords")
     write(raw.data)
     with raw.connect(epochs=1) as feed:
+        assert [field.data_type for field in feed.spec.wire_spec] == ["uint8"]
+        assert [field.data_type for field in feed.element_spec] == ["float32"]
         assert [batch.mask.all() for batch in feed] == [True]
 
 
@@ -80,7 +82,7 @@ def test_flipped_and_cropped_at_random(example: Any, keys: Any, cached: bool) ->
     np.testing.assert_array_equal(rows["image"], expected)
     # Each epoch draws anew for every sample, behind the cache too.
     first, second = (
-        rows["image"][:COUNT][np.argsort(rows.ids[:COUNT])],
-        rows["image"][COUNT:][np.argsort(rows.ids[COUNT:])],
+        rows["image"][epoch][np.argsort(rows.ids[epoch])]
+        for epoch in (slice(COUNT), slice(COUNT, None))
     )
     assert not any(np.array_equal(one, other) for one, other in zip(first, second, strict=True))

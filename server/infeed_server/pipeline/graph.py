@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from infeed.errors import ConfigError
+from infeed.errors import ConfigError, UserCodeError
 from infeed.spec import DATA_TYPES, FieldSpec, Spec
 from infeed_server.sources.base import Sample, Source
 from infeed_server.transforms import Transform
@@ -73,8 +73,10 @@ def _located(step: Step, sample: Sample, key: tf.Tensor) -> Sample:
     where = f"transforms[{ordinal}].{transform.name}"
     try:
         result = run(step, sample, key)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error.message}", stage=where) from error
+    except (ConfigError, UserCodeError) as error:
+        # A transform tells its name itself, for errors that come while samples pass.
+        message = error.message.removeprefix(f"{transform.name}: ")
+        raise type(error)(f"{where}: {message}", stage=where) from error
     except (ValueError, TypeError, tf.errors.OpError) as error:
         raise ConfigError(
             f"{where}: {str(error).strip().splitlines()[0]}; the fields there are "

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from infeed.errors import ConfigError
+from infeed.errors import ConfigError, InfeedError
 from infeed_server.config import document, importer
+from infeed_server.config.model import Path as Place
 from infeed_server.config.model import did_you_mean, dotted, explain
 from infeed_server.pipeline.definition import Pipeline
+from infeed_server.sources.user_code import raised
 
 Pipelines = Mapping[str, Pipeline]
+
+
+class FilePipelines(dict[str, Pipeline]):
+    """The pipelines of a YAML file, which know the lines they came from."""
+
+    def __init__(self, pipelines: Pipelines, origin: document.Document) -> None:
+        super().__init__(pipelines)
+        self.origin = origin
 
 
 def load(name: str) -> Pipelines:
@@ -46,7 +58,7 @@ def from_yaml(file: str) -> Pipelines:
     }
     if problems:
         raise ConfigError("\n".join(problems), file=file)
-    return pipelines
+    return FilePipelines(pipelines, doc)
 
 
 def _valid(doc: document.Document, name: str, value: Any, problems: list[str]) -> Pipeline | None:
@@ -56,9 +68,37 @@ def _valid(doc: document.Document, name: str, value: Any, problems: list[str]) -
     except ValidationError as error:
         problems += [
             f"{doc.where(('pipelines', name, *path))}: {text}"
-            for path, text in explain(error, Pipeline)
+            for path, text in explain(error, Pipeline, value)
         ]
         return None
+
+
+@contextmanager
+def located(pipelines: Pipelines, name: str) -> Iterator[None]:
+    """Puts the place of a pipeline, with file and line where they are known, before the message
+    of an error that is raised inside.
+
+    A message may begin with a place inside of the pipeline: `batch.size: ...`.
+    """
+    try:
+        yield
+    except InfeedError as error:
+        place, _, rest = error.message.partition(": ")
+        inside = _steps(place)
+        if not inside or inside[0] not in Pipeline.model_fields:
+            inside, rest = (), error.message
+        path: Place = ("pipelines", name, *inside)
+        known = isinstance(pipelines, FilePipelines)
+        where = pipelines.origin.where(path) if known else dotted(path)
+        error.message = f"{where}: {rest}"
+        error.args = (error.message,)
+        raise
+
+
+def _steps(place: str) -> Place:
+    """`transforms[1].resize` as `('transforms', 1, 'resize')`."""
+    steps = re.findall(r"[^.\[\]]+|\[\d+\]", place)
+    return tuple(int(step[1:-1]) if step[0] == "[" else step for step in steps)
 
 
 def parse(value: Mapping[str, Any]) -> Pipeline:
@@ -66,15 +106,20 @@ def parse(value: Mapping[str, Any]) -> Pipeline:
     try:
         return Pipeline.model_validate(value)
     except ValidationError as error:
-        lines = [f"{dotted(path)}: {text}" for path, text in explain(error, Pipeline)]
+        lines = [f"{dotted(path)}: {text}" for path, text in explain(error, Pipeline, value)]
         raise ConfigError("\n".join(lines)) from None
 
 
 def from_object(name: str) -> Pipelines:
     """The pipelines of the Python object that `module:attr` names."""
-    target = importer.load(name)
-    if isinstance(target, Callable) and not isinstance(target, Pipeline):  # type: ignore[arg-type]
-        target = target()
+    try:
+        target = importer.load(name)
+        if callable(target):
+            target = target()
+    except InfeedError:
+        raise
+    except Exception as error:  # the user's code may raise anything
+        raise raised(name, error) from error
     if isinstance(target, Pipeline):
         return {name.rpartition(":")[2].rpartition(".")[2]: target}
     if isinstance(target, Mapping) and target:

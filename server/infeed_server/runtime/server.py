@@ -15,7 +15,7 @@ from infeed_server.control.metrics import Metrics
 from infeed_server.control.server import ControlServer
 from infeed_server.engines.base import Engine
 from infeed_server.engines.build import build
-from infeed_server.pipeline.load import Pipelines
+from infeed_server.pipeline.load import Pipelines, located
 from infeed_server.rpc.server import RpcServer
 from infeed_server.runtime.address import Address, require_safe
 from infeed_server.service.catalog import Catalog
@@ -62,6 +62,7 @@ class Server:
         self.health = Health()
         self.metrics = Metrics(version=VERSION, tensorflow=tf.__version__)
         # Addresses first: they are refused at once, where a source may take minutes to open.
+        listen.require_free()
         self._control = self._control_server(options)
         self._engines: dict[str, Engine] = {}
         try:
@@ -105,7 +106,11 @@ class Server:
         ]
 
     def __enter__(self) -> Server:
-        self.start()
+        try:
+            self.start()
+        except BaseException:  # a signal, for one
+            self.stop(0)
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -124,7 +129,8 @@ class Server:
             self.health.set(name, ready=False, reason="opening its source")
             self.metrics.add_pipeline(name)
             bar = progress(name) if progress else None
-            engine = build(name, definition, self.metrics, bar)
+            with located(pipelines, name):
+                engine = build(name, definition, self.metrics, bar)
             self._engines[name] = engine
             self.metrics.watch_queue(name, engine.queued_requests, engine.unsent_batches)
             self.health.set(name, ready=False, reason="making its first batch")

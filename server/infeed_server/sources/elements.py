@@ -34,9 +34,13 @@ def named(dataset: tf.data.Dataset, names: Sequence[str] | None, label: str) -> 
         seen.add(name)
         _check(name, field, label)
 
+    if isinstance(spec, dict) and list(spec.items()) == fields:
+        return dataset
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def as_dict(*parts: Any) -> dict[str, tf.Tensor]:
-        # tf.data spreads a tuple over the arguments, and gives anything else as one.
-        return dict(_flatten(parts if isinstance(spec, tuple) else parts[0], names, label))
+        # tf.data spreads a plain tuple over the arguments, and gives anything else as one.
+        return dict(_flatten(parts[0] if len(parts) == 1 else parts, names, label))
 
     return dataset.map(as_dict)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import mmap
 import os
 import struct
@@ -133,7 +134,9 @@ class _Mapping:
                 "it holds Python objects, which are not loaded; save it with a dtype of numbers "
                 "or strings"
             )
-        begin = self.file.tell()
+        begin, size = self.file.tell(), dtype.itemsize * math.prod(shape)
+        if begin + size > self._stamp.size:
+            raise ValueError(f"it ends inside the data, which takes {size} bytes")
         array: Array = np.ndarray(shape, dtype, self._map, begin, order="F" if fortran else "C")
         return array
 

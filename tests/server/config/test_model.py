@@ -23,14 +23,10 @@ class Aliased(Definition):
     inner: Annotated[int, Field(alias="class")]
 
 
-def _as_model(value: Any) -> Any:
-    return Leaf(**value) if isinstance(value, dict) else value
-
-
 class Root(Definition):
     leaf: Leaf | None = None
-    leaves: list[Leaf] = []
-    named: dict[str, Leaf] = {}
+    leaves: list[Leaf] = Field([])
+    named: dict[str, Leaf] = Field({})
     either: int | list[int] = 0
     one_of: Leaf | Other | None = None
     aliased: Aliased | None = None

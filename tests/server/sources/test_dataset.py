@@ -112,6 +112,7 @@ def test_the_seed_is_set_for_the_function() -> None:
 
     assert elements(3) == elements(3)
     assert elements(3) != elements(4)
+    assert len(elements((1 << 63) - 1)) == 50
 
 
 def test_a_function_by_name(module: Callable[[str], str]) -> None:
@@ -150,7 +151,7 @@ def test_what_a_traced_function_raises(module: Callable[[str], str]) -> None:
     )
     with pytest.raises(UserCodeError, match="undefined_name") as caught:
         DatasetSource(dataset=f"{name}:make").make(0)
-    assert "in make" in str(caught.value)
+    assert "in double\n    return x + undefined_name" in str(caught.value)
 
 
 def test_a_module_that_fails_to_import(module: Callable[[str], str]) -> None:

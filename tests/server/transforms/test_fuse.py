@@ -118,7 +118,7 @@ def test_shapes_and_errors_are_those_of_the_two_steps(spec: Any, run: Any) -> No
         after = spec(fused(3, crop), before)["image"]
         assert after == tf.TensorSpec([*crop.size, 3], tf.uint8)
     small = tf.io.encode_jpeg(np.zeros((20, 30, 3), "u1")).numpy()
-    with pytest.raises(tf.errors.InvalidArgumentError, match="(?s)at least 60 x 40.*20 30"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)at least 60 x 40.*20 30"):
         run(fused(3, CROPS[1]), {"image": small})
     with pytest.raises(tf.errors.InvalidArgumentError, match="Unknown image file format"):
         run(fused(3, CROPS[1]), {"image": b"no image"})

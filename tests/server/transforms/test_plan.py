@@ -194,5 +194,5 @@ def test_both_places_together_do_what_all_steps_do(steps: list[Transform]) -> No
 def test_depth_decides_for_one_hot(depth: int) -> None:
     before = {"label": tf.TensorSpec([], tf.int64)}
     host, moved = plan(OneHot(field="label", depth=depth), before=before)
-    # 8 bytes as a label, 4 × depth as one-hot floats; equal bytes stay on the server.
+    # 8 bytes as a label, 4 bytes a class as one-hot floats; equal bytes stay on the server.
     assert (host, len(moved)) == (([0], 0) if depth == 2 else ([], 1))

@@ -114,8 +114,10 @@ def test_an_unknown_transform() -> None:
 
 def test_an_unknown_option() -> None:
     assert problems({"resize": {"field": "x", "size": [1, 1], "metod": "area"}}) == [
-        "transforms[0].resize.metod: unknown key 'metod' (did you mean 'method'?); allowed: "
-        "antialias, dtype, field, method, size"
+        (
+            "transforms[0].resize.metod: unknown key 'metod' (did you mean 'method'?); allowed: "
+            "antialias, dtype, field, method, size"
+        )
     ]
     assert problems({"drop": {"fields": ["a"], "field": "a"}}) == [
         "transforms[0].drop.field: unknown key 'field' (did you mean 'fields'?); allowed: fields"
@@ -139,15 +141,21 @@ def test_every_problem_is_told_at_its_place() -> None:
         "transforms[1].one_hot.depth: should be a valid integer, not '3'",
         "transforms[2].field: missing; it is required",
         "transforms[3].random_crop.size: should be a valid list, not 224",
-        "transforms[4].cast.dtype: should be 'bool', 'int8', 'int16', 'int32', 'int64', 'uint8', "
-        "'uint16', 'uint32', 'uint64', 'float16', 'float32', 'float64' or 'bfloat16', not 'int7'",
+        (
+            "transforms[4].cast.dtype: should be 'bool', 'int8', 'int16', 'int32', 'int64', 'uint8', "
+            "'uint16', 'uint32', 'uint64', 'float16', 'float32', 'float64' or 'bfloat16', not 'int7'"
+        ),
         "transforms[5].map: should be of the form module:attr, not 'nowhere'",
         "transforms[6].random_contrast: upper (1.0) should be greater than lower (2.0)",
         "transforms[7].resize: should be a valid mapping, not [1]",
-        "transforms[8]: should be one transform, as `name: {option: value}` or just its name, "
-        "not 7",
-        "transforms[9]: should be one transform, as `name: {option: value}` or just its name, "
-        "not {'a': 1, 'b': 2}",
+        (
+            "transforms[8]: should be one transform, as `name: {option: value}` or just its name, "
+            "not 7"
+        ),
+        (
+            "transforms[9]: should be one transform, as `name: {option: value}` or just its name, "
+            "not {'a': 1, 'b': 2}"
+        ),
     ]
 
 

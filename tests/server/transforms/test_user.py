@@ -45,7 +45,7 @@ def noise(sample: dict[str, tf.Tensor], key: tf.Tensor) -> dict[str, tf.Tensor]:
 
 
 def branch(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    if tf.reduce_sum(sample["x"]) > 5.0:
+    if tf.reduce_sum(sample["x"]) > 5.0:  # noqa: SIM108 - AutoGraph is to convert it
         x = sample["x"] + 1.0
     else:
         x = sample["x"]

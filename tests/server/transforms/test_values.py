@@ -169,7 +169,7 @@ def test_one_hot_checks_its_values() -> None:
     "transform", [Cast(field="x", dtype="int32"), Normalize(field="x", scale=2.0)]
 )
 def test_byte_strings_are_refused(spec: Any, transform: Any) -> None:
-    with pytest.raises(ConfigError, match="holds bytes; put decode_image, .*string_to_number"):
+    with pytest.raises(ConfigError, match=r"holds bytes; put decode_image, .*string_to_number"):
         spec(transform, {"x": tf.TensorSpec([], tf.string)})
 
 
