@@ -149,7 +149,7 @@ def test_words_of_a_newer_server(serve: Any, fake: FakeTransport) -> None:
     server = serve(fake)
     server.pipelines["fake"] = type("", (), {"spec": Newer})
     transport = GrpcTransport(server.address)
-    with pytest.raises(ProtocolError, match="sent 99 for OnError.*upgrade infeed"):
+    with pytest.raises(ProtocolError, match=r"sent 99 for OnError.*upgrade infeed"):
         transport.get_pipeline("fake")
     transport.close()
 

@@ -18,7 +18,7 @@ class Definition(BaseModel):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # hashable, as metadata of a union must be
 class Variants:
     """Metadata of an `Annotated` type: a mapping of one key, and the model of each key's value."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from infeed.errors import InfeedError, SampleError, UserCodeError
+from infeed.errors import InfeedError, SampleError, SourceError, UserCodeError
 from infeed.spec import Array
 from infeed_server.pipeline import graph
 from infeed_server.sources import Source
@@ -37,6 +37,8 @@ def examine(source: Source, steps: Sequence[graph.Step], index: int, key: Array)
             sample = graph.run(step, sample, tf.constant(key))
     except SampleError as error:
         return Finding(error, keyed)
+    except SourceError:
+        raise  # A file that is gone or another one: no sample's fault.
     except Exception as error:  # noqa: BLE001 - a user's function may raise anything
         return Finding(_describe(source, index, stage, error), keyed)
     return None

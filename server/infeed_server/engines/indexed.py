@@ -79,9 +79,10 @@ class IndexedEngine:
                 lane = _SizedLane(self._plan, slots, self._ward, self._monitor)
                 self._lanes[slots] = lane
             self._lanes.move_to_end(slots)
-            lane.users += 1
+            lane.enter()
             idle = [size for size, other in self._lanes.items() if not other.users]
-            spare = [self._lanes.pop(size) for size in idle[: len(self._lanes) - _MAX_LANES]]
+            too_many = max(0, len(self._lanes) - _MAX_LANES)
+            spare = [self._lanes.pop(size) for size in idle[:too_many]]
         for other in spare:
             other.close()
         return lane
@@ -113,6 +114,7 @@ class _SizedLane:
     def __init__(self, plan: IndexedPlan, slots: int, ward: Ward, monitor: Monitor) -> None:
         self._ward = ward
         self.users = 0
+        self._lock = threading.Lock()
         per_batch = slots * sum(field.sample_bytes or 0 for field in plan.spec.wire_spec)
         self.queue = FairQueue(limit=max(2, min(16, _STREAM_BYTES // max(per_batch, 1))))
         self._lane = Lane(plan, slots, self.queue, monitor, self._done, self._failed)
@@ -123,10 +125,15 @@ class _SizedLane:
             settle(work, _shutting_down())
         return work.future
 
+    def enter(self) -> None:
+        with self._lock:
+            self.users += 1
+
     def leave(self, owner: object) -> None:
         for work in self.queue.drop(owner):
             work.future.cancel()
-        self.users -= 1
+        with self._lock:
+            self.users -= 1
 
     def close(self) -> None:
         for work in self.queue.close():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,10 @@ _WINDOW_BYTES = 128 << 20
 _MIN_BLOCKS = 16
 """Blocks that a window holds whatever their size: ranks are that many steps apart at most
 before one of them has to read anew."""
+
+
+Wanted = Callable[[], bool]
+"""Whether somebody still waits for an answer."""
 
 
 @dataclass(frozen=True)
@@ -58,31 +62,37 @@ class DatasetReader:
         """Whether the position is in the window or still to come."""
         return position >= self.oldest
 
-    def answer(self, request: Request) -> Answer:
-        """The batch, or the end when the data ends before the request can be filled.
+    def answer(self, request: Request, wanted: Wanted) -> Answer | None:
+        """The batch, or the end when the request lies at or behind it; None as soon as nobody
+        wants it any more.
 
-        A pipeline with `remainder: pad` fills the slots that are left with zeros, masked.
+        Where the data ends inside the request, the slots that are left are zeros, masked: whether
+        such a batch is dropped is the trainer's choice, as it is for data of known length.
         """
         with self._lock:
-            self._read_up_to(request.start + request.count)
+            if not self._read_up_to(request.start + request.count, wanted):
+                return None
             blocks = [block for block in self._window if _overlap(block, request)]
             if request.start < self.oldest:
                 raise ServerError(f"position {request.start} left the window while it was read")
             end = self._end
         have = sum(_overlap(block, request) for block in blocks)
-        short = have < request.count and self._plan.spec.remainder == "drop"
-        if end is not None and (have == 0 < request.count or short):
+        if end is not None and have == 0 < request.count:
             return End(end)
         return self._batch(request, blocks, have)
 
-    def _read_up_to(self, position: int) -> None:
+    def _read_up_to(self, position: int, wanted: Wanted) -> bool:
+        """False when it gave up, nobody wanting the position any more; it can be a long way."""
         while self._end is None and self._position < position:
+            if not wanted():
+                return False
             block = next(self._blocks, None)
             if block is None:
                 self._end = self._position
-                return
-            self._window.append(block)
-            self._trim()
+            else:
+                self._window.append(block)
+                self._trim()
+        return True
 
     @property
     def _position(self) -> int:

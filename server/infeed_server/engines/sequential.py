@@ -28,6 +28,10 @@ _WORKERS = 8
 """Threads that wait for readers, one for each request that is worked on."""
 
 
+_RANKS = 1024
+"""The largest world size that a data set without an order is expected to serve."""
+
+
 class SequentialEngine:
     """Serves a sequential pipeline."""
 
@@ -36,6 +40,7 @@ class SequentialEngine:
         self._readers: list[DatasetReader] = []
         self._lock = threading.Lock()
         self._waiting = 0
+        self._closed = threading.Event()
         self._workers = ThreadPoolExecutor(_WORKERS, f"infeed-read-{plan.spec.name}")
 
     @property
@@ -48,7 +53,7 @@ class SequentialEngine:
     def warm(self) -> None:
         size = self.spec.batch_size
         stride = self.spec.stride(size)
-        self.answer(Request(self.spec.seed, 0, stride, size), epochs=0)
+        self._answer(Request(self.spec.seed, 0, stride, size), 0, self._closed)
 
     def queued_requests(self) -> int:
         with self._lock:
@@ -58,11 +63,13 @@ class SequentialEngine:
         return 0
 
     def close(self) -> None:
+        self._closed.set()
         self._workers.shutdown(cancel_futures=True)
 
-    def submit(self, request: Request, epochs: int) -> Future[Answer]:
+    def submit(self, request: Request, epochs: int, over: threading.Event) -> Future[Answer]:
+        """Answers a request later, unless `over` is set first."""
         try:
-            future = self._workers.submit(self.answer, request, epochs)
+            future = self._workers.submit(self._answer, request, epochs, over)
         except RuntimeError:
             raise ServerUnavailableError("the server is shutting down") from None
         with self._lock:
@@ -74,17 +81,20 @@ class SequentialEngine:
         with self._lock:
             self._waiting -= 1
 
-    def answer(self, request: Request, epochs: int) -> Answer:
+    def _answer(self, request: Request, epochs: int, over: threading.Event) -> Answer:
         """Reads on to the request and answers it."""
         reader = self._reader(request, epochs)
         try:
-            return reader.answer(request)
+            answer = reader.answer(request, lambda: not (over.is_set() or self._closed.is_set()))
         except InfeedError:
             self._forget(reader)
             raise
         except Exception as error:
             self._forget(reader)
             raise self._plan.explain(error) or ServerError(str(error)) from error
+        if answer is None:  # the reader stays good for others
+            raise ServerUnavailableError("the stream was closed before its answer was reached")
+        return answer
 
     def _reader(self, request: Request, epochs: int) -> DatasetReader:
         """The reader that has the least way to the request, or a new one."""
@@ -106,8 +116,10 @@ class SequentialEngine:
             return reader
 
     def _refuse_resume(self, request: Request) -> None:
-        # Ranks of one job begin near each other; anything further on is a resumed job.
-        if self.spec.guarantee.resume == "none" and request.start >= 64 * request.slots:
+        # The ranks of one job begin near position 0; anything further on is a resumed job.
+        if self.spec.guarantee.resume == "none" and request.start >= (
+            _RANKS * self.spec.stride(request.slots)
+        ):
             raise InvalidRequestError(
                 f"{self.spec.name!r} cannot continue at position {request.start}: its dataset is "
                 "not deterministic, so what came before cannot be told apart; start without a "
@@ -128,9 +140,10 @@ class SequentialSession:
         self._slots = slots
         self._epochs = epochs
         self._futures: list[Future[Answer]] = []
+        self._over = threading.Event()
 
     def submit(self, request: Request) -> Future[Answer]:
-        future = self._engine.submit(request, self._epochs)
+        future = self._engine.submit(request, self._epochs, self._over)
         self._futures = [other for other in self._futures if not other.done()]
         self._futures.append(future)
         return future
@@ -139,5 +152,6 @@ class SequentialSession:
         """Nothing is held for the stream: the readers' windows are bounded by themselves."""
 
     def close(self) -> None:
+        self._over.set()
         for future in self._futures:
             future.cancel()

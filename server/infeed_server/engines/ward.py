@@ -74,7 +74,7 @@ class Ward:
 
     def _cure(self, work: Work, slot: int) -> None:
         """Replaces the sample of a slot until it is good."""
-        source, steps = self._plan.source, self._plan.steps
+        source, steps = self._plan.whole
         while found := examine(source, steps, int(work.index[slot]), work.key[slot]):
             self._quarantine.add(found.error)
             # A slot that is empty anyway holds a sample nobody asked for.

@@ -51,7 +51,8 @@ class CachedSource:
     parsed = True
 
     def __init__(self, source: Source, steps: Sequence[graph.Step], *, limit_bytes: int) -> None:
-        self._source = source
+        self.source = source
+        self.steps = tuple(steps)
         specs = graph.trace(source, steps)[-1]
         spec = graph.field_specs(specs)
         count = len(source)
@@ -75,15 +76,15 @@ class CachedSource:
 
     @property
     def identity(self) -> str:
-        return self._source.identity
+        return self.source.identity
 
     def __len__(self) -> int:
-        return len(self._source)
+        return len(self.source)
 
     def read(self, indices: Indices) -> Columns:
         missing = np.unique(indices[~self._filled[indices]])
         if missing.size:
-            made = self._fill(self._source.read(missing))
+            made = self._fill(self.source.read(missing))
             with self._lock:
                 for name, rows in self._rows.items():
                     rows[missing] = made[name]
@@ -95,7 +96,7 @@ class CachedSource:
         return columns
 
     def provenance(self, index: int) -> Provenance:
-        return self._source.provenance(index)
+        return self.source.provenance(index)
 
 
 def _batch_function(

@@ -48,6 +48,8 @@ def from_yaml(file: str) -> Pipelines:
     """The pipelines of a YAML file; relative paths and modules in it are found beside it."""
     doc = document.read(file)
     base = Path(file).resolve().parent
+    # The file's own directory goes before the working directory, which `importer` adds.
+    importer.search(Path.cwd())
     importer.search(base)
     definitions = _definitions(doc)
     problems: list[str] = []
@@ -88,8 +90,9 @@ def located(pipelines: Pipelines, name: str) -> Iterator[None]:
         if not inside or inside[0] not in Pipeline.model_fields:
             inside, rest = (), error.message
         path: Place = ("pipelines", name, *inside)
-        known = isinstance(pipelines, FilePipelines)
-        where = pipelines.origin.where(path) if known else dotted(path)
+        where = dotted(path)
+        if isinstance(pipelines, FilePipelines):
+            where = pipelines.origin.where(path)
         error.message = f"{where}: {rest}"
         error.args = (error.message,)
         raise

@@ -37,6 +37,13 @@ class IndexedPlan:
         """Whether the source's columns are what travels, so that no graph is needed."""
         return self.source.parsed and not self.steps
 
+    @property
+    def whole(self) -> tuple[Source, tuple[graph.Step, ...]]:
+        """The same without a cache: where samples are read first, and every step since."""
+        if isinstance(self.source, CachedSource):
+            return self.source.source, (*self.source.steps, *self.steps)
+        return self.source, self.steps
+
     def order(self, seed: int) -> Order:
         shuffle = self.definition.shuffle
         count = len(self.source)

@@ -50,6 +50,7 @@ class SequentialPlan:
 
 def plan_sequential(name: str, definition: Pipeline, source: DatasetSource) -> SequentialPlan:
     """Plans a pipeline over a dataset function. Raises `ConfigError` and `UserCodeError`."""
+    _refuse_what_needs_samples(definition)
     dataset = source.make(definition.shuffle.seed)
     batched = definition.batch is None
     wire_spec, batch_size = _specs(dataset, definition)
@@ -59,13 +60,18 @@ def plan_sequential(name: str, definition: Pipeline, source: DatasetSource) -> S
     except KeyError as missing:
         known = ", ".join(field.name for field in wire_spec)
         raise ConfigError(f"transforms: no field {missing}; available: {known}") from None
+    count = _cardinality(dataset)
+    if not batched and count is not None and batch_size > count:
+        raise ConfigError(
+            f"batch.size: {batch_size} is larger than the data set, which has {count} samples"
+        )
     deterministic = source.is_deterministic(dataset)
     spec = PipelineSpec(
         name=name,
         element_spec=element_spec,
         wire_spec=wire_spec,
         finish_transforms=finish,
-        sample_count=_cardinality(dataset),
+        sample_count=count,
         fingerprint=fingerprint(
             source=source.identity(),
             transforms=[transform.identity() for transform in definition.transforms],
@@ -82,6 +88,20 @@ def plan_sequential(name: str, definition: Pipeline, source: DatasetSource) -> S
         server_version=VERSION,
     )
     return SequentialPlan(source, spec, batched)
+
+
+def _refuse_what_needs_samples(definition: Pipeline) -> None:
+    """Options that would be without effect, for want of samples that are read by index."""
+    if definition.shuffle.mode != "none":
+        raise ConfigError(
+            f"shuffle.mode: a dataset has its own order, so {definition.shuffle.mode!r} cannot be "
+            "had; call shuffle() in the dataset function (shuffle.seed seeds it)"
+        )
+    if definition.on_error != "raise":
+        raise ConfigError(
+            f"on_error: {definition.on_error!r} replaces samples that are read by index, which a "
+            "dataset does not have; call ignore_errors() in the dataset function"
+        )
 
 
 def _specs(dataset: tf.data.Dataset, definition: Pipeline) -> tuple[tuple[FieldSpec, ...], int]:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from infeed.errors import InvalidRequestError
 from infeed.v1 import feed_service_pb2 as messages
-from infeed.v1 import stream_pb2
 from infeed_server.engines.monitor import Monitor
 from infeed_server.rpc.status import abort
 from infeed_server.rpc.stream import serve_stream
@@ -36,7 +36,7 @@ class FeedServicer(grpc.GenericRpcHandler):
             f"/{SERVICE}/GetPipeline": _unary(self._get, messages.GetPipelineRequest),
             f"/{SERVICE}/StreamBatches": grpc.stream_stream_rpc_method_handler(
                 self._stream,
-                request_deserializer=stream_pb2.StreamBatchesRequest.FromString,
+                request_deserializer=None,
                 response_serializer=None,
             ),
         }
@@ -61,24 +61,32 @@ class FeedServicer(grpc.GenericRpcHandler):
 
     def _stream(
         self,
-        requests: Iterator[stream_pb2.StreamBatchesRequest],
+        messages: Iterator[bytes],
         context: grpc.ServicerContext,
     ) -> Iterator[bytes]:
         try:
-            yield from serve_stream(self._catalog, self._monitor, requests, context)
+            yield from serve_stream(self._catalog, self._monitor, messages, context)
         except Exception as error:  # noqa: BLE001 - every error becomes a status
             abort(context, error)
 
 
 def _unary(call: Callable[[Any], Any], request: Any) -> grpc.RpcMethodHandler[Any, Any]:
-    def handle(message: Any, context: grpc.ServicerContext) -> Any:
+    def handle(message: bytes, context: grpc.ServicerContext) -> Any:
         try:
-            return call(message)
+            return call(_parsed(request, message))
         except Exception as error:  # noqa: BLE001 - every error becomes a status
             abort(context, error)
 
     return grpc.unary_unary_rpc_method_handler(
         handle,
-        request_deserializer=request.FromString,
+        request_deserializer=None,
         response_serializer=lambda message: message.SerializeToString(),
     )
+
+
+def _parsed(request: Any, message: bytes) -> Any:
+    try:
+        return request.FromString(message)
+    except DecodeError:
+        name = request.DESCRIPTOR.name
+        raise InvalidRequestError(f"a message of {len(message)} bytes that is no {name}") from None

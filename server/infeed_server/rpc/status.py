@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import NoReturn
 
 import grpc
@@ -14,8 +15,9 @@ from infeed.errors import DOMAIN, InfeedError, ServerError
 
 log = logging.getLogger(__name__)
 
-_MAX_MESSAGE = 3000
-"""Characters. Trailers are refused by most peers above 8 KiB, and carry the message twice."""
+_MAX_MESSAGE_BYTES = 5500
+_MAX_METADATA_BYTES = 1500
+"""As they travel. Most peers refuse trailers above 8 KiB in all."""
 
 
 def abort(context: grpc.ServicerContext, error: Exception) -> NoReturn:
@@ -28,18 +30,40 @@ def abort(context: grpc.ServicerContext, error: Exception) -> NoReturn:
 
 
 def to_status(error: InfeedError) -> status_pb2.Status:
-    """The error as google.rpc.Status with one ErrorInfo."""
-    metadata = {key: _cut(value, 300) for key, value in error.metadata.items()}
-    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=metadata)
+    """The error as google.rpc.Status with one ErrorInfo, cut to what trailers can carry."""
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN)
+    whole = sum(map(_base64_bytes, error.metadata.values())) <= _MAX_METADATA_BYTES
+    share = _MAX_METADATA_BYTES // max(1, len(error.metadata))
+    for key, value in error.metadata.items():
+        info.metadata[key] = value if whole else _cut(value, share, _base64_bytes)
     detail = any_pb2.Any()
     detail.Pack(info)
-    code = code_pb2.Code.Value(error.code)
-    return status_pb2.Status(code=code, message=_cut(error.message, _MAX_MESSAGE), details=[detail])
+    message = _cut(error.message, _MAX_MESSAGE_BYTES, _travelling_bytes)
+    return status_pb2.Status(
+        code=code_pb2.Code.Value(error.code), message=message, details=[detail]
+    )
 
 
-def _cut(text: str, limit: int) -> str:
-    # The end of a traceback says most, the beginning of the message where it happened.
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    return f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[-half:]}"
+def _base64_bytes(text: str) -> int:
+    return len(text.encode()) * 4 // 3
+
+
+def _travelling_bytes(text: str) -> int:
+    # Twice: percent-encoded in grpc-message, and base64 inside of grpc-status-details-bin.
+    data = text.encode()
+    escaped = sum(not 0x20 <= byte <= 0x7E or byte == 0x25 for byte in data)
+    return len(data) + 2 * escaped + _base64_bytes(text)
+
+
+def _cut(text: str, limit: int, size: Callable[[str], int]) -> str:
+    """The text, or its beginning and end: where it happened, and how a traceback closes."""
+    text = text.encode(errors="replace").decode()
+    keep = len(text)
+    result = text
+    while keep > 0 and size(result) > limit:
+        # Shrinks to the limit in a few steps, whatever the characters weigh.
+        keep = max(0, min(keep - 2, keep * limit // size(result)))
+        half = keep // 2
+        result = f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n"
+        result += text[len(text) - half :]
+    return result

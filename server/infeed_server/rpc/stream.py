@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
@@ -11,13 +12,16 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TypeAlias
 
 import grpc
+from google.protobuf.message import DecodeError
 
-from infeed.errors import InfeedError, InvalidRequestError
+from infeed.errors import InfeedError, InvalidRequestError, ServerError
 from infeed.v1 import stream_pb2
 from infeed.wire import EncodedBatch
 from infeed_server.engines.base import Answer
 from infeed_server.engines.monitor import Monitor
 from infeed_server.service.catalog import Catalog, Stream
+
+log = logging.getLogger(__name__)
 
 _HEARTBEAT_SECONDS = 5.0
 """How long a client hears nothing while no batch is ready."""
@@ -30,13 +34,14 @@ _Pending: TypeAlias = tuple[int, "Future[Answer]"] | InfeedError | None
 
 
 def serve_stream(
-    catalog: Catalog,
-    monitor: Monitor,
-    requests: Iterator[stream_pb2.StreamBatchesRequest],
-    context: grpc.ServicerContext,
+    catalog: Catalog, monitor: Monitor, messages: Iterator[bytes], context: grpc.ServicerContext
 ) -> Iterator[bytes]:
     """The answer side of one call, message by message."""
-    first = next(requests, None)
+    requests = _parsed(messages)
+    try:
+        first = next(requests, None)
+    except grpc.RpcError:
+        return  # The peer is gone before it asked for anything.
     if first is None or first.WhichOneof("event") != "open":
         raise InvalidRequestError("the first message of a stream must be StreamOpen")
     stream = catalog.open(first.open)
@@ -61,6 +66,17 @@ def serve_stream(
         yield from _answers(stream, intake, monitor)
     finally:
         end_once()
+
+
+def _parsed(messages: Iterator[bytes]) -> Iterator[stream_pb2.StreamBatchesRequest]:
+    # Not gRPC's deserializer, which answers garbage with INTERNAL and a traceback in the log.
+    for message in messages:
+        try:
+            yield stream_pb2.StreamBatchesRequest.FromString(message)
+        except DecodeError:
+            raise InvalidRequestError(
+                f"a message of {len(message)} bytes that is no StreamBatchesRequest"
+            ) from None
 
 
 class Once:
@@ -109,6 +125,9 @@ class Intake:
             self._pending.put(error)
         except grpc.RpcError:
             pass  # The peer cancelled; `stop` has been called, or will be.
+        except Exception as error:  # or the stream would end as if all were well
+            log.exception("a request could not be taken in")
+            self._pending.put(ServerError(f"{type(error).__name__}: {error}"))
         finally:
             self._pending.put(None)
 

@@ -142,8 +142,9 @@ def test_every_problem_is_told_at_its_place() -> None:
         "transforms[2].field: missing; it is required",
         "transforms[3].random_crop.size: should be a valid list, not 224",
         (
-            "transforms[4].cast.dtype: should be 'bool', 'int8', 'int16', 'int32', 'int64', 'uint8', "
-            "'uint16', 'uint32', 'uint64', 'float16', 'float32', 'float64' or 'bfloat16', not 'int7'"
+            "transforms[4].cast.dtype: should be 'bool', 'int8', 'int16', 'int32', 'int64', "
+            "'uint8', 'uint16', 'uint32', 'uint64', 'float16', 'float32', 'float64' or 'bfloat16', "
+            "not 'int7'"
         ),
         "transforms[5].map: should be of the form module:attr, not 'nowhere'",
         "transforms[6].random_contrast: upper (1.0) should be greater than lower (2.0)",

@@ -1,0 +1,89 @@
+"""The commands, as a person runs them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+
+def infeed(*words: str, cwd: Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "infeed", *words],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        cwd=cwd,
+        check=False,
+    )
+
+
+def test_demo_learns(tmp_path: Path) -> None:
+    run = infeed("demo", "--directory", "kept", cwd=tmp_path, timeout=200)
+    assert run.returncode == 0, run.stderr
+    shown = run.stdout + run.stderr
+    accuracy = re.search(r"accuracy on unseen pictures: ([\d.]+)%", shown)
+    assert accuracy is not None
+    assert float(accuracy[1]) >= 95
+    assert re.search(r"\d+ images/s", shown)
+    assert re.search(r"the trainer waited [\d.]+% of the time", shown)
+    assert re.search(r"verdict: (compute|input)-bound", shown)
+    assert (tmp_path / "kept" / "pipelines.yaml").is_file()
+
+
+def test_peek_shows_and_draws(server_process: Any, photos: SimpleNamespace, tmp_path: Path) -> None:
+    server = server_process(f"""
+pipelines:
+  photos:
+    source: {{images: {photos.folder}, labels: {photos.folder}/labels.csv}}
+    transforms:
+      - decode_image: {{field: image, channels: 3}}
+      - random_resized_crop: {{field: image, size: [40, 60]}}
+      - normalize: {{field: image, scale: 255.0}}
+    batch: {{size: 12}}
+""")
+    run = infeed("peek", server.address, "photos", "--png", "p.png", "--step", "2", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    for words in ("fingerprint", "float32", "uint8", "exactly once", "start 24, epoch 0"):
+        assert words in run.stdout
+    image = np.asarray(Image.open(tmp_path / "p.png"))
+    # Twelve images, eight in a row, a pixel apart.
+    assert image.shape == (2 * 41, 8 * 61, 3)
+    assert image[:40, :60].std() > 5
+
+    run = infeed("peek", server.address, "photo", cwd=tmp_path)
+    assert run.returncode == 1
+    assert run.stderr.strip().splitlines()[-1].endswith("this server has: photos")
+    assert "Traceback" not in run.stderr
+
+
+def test_index_builds_then_checks(tmp_path: Path) -> None:
+    for shard in range(2):
+        with tf.io.TFRecordWriter(str(tmp_path / f"part-{shard}.tfrecord")) as out:
+            for number in range(5 + shard):
+                out.write(f"record {number}".encode())
+    for state in ("built", "checked"):
+        run = infeed("index", "part-*.tfrecord", cwd=tmp_path)
+        assert run.returncode == 0, run.stderr
+        assert run.stdout.count(f"index {state}") == 2
+        assert "11 records in 2 files" in run.stdout
+    with (tmp_path / "part-0.tfrecord").open("ab") as out:
+        out.write(b"torn")
+    run = infeed("index", "part-*.tfrecord", cwd=tmp_path)
+    assert run.returncode == 1
+    assert "part-0.tfrecord" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_help_lists_the_commands(tmp_path: Path) -> None:
+    run = infeed("--help", cwd=tmp_path)
+    assert run.returncode == 0
+    for command in ("demo", "serve", "index", "peek"):
+        assert re.search(rf"\b{command}\b", run.stdout)

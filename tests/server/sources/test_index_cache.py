@@ -1,0 +1,155 @@
+"""How a record index is kept, and when it is not trusted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from infeed import SourceError
+from infeed_server.sources import index_cache
+from infeed_server.sources.files import INDEX_MARK
+from infeed_server.sources.index import build_index
+
+Write = Callable[..., Path]
+
+
+def index_of(path: Path) -> Path:
+    return path.with_name(path.name + INDEX_MARK)
+
+
+def test_is_kept_beside_the_data_and_found_again(write_records: Write) -> None:
+    path = write_records("a.tfrecord", [b"one", b"two"])
+    built = build_index([str(path)])
+    assert not built.files[0].cached
+    assert index_of(path).exists()
+    again = build_index([str(path)])
+    assert again.files[0].cached
+    assert again.identity == built.identity
+    np.testing.assert_array_equal(again.offsets, [0, 19])
+    np.testing.assert_array_equal(again.lengths, [3, 3])
+    assert again.offsets.dtype == np.uint64
+    assert again.lengths.dtype == np.uint32
+    assert not build_index([str(path)], rebuild=True).files[0].cached
+
+
+def test_a_changed_file_is_indexed_again(write_records: Write) -> None:
+    path = write_records("a.tfrecord", [b"one"])
+    first = build_index([str(path)])
+    write_records("a.tfrecord", [b"two"])
+    os.utime(path, ns=(1, 1))
+    second = build_index([str(path)])
+    assert not second.files[0].cached
+    assert second.identity != first.identity
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "text", "foreign"])
+def test_a_damaged_cache_is_rebuilt(damage: str, write_records: Write) -> None:
+    path = write_records("a.tfrecord", [b"one", b"two"])
+    good = build_index([str(path)])
+    cache = index_of(path)
+    content = bytearray(cache.read_bytes())
+    if damage == "truncate":
+        content = content[: len(content) // 2]
+    elif damage == "flip":
+        # The lengths themselves: only the checksum of the archive tells.
+        at = content.index(np.array([3, 3], np.uint32).tobytes())
+        content[at] ^= 1
+    elif damage == "empty":
+        content.clear()
+    elif damage == "text":
+        content = bytearray(b"no archive")
+    cache.write_bytes(content)
+    if damage == "foreign":
+        np.savez(cache, other=np.arange(3))
+    again = build_index([str(path)])
+    assert not again.files[0].cached
+    assert again.identity == good.identity
+    assert build_index([str(path)]).files[0].cached
+
+
+def test_falls_back_to_the_users_cache(write_records: Write, cache_folder: Path) -> None:
+    path = write_records("a.tfrecord", [b"one"])
+    index_of(path).mkdir()  # nothing can be written under that name
+    build_index([str(path)])
+    assert len(list(cache_folder.iterdir())) == 1
+    assert build_index([str(path)]).files[0].cached
+    assert sorted(each.name for each in path.parent.iterdir() if each.is_file()) == ["a.tfrecord"]
+
+
+def test_serves_without_any_place_for_the_cache(
+    write_records: Write, cache_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_records("a.tfrecord", [b"one"])
+    index_of(path).mkdir()
+    cache_folder.write_text("a file where the folder would be")
+    assert len(build_index([str(path)])) == 1
+    assert "cannot be kept" in caplog.text
+
+
+def test_a_directory_of_the_users_choice(write_records: Write, tmp_path: Path) -> None:
+    paths = [str(write_records(f"{name}/a.tfrecord", [name.encode()])) for name in "xy"]
+    chosen = tmp_path / "chosen"
+    build_index(paths, str(chosen))
+    assert len(list(chosen.iterdir())) == 2
+    assert all(file.cached for file in build_index(paths, str(chosen)).files)
+    assert not index_of(Path(paths[0])).exists()
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(SourceError, match="cannot write the record index"):
+        build_index(paths, str(tmp_path / "taken"))
+
+
+def test_where_the_users_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert index_cache.user_cache() == tmp_path / "user-cache"
+    monkeypatch.delenv("INFEED_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert index_cache.user_cache() == tmp_path / "infeed"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert index_cache.user_cache() == Path.home() / ".cache" / "infeed"
+
+
+def test_an_interrupted_build_leaves_nothing(
+    write_records: Write, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_records("data/a.tfrecord", [b"one"])
+
+    def half(file: object, **_: object) -> None:
+        file.write(b"half")  # type: ignore[attr-defined]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(index_cache.np, "savez", half)
+    with pytest.raises(KeyboardInterrupt):
+        build_index([str(path)])
+    assert list(path.parent.iterdir()) == [path]
+    assert not cache_folder.exists()
+
+
+def test_two_processes_build_at_the_same_time(write_records: Write) -> None:
+    path = write_records("a.tfrecord", [b"%d" % number for number in range(20_000)])
+    code = (
+        "import sys; from infeed_server.sources.index import build_index; print('ready');"
+        "sys.stdin.readline();"
+        "print([build_index([sys.argv[1]], rebuild=True).identity for _ in range(5)][-1])"
+    )
+    command = [sys.executable, "-u", "-c", code, str(path)]
+    pipe = subprocess.PIPE
+    both = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(2)]
+    for process in both:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    said = []
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in both:
+        said.append(process.communicate(timeout=60)[0].strip())
+        assert process.returncode == 0
+    assert said == [build_index([str(path)]).identity] * 2
+    assert build_index([str(path)]).files[0].cached
+    assert sorted(each.name for each in path.parent.iterdir()) == [path.name, index_of(path).name]

@@ -1,0 +1,291 @@
+"""The documentation is true: what it shows parses, what it lists is all there is."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+import infeed
+from infeed import errors
+from infeed.feed import Feed
+from infeed.stats import Stats
+from infeed.testing import FakeTransport
+from infeed_server.pipeline.definition import BatchOptions, Pipeline, Shuffle
+from infeed_server.pipeline.load import parse
+from infeed_server.sources.choice import KINDS
+from infeed_server.sources.features import FeatureOptions
+from infeed_server.transforms import REGISTRY
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted(["README.md", *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))])
+Block = tuple[str, int, str]
+"""A page, the line on which its code block begins, and the code."""
+
+
+@cache
+def text(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def prose(page: str) -> str:
+    return re.sub(r"^```.*?^```$", "", text(page), flags=re.MULTILINE | re.DOTALL)
+
+
+def blocks(language: str) -> list[Block]:
+    found = []
+    for page in PAGES:
+        pattern = rf"^```{language}\n(.*?)^```$"
+        for match in re.finditer(pattern, text(page), re.MULTILINE | re.DOTALL):
+            line = text(page).count("\n", 0, match.start()) + 1
+            found.append((page, line, textwrap.dedent(match[1])))
+    return found
+
+
+def place(value: Any) -> str:
+    return f"{value[0]}:{value[1]}" if isinstance(value, tuple) else str(value)
+
+
+def section(page: str, heading: str) -> str:
+    """What stands under a heading, up to the next of its level or above."""
+    _, found, rest = text(page).partition(f"\n{heading}\n")
+    assert found, f"{page} has no heading {heading!r}"
+    level = len(heading.partition(" ")[0])
+    return re.split(rf"^#{{1,{level}}} ", rest, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def rows(part: str, *columns: str) -> list[list[str]]:
+    """The cells of the first table whose head begins with these columns."""
+    _, found, rest = part.partition(f"| {' | '.join(columns)} |")
+    assert found, f"no table of {columns}"
+    table = rest.split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table]
+
+
+def spans(cell: str) -> list[str]:
+    """What stands in backticks."""
+    return re.findall(r"`([^`]*)`", cell)
+
+
+# --- code ---
+
+
+@pytest.mark.parametrize("block", blocks("yaml"), ids=place)
+def test_yaml_defines_pipelines(block: Block):
+    document = yaml.safe_load(block[2])
+    for definition in document.get("pipelines", {}).values():
+        parse(definition)
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=place)
+def test_python_compiles(block: Block):
+    page, line, code = block
+    compile(code, f"{page}:{line}", "exec")
+
+
+@pytest.mark.parametrize(
+    "block", [each for each in blocks("python") if re.search("assert ", each[2])], ids=place
+)
+def test_python_that_asserts_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    example = tmp_path / "example.py"
+    example.write_text(block[2])
+    # A file of its own, for the fingerprint reads the code of a function.
+    code = compile(block[2], str(example), "exec")
+    exec(code, {"__name__": "example", "__file__": str(example)})
+
+
+# --- lists ---
+
+
+def test_every_source_has_a_section():
+    headings = set(re.findall(r"^### (\w+)$", text("docs/pipelines.md"), re.MULTILINE))
+    assert set(KINDS) <= headings
+
+
+def test_every_transform_is_listed_with_its_options():
+    listed = {spans(row[0])[0]: row for row in transform_rows()}
+    assert set(listed) == set(REGISTRY)
+    for name, row in listed.items():
+        options = options_of(REGISTRY[name])
+        shown = dict(re.match(r"(\w+)(?:: (.*))?", span).groups() for span in spans(row[1]))
+        assert shown.keys() == options.keys(), name
+        for option, default in shown.items():
+            assert_default(f"{name}.{option}", options[option], default)
+
+
+def test_every_random_transform_is_called_so():
+    random = {spans(row[0])[0] for row in transform_rows() if row[4] == "yes"}
+    assert random == {name for name, transform in REGISTRY.items() if transform.draws}
+
+
+def transform_rows() -> list[list[str]]:
+    part = section("docs/pipelines.md", "## Transforms")
+    return rows(part, "transform", "options", "does", "data type and shape", "random")
+
+
+@pytest.mark.parametrize(
+    ("heading", "model"),
+    [
+        ("# Pipelines", Pipeline),
+        ("## Order", Shuffle),
+        ("## Batch", BatchOptions),
+        *((f"### {kind}", source) for kind, source in KINDS.items()),
+    ],
+    ids=place,
+)
+def test_every_option_is_listed_with_its_default(heading: str, model: type[BaseModel]):
+    part = text("docs/pipelines.md") if heading[1] == " " else section("docs/pipelines.md", heading)
+    assert_options(rows(part, "option", "type", "default", "meaning"), model)
+
+
+def test_every_option_of_a_feature_is_listed():
+    part = section("docs/pipelines.md", "### tfrecord").partition("A feature is")[2]
+    assert_options(rows(part, "option", "type", "default", "meaning"), FeatureOptions)
+
+
+def assert_options(table: list[list[str]], model: type[BaseModel]) -> None:
+    options = options_of(model)
+    shown = {spans(row[0])[0]: row[2] for row in table}
+    assert shown.keys() == options.keys()
+    for option, cell in shown.items():
+        default = {"required": None, "none": "null"}.get(cell) or next(iter(spans(cell)), None)
+        assert_default(option, options[option], default)
+
+
+def options_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Option → default, as YAML spells them."""
+    return {field.alias or name: field.default for name, field in model.model_fields.items()}
+
+
+def assert_default(option: str, default: Any, shown: str | None) -> None:
+    """`shown` is YAML, or None for an option that is required."""
+    if default is PydanticUndefined:
+        assert shown is None, f"{option} is required"
+        return
+    assert shown is not None, f"{option} is not required"
+    value = yaml.safe_load(shown)
+    if isinstance(default, BaseModel):
+        assert type(default).model_validate(value) == default, option
+    else:
+        assert value == (list(default) or None if isinstance(default, tuple) else default), option
+
+
+@pytest.mark.parametrize(
+    ("heading", "function"),
+    [("## connect", infeed.connect), ("## Testing without a server", FakeTransport)],
+    ids=place,
+)
+def test_every_argument_is_listed_with_its_default(heading: str, function: Any):
+    table = rows(section("docs/trainers.md", heading), "option", "default", "meaning")
+    shown = {spans(row[0])[0]: row[1] for row in table}
+    parameters = inspect.signature(function).parameters
+    assert shown.keys() == parameters.keys()
+    for name, cell in shown.items():
+        default = parameters[name].default
+        expected = inspect.Parameter.empty if cell == "required" else eval(spans(cell)[0], {})
+        assert expected == default, name
+
+
+def test_every_member_of_a_feed_is_listed():
+    part = section("docs/trainers.md", "## Feed")
+    feed = {span.partition("(")[0] for row in rows(part, "member", "is") for span in spans(row[0])}
+    assert feed == {name for name in vars(Feed) if not name.startswith("_")}
+    batch = {span for row in rows(part, "of a batch", "is") for span in spans(row[0])}
+    assert batch == {"start", "epoch", "sample_ids", "mask", "slots"}
+
+
+def test_every_statistic_is_listed():
+    table = rows(section("docs/trainers.md", "## Statistics"), "field", "unit")
+    shown = [span for row in table for span in spans(row[0])]
+    assert sorted(shown) == sorted(field.name for field in dataclasses.fields(Stats))
+
+
+def test_every_error_is_listed_with_its_reason_and_code():
+    table = rows(text("docs/errors.md"), "class", "reason", "gRPC code")
+    shown = {spans(row[0])[0]: (spans(row[1])[0], spans(row[2])[0]) for row in table}
+    classes = {
+        name: value
+        for name, value in vars(errors).items()
+        if name in errors.__all__ and inspect.isclass(value)
+    }
+    assert shown == {name: (error.reason, error.code) for name, error in classes.items()}
+    also = {
+        spans(row[0])[0]: spans(row[1])[0]
+        for row in rows(text("docs/errors.md"), "class", "is also")
+    }
+    assert also == {
+        name: error.__bases__[1].__name__
+        for name, error in classes.items()
+        if len(error.__bases__) > 1
+    }
+
+
+# --- links and commands ---
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that GitHub gives to a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str):
+    links = re.findall(r"\]\(([^)\s]+)\)", prose(page))
+    for link in links:
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / path if path else ROOT / page
+        assert target.exists(), f"{page} links to {link}"
+        assert not anchor or anchor in anchors(target), f"{page} links to {link}"
+
+
+@cache
+def helped(*command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "infeed", *command, "--help"],
+        env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return done.stdout
+
+
+def documented_commands() -> dict[str, set[str]]:
+    """Command → the options that some page gives it."""
+    found: dict[str, set[str]] = {}
+    for page in PAGES:
+        spoken = [*spans(prose(page)), *(line for _, _, line in blocks("") if line)]
+        for line in "\n".join(spoken).splitlines():
+            command = re.match(r"(?:\S+/)?infeed ([a-z][a-z-]*)\b([^#]*)", line)
+            if command:
+                found.setdefault(command[1], set()).update(re.findall(r"--[a-z-]+", command[2]))
+    return found
+
+
+@pytest.mark.parametrize(("command", "options"), sorted(documented_commands().items()), ids=place)
+def test_commands_exist(command: str, options: set[str]):
+    assert re.search(rf"^\W+{command}\b", helped(), re.MULTILINE), f"no command {command}"
+    for option in options:
+        assert option in helped(command), f"infeed {command} has no {option}"
+
+
+def test_the_usual_commands_are_documented():
+    assert {"serve", "peek", "index"} <= documented_commands().keys()
