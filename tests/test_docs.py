@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -47,10 +46,11 @@ def prose(page: str) -> str:
 def blocks(language: str) -> list[Block]:
     found = []
     for page in PAGES:
-        pattern = rf"^```{language}\n(.*?)^```$"
-        for match in re.finditer(pattern, text(page), re.MULTILINE | re.DOTALL):
-            line = text(page).count("\n", 0, match.start()) + 1
-            found.append((page, line, textwrap.dedent(match[1])))
+        # Every fence is taken, so that the end of one is never read as the begin of another.
+        for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text(page), re.MULTILINE | re.DOTALL):
+            if match[1] == language:
+                line = text(page).count("\n", 0, match.start()) + 1
+                found.append((page, line, match[2]))
     return found
 
 
@@ -71,7 +71,7 @@ def rows(part: str, *columns: str) -> list[list[str]]:
     _, found, rest = part.partition(f"| {' | '.join(columns)} |")
     assert found, f"no table of {columns}"
     table = rest.split("\n\n")[0].splitlines()[2:]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table]
+    return [[cell.strip() for cell in line[1:-1].split("|")] for line in table]
 
 
 def spans(cell: str) -> list[str]:
@@ -96,7 +96,7 @@ def test_python_compiles(block: Block):
 
 
 @pytest.mark.parametrize(
-    "block", [each for each in blocks("python") if re.search("assert ", each[2])], ids=place
+    "block", [each for each in blocks("python") if "assert " in each[2]], ids=place
 )
 def test_python_that_asserts_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
@@ -272,7 +272,7 @@ def documented_commands() -> dict[str, set[str]]:
     """Command → the options that some page gives it."""
     found: dict[str, set[str]] = {}
     for page in PAGES:
-        spoken = [*spans(prose(page)), *(line for _, _, line in blocks("") if line)]
+        spoken = [*spans(prose(page)), *(code for _, _, code in blocks(""))]
         for line in "\n".join(spoken).splitlines():
             command = re.match(r"(?:\S+/)?infeed ([a-z][a-z-]*)\b([^#]*)", line)
             if command:

@@ -44,7 +44,9 @@ def code_digest(function: Any) -> str:
     try:
         source = Path(inspect.getsourcefile(function) or "").read_bytes()
     except (OSError, TypeError):
-        source = repr(function).encode()
+        # A callable object, or code typed in by hand: its name is all there is of it.
+        named = function if hasattr(function, "__qualname__") else type(function)
+        source = f"{named.__module__}:{named.__qualname__}".encode()
     return hashlib.sha256(source).hexdigest()
 
 
