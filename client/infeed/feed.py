@@ -139,7 +139,9 @@ class Feed(Iterator[Batch]):
     @property
     def may_mask(self) -> bool:
         """Whether a batch can have empty slots."""
-        padded = bool(self._job.open.epochs) and self._job.plan.remainder == "pad"
+        # A data set whose elements are batches may end every epoch with one that is not full.
+        ends = bool(self._job.open.epochs) or bool(self._spec.batch_stride)
+        padded = ends and self._job.plan.remainder == "pad"
         return padded or self._spec.on_error == "mask"
 
     def __iter__(self) -> Feed:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from infeed.errors import ServerError
-from infeed.spec import Array, FieldSpec
+from infeed.spec import Array
 from infeed_server.engines.base import Answer, End, HostBatch, Request
 from infeed_server.pipeline.sequential import SequentialPlan
 
@@ -28,12 +28,16 @@ Wanted = Callable[[], bool]
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive positions [start, start + length) of one epoch, as arrays."""
+    """Consecutive positions [start, start + length) of one epoch, as arrays.
+
+    `sample_ids` count the samples of the epoch, int64 for each row.
+    """
 
     start: int
     length: int
     epoch: int
     arrays: dict[str, Array]
+    sample_ids: Array
 
     @property
     def nbytes(self) -> int:
@@ -79,7 +83,7 @@ class DatasetReader:
         have = sum(_overlap(block, request) for block in blocks)
         if end is not None and have == 0 < request.count:
             return End(end)
-        return self._batch(request, blocks, have)
+        return self._batch(request, blocks)
 
     def _read_up_to(self, position: int, wanted: Wanted) -> bool:
         """False when it gave up, nobody wanting the position any more; it can be a long way."""
@@ -107,35 +111,29 @@ class DatasetReader:
         position = epoch = 0
         dataset = self._plan.dataset(self.seed, self.slots)
         while not self.epochs or epoch < self.epochs:
-            begin = position
+            seen = 0
             for element in dataset:
                 arrays = {name: np.asarray(value) for name, value in element.items()}
-                slots = len(next(iter(arrays.values())))
-                length = 1 if self._plan.batched else slots
-                yield Block(position, length, epoch, arrays)
+                rows = len(next(iter(arrays.values())))
+                length = 1 if self._plan.batched else rows
+                yield Block(position, length, epoch, arrays, seen + np.arange(rows))
                 position += length
-            if position == begin:
+                seen += rows
+            if not seen:
                 raise self._plan.empty()
             epoch += 1
 
-    def _batch(self, request: Request, blocks: list[Block], have: int) -> HostBatch:
-        if self._plan.batched:
-            rows = {field.name: blocks[0].arrays[field.name] for field in self._fields}
-            first = request.start * request.slots
-        else:
-            rows = {field.name: _rows(blocks, field.name, request) for field in self._fields}
-            first = request.start
-        filled = len(next(iter(rows.values()))) if have else 0
-        arrays = {
-            field.name: _padded(field, rows[field.name], self.slots) for field in self._fields
-        }
-        mask = np.arange(self.slots) < filled
-        ids = np.where(mask, first + np.arange(self.slots), -1)
-        return HostBatch(request.start, blocks[0].epoch if blocks else 0, arrays, ids, mask)
-
-    @property
-    def _fields(self) -> tuple[FieldSpec, ...]:
-        return self._plan.spec.wire_spec
+    def _batch(self, request: Request, blocks: list[Block]) -> HostBatch:
+        """The rows of the blocks that the request covers; other slots are empty."""
+        cuts = [slice(None) if self._plan.batched else _cut(block, request) for block in blocks]
+        ids = [block.sample_ids[cut] for block, cut in zip(blocks, cuts, strict=True)]
+        arrays = {}
+        for field in self._plan.spec.wire_spec:
+            rows = [block.arrays[field.name][cut] for block, cut in zip(blocks, cuts, strict=True)]
+            arrays[field.name] = _filled(field.zeros(self.slots), rows)
+        sample_ids = _filled(np.full(self.slots, -1, np.int64), ids)
+        epoch = blocks[0].epoch if blocks else max(self.epochs - 1, 0)
+        return HostBatch(request.start, epoch, arrays, sample_ids, sample_ids >= 0)
 
 
 def _overlap(block: Block, request: Request) -> int:
@@ -143,17 +141,17 @@ def _overlap(block: Block, request: Request) -> int:
     return max(0, min(block.start + block.length, request.start + request.count) - begin)
 
 
-def _rows(blocks: list[Block], name: str, request: Request) -> Array:
-    parts = []
-    for block in blocks:
-        begin = max(request.start - block.start, 0)
-        parts.append(block.arrays[name][begin : begin + _overlap(block, request)])
-    return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.empty(0)
+def _cut(block: Block, request: Request) -> slice:
+    begin = max(request.start - block.start, 0)
+    return slice(begin, begin + _overlap(block, request))
 
 
-def _padded(field: FieldSpec, rows: Array, slots: int) -> Array:
-    if len(rows) == slots:
-        return rows
-    result = field.zeros(slots)
-    result[: len(rows)] = rows
-    return result
+def _filled(slots: Array, parts: list[Array]) -> Array:
+    """The parts end to end, in the slots from the first on. One that fills all is not copied."""
+    if len(parts) == 1 and len(parts[0]) == len(slots):
+        return parts[0]
+    end = 0
+    for part in parts:
+        slots[end : end + len(part)] = part
+        end += len(part)
+    return slots
