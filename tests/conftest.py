@@ -23,12 +23,14 @@ Serve = Callable[..., "Server"]
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Serve]:
+def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     """Starts servers in this process: `serve(text)` takes YAML, or pipelines by name."""
     from infeed_server.pipeline.load import from_yaml
     from infeed_server.runtime.server import Server, ServerOptions
 
     running: list[Server] = []
+    # Where the quarantine log goes by default.
+    monkeypatch.chdir(tmp_path)
 
     def start(pipelines: Any, name: str = "pipelines.yaml") -> Server:
         if isinstance(pipelines, str):

@@ -36,6 +36,8 @@ def main() -> None:
         app()
     except InfeedError as error:
         sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 def _add(app: Any, command: EntryPoint) -> None:

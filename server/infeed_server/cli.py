@@ -39,11 +39,12 @@ def serve(
     from infeed_server.runtime.server import Server, ServerOptions
     from infeed_server.runtime.signals import Stop
 
-    stop = Stop()
-    stop.install()
     options = ServerOptions(listen, None if http == "off" else http, insecure)
     with named_progress(console) as progress:
         server = Server(load(pipelines), options, progress)
+    # Only now: a signal while sources are opened, which may take minutes, ends the process.
+    stop = Stop()
+    stop.install()
     with server:
         for line in server.specs():
             console.print(f"[bold]pipeline[/] {line}", soft_wrap=True, highlight=False)
@@ -95,5 +96,10 @@ def set_up_logging() -> None:
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-    handler = RichHandler(console=console, show_path=False, rich_tracebacks=False)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[handler])
+    if console.is_terminal:
+        handler: logging.Handler = RichHandler(console=console, show_path=False)
+        form = "%(message)s"
+    else:  # One line an entry, however long: a collector of logs cuts at line ends.
+        handler = logging.StreamHandler()
+        form = "%(asctime)s %(levelname)s %(message)s"
+    logging.basicConfig(level=logging.INFO, format=form, handlers=[handler])

@@ -1,20 +1,39 @@
-"""What a person gets wrong in a YAML file: told at once, with its line, and nothing is served."""
+"""What a person gets wrong in a definition: told at once, with its place, and nothing is served."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-GOOD = """
-pipelines:
-  good:
-    source: {arrays: data.npz}
-    transforms:
-      - cast: {field: x, dtype: float32}
-    batch: {size: 4}
+import infeed
+
+MINE = """
+import tensorflow as tf
+
+def numbers():
+    return tf.data.Dataset.range(10)
+
+def ragged():
+    return numbers().map(lambda x: tf.range(x))
+
+def nothing():
+    return "nothing"
+
+def dataset_that_raises():
+    raise KeyError("no such data")
+
+def varying(sample):
+    return {"x": tf.range(sample["x"])}
+
+def raises(sample):
+    return helper(sample)
+
+def helper(sample):
+    raise RuntimeError("not today")
 """
 
 
@@ -23,21 +42,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("definitions")
     image = np.zeros((10, 8, 8, 3), np.uint8)
     np.savez(folder / "data.npz", x=np.arange(10), image=image)
-    (folder / "data.npy").write_bytes(b"")
-    (folder / "empty").mkdir()
-    (folder / "empty.tfrecord").write_bytes(b"")
     np.savez(folder / "empty.npz", x=np.zeros((0, 3)))
-    (folder / "mine.py").write_text(
-        "import tensorflow as tf\n"
-        "def numbers():\n"
-        "    return tf.data.Dataset.range(10)\n"
-        "def varying(sample):\n"
-        "    return {'x': tf.range(sample['x'])}\n"
-    )
+    (folder / "no_zip.npz").write_bytes(b"PK and then nothing")
+    (folder / "empty.tfrecord").write_bytes(b"")
+    (folder / "text.tfrecord").write_bytes(b"this is a line of plain text\n")
+    (folder / "nothing_here").mkdir()
+    (folder / "photos").mkdir()
+    (folder / "photos" / "a.jpg").write_bytes(b"")
+    (folder / "labels.csv").write_text("file,label\na.jpg,1\nb.jpg,2\n")
+    (folder / "bad_functions.py").write_text(MINE)
+    (folder / "bad_module.py").write_text("import json\n\nTABLE = {}['nothing']\n")
     return folder
 
 
-def test_every_problem_of_the_file_is_told_at_once(command_line: Any, folder: Path) -> None:
+def test_every_problem_of_a_file_is_told_at_once(command_line: Any, folder: Path) -> None:
     told = command_line.refused(
         """
 pipelines:
@@ -45,7 +63,7 @@ pipelines:
     sorce: {arrays: data.npz}
     batch: {size: "4"}
   second:
-    source: {arrays: data.npz, lables: folders}
+    source: {images: photos, lables: folders}
     shuffle: {mode: globl, seed: -1}
     transforms:
       - reszie: {field: image, size: [4, 4]}
@@ -54,11 +72,216 @@ pipelines:
     on_error: ignore
   third: nothing
   fourth:
-    source: {arrays: data.npz, images: empty}
+    source: {arrays: data.npz, images: nothing_here}
     batch: {size: 0}
 """,
         folder,
     )
-    print(told)
     lines = told.splitlines()
-    assert 0
+    expected = [
+        r"4: pipelines.first.sorce: unknown key 'sorce' \(did you mean 'source'\?\); allowed: ba",
+        r"5: pipelines.first.batch.size: .*integer.*, not '4'",
+        r"7: pipelines.second.source.lables: unknown key 'lables' \(did you mean 'labels'",
+        r"8: pipelines.second.shuffle.mode: .*'global', 'window' or 'none', not 'globl'",
+        r"8: pipelines.second.shuffle.seed: .*greater than or equal to 0, not -1",
+        r"10: pipelines.second.transforms\[0\].*: unknown transform 'reszie' \(did you mean 'resi",
+        r"11: pipelines.second.transforms\[1\].resize.methd: unknown key .*did you mean 'method'",
+        r"12: pipelines.second.batch.remainder: .*'drop' or 'pad', not 'keep'",
+        r"13: pipelines.second.on_error: .*'raise', 'substitute' or 'mask', not 'ignore'",
+        r"14: pipelines.third: should be a valid mapping, not 'nothing'",
+        r"16: pipelines.fourth.source: a source has one of: tfrecord, images, arrays, dataset; th",
+        r"17: pipelines.fourth.batch.size: .*greater than or equal to 1, not 0",
+    ]
+    for words in expected:
+        assert any(re.match("pipelines.yaml:" + words, line) for line in lines), (words, told)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "pipelines.yaml:1: expected a mapping with the key 'pipelines'"),
+        ("pipelines:\n  one: {a\n", "pipelines.yaml:3: not valid YAML"),
+        ("pipeline: {}\n", r"pipelines.yaml:1: .*unknown key 'pipeline' \(did you mean 'pipelines"),
+        ("pipelines: {}\n", "pipelines.yaml:1: pipelines: expected pipelines by name"),
+    ],
+)
+def test_a_file_without_pipelines(serve: Any, text: str, words: str) -> None:
+    with pytest.raises(infeed.ConfigError, match=words):
+        serve(text)
+
+
+def test_a_process_ends_at_once_and_says_only_what_is_wrong(
+    command_line: Any, folder: Path
+) -> None:
+    told = command_line.refused(
+        definition(transforms="[{resize: {field: imge, size: [4, 4]}}]"), folder
+    )
+    assert told == (
+        "pipelines.yaml:6: pipelines.one.transforms[0].resize: no field 'imge'; available: image, x"
+    )
+    told = command_line.refused(definition(transforms="[{map: bad_functions:raises}]"), folder)
+    first, *lines = told.splitlines()
+    assert first.startswith("pipelines.yaml:6: pipelines.one.transforms[0].map: bad_functions:rai")
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-1] == "RuntimeError: not today"
+    # The user's two frames, each with its line, and no other.
+    files = [line for line in lines if line.startswith("  File ")]
+    assert [line.rpartition(" in ")[2] for line in files] == ["raises", "helper"]
+    assert all(str(folder / "bad_functions.py") in line for line in files)
+
+
+def definition(
+    source: str = "{arrays: data.npz}", transforms: str = "[]", rest: str = "batch: {size: 4}"
+) -> str:
+    """One pipeline: the source in line 3, options in 4, transforms in 6."""
+    return f"""
+pipelines:
+  one:
+    source: {source}
+    {rest}
+    transforms: {transforms}
+"""
+
+
+def arrays(**changes: str) -> str:
+    return definition("{arrays: HERE/data.npz}", **changes)
+
+
+def dataset(name: str, **changes: str) -> str:
+    return definition("{dataset: bad_functions:" + name + "}", **changes)
+
+
+RANDOM_FIRST = "[{random_flip_left_right: {field: image}}, cache]"
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "words"),
+    [
+        (arrays(rest="on_error: mask"), "Config", ":3: pipelines.one.batch: missing; say for exam"),
+        (
+            arrays(rest="batch: {size: 11}"),
+            "Config",
+            ":5: pipelines.one.batch.size: 11 is larger than the data set, which has 10 samples",
+        ),
+        (
+            arrays(transforms="[{map: bad_functions:varying}]"),
+            "Config",
+            r":6: pipelines.one.transforms: field 'x' ends with the shape \(None,\)",
+        ),
+        (arrays(transforms=RANDOM_FIRST), "Config", r":6: .*transforms\[1\].cache: random_flip_le"),
+        (arrays(transforms="[cache, cache]"), "Config", r":6: .*transforms\[1\].cache: there is o"),
+        (
+            arrays(transforms="[{decode_image: {field: x}}]"),
+            "Config",
+            r":6: .*transforms\[0\].decode_image: field 'x' holds int64",
+        ),
+        (
+            arrays(transforms="[{map: bad_functions:nowhere}]"),
+            "Config",
+            r":6: .*transforms\[0\].map: .*'bad_functions' has no 'nowhere'; it has: .*raises",
+        ),
+        (
+            arrays(transforms="[{map: bad_module:function}]"),
+            "UserCode",
+            r":6: (.|\n)*bad_module.py\", line 3(.|\n)*KeyError: 'nothing'$",
+        ),
+        (
+            dataset("numbers", transforms="[{resize: {field: x, size: [4, 4]}}]"),
+            "Config",
+            r":6: .*transforms\[0\].resize: cannot follow a dataset source",
+        ),
+        (
+            dataset("numbers", transforms="[{cast: {field: x, dtype: int8}}]"),
+            "Config",
+            r":6: .*transforms\[0\].cast: no field 'x'; available: features",
+        ),
+        (dataset("numbers", rest="on_error: raise"), "Config", ":3: .*batch: missing, and the"),
+        (
+            dataset("numbers", rest="batch: {size: 11}"),
+            "Config",
+            ":5: .*batch.size: 11 is larger",
+        ),
+        (
+            dataset("numbers", rest="on_error: mask\n    batch: {size: 2}"),
+            "Config",
+            ":5: .*on_error: 'mask' replaces samples",
+        ),
+        (
+            dataset("numbers", rest="shuffle: {mode: global}\n    batch: {size: 2}"),
+            "Config",
+            ":5: .*shuffle.mode: a dataset has its own order",
+        ),
+        (dataset("ragged"), "Config", ":4: .*source.dataset: field 'features' ends with the shape"),
+        (
+            dataset("nothing"),
+            "Config",
+            ":4: .*source.dataset: bad_functions:nothing returned a str",
+        ),
+        (dataset("nowhere"), "Config", ":4: .*source.dataset: .*has no 'nowhere'; it has: "),
+        (
+            dataset("dataset_that_raises"),
+            "UserCode",
+            r":4: .*source.dataset: (.|\n)*in dataset_that_raises(.|\n)*KeyError: 'no such data'$",
+        ),
+        (
+            definition("{arrays: 'HERE/nowhere-*.npz'}"),
+            "Source",
+            r":4: pipelines.one.source: no file matches '.*/nowhere-\*.npz'; the nearest folder th",
+        ),
+        (
+            definition("{tfrecord: 'HERE/nowhere-*', features: {x: int64}}"),
+            "Source",
+            ":4: .*no file matches",
+        ),
+        (
+            definition("{tfrecord: HERE/empty.tfrecord, features: {x: int64}}"),
+            "Source",
+            ":4: .*no record in .*empty.tfrecord",
+        ),
+        (
+            definition("{tfrecord: HERE/text.tfrecord, features: {x: int64}}"),
+            "Source",
+            ":4: .*text.tfrecord is no TFRecord file",
+        ),
+        (
+            definition("{images: HERE/nothing_here}"),
+            "Source",
+            ":4: .*no image in .*nothing_here",
+        ),
+        (definition("{images: HERE/photographs}"), "Source", ":4: .*no folder .*photographs"),
+        (
+            definition("{images: HERE/photos, labels: HERE/labels.csv}"),
+            "Source",
+            ":4: .*labels.csv names files that are no image .*line 3: 'b.jpg'",
+        ),
+        (definition("{arrays: HERE/empty.npz}"), "Source", ":4: .*the arrays x are empty"),
+        (definition("{arrays: HERE/no_zip.npz}"), "Source", ":4: .*cannot read .*no_zip.npz"),
+    ],
+)
+def test_what_cannot_be_served(
+    serve: Any, folder: Path, monkeypatch: Any, text: str, error: str, words: str
+) -> None:
+    monkeypatch.syspath_prepend(folder)
+    kind = getattr(infeed, f"{error}Error")
+    with pytest.raises(kind, match="pipelines.yaml" + words):
+        serve(text.replace("HERE", str(folder)))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("bad_functions:numbers", "must be a Pipeline"),
+        ("bad_functions:dataset_that_raises", "KeyError: 'no such data'"),
+        ("bad_module:pipelines", r"line 3(.|\n)*KeyError: 'nothing'"),
+        ("nowhere.yaml", "cannot read nowhere.yaml: No such file"),
+        ("nowhere", "neither a YAML file that exists nor of the form module:attr"),
+    ],
+)
+def test_names_that_lead_to_no_pipeline(
+    folder: Path, monkeypatch: Any, name: str, words: str
+) -> None:
+    from infeed_server.pipeline.load import load
+
+    monkeypatch.syspath_prepend(folder)
+    with pytest.raises(infeed.InfeedError, match=words):
+        load(name)

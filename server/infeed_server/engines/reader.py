@@ -54,6 +54,7 @@ class DatasetReader:
         self._plan = plan
         self._window: deque[Block] = deque()
         self._end: int | None = None
+        self._broken: Exception | None = None
         self._lock = threading.Lock()
         self._blocks = self._read()
 
@@ -90,7 +91,14 @@ class DatasetReader:
         while self._end is None and self._position < position:
             if not wanted():
                 return False
-            block = next(self._blocks, None)
+            if self._broken is not None:
+                raise self._broken
+            try:
+                block = next(self._blocks, None)
+            except Exception as error:
+                # The iteration is over now; who comes next must not take that for the end.
+                self._broken = error
+                raise
             if block is None:
                 self._end = self._position
             else:

@@ -22,6 +22,8 @@ class BeforeCache:
 
     steps: tuple[graph.Step, ...]
     limit_bytes: int
+    place: str
+    """Of the `cache` step, for messages: `transforms[2].cache`."""
 
 
 def split_at_cache(
@@ -42,7 +44,9 @@ def split_at_cache(
                 f"transforms[{ordinal}].cache: {step.name} (transforms[{number}]) stands before "
                 "it, so every epoch would repeat the same random result; put it behind cache"
             )
-    return BeforeCache(tuple(steps[:place]), cache.limit_mb << 20), list(steps[place + 1 :])
+    return BeforeCache(
+        tuple(steps[:place]), cache.limit_mb << 20, f"transforms[{ordinal}].cache"
+    ), list(steps[place + 1 :])
 
 
 class CachedSource:
@@ -50,9 +54,10 @@ class CachedSource:
 
     parsed = True
 
-    def __init__(self, source: Source, steps: Sequence[graph.Step], *, limit_bytes: int) -> None:
+    def __init__(self, source: Source, before: BeforeCache) -> None:
+        """Raises `ConfigError` when the samples have no fixed size, or need too much memory."""
         self.source = source
-        self.steps = tuple(steps)
+        self.steps = steps = before.steps
         specs = graph.trace(source, steps)[-1]
         spec = graph.field_specs(specs)
         count = len(source)
@@ -60,13 +65,13 @@ class CachedSource:
         strings = [field.name for field in spec if field.data_type == BYTES]
         if strings:
             raise ConfigError(
-                f"cache: field {strings[0]!r} holds byte strings there, whose memory is not "
-                "bounded; put cache behind decode_image or decode_raw and drop other strings"
+                f"{before.place}: field {strings[0]!r} holds byte strings there, whose memory is "
+                "not bounded; put cache behind decode_image or decode_raw and drop other strings"
             )
-        if needed > limit_bytes:
+        if needed > before.limit_bytes:
             raise ConfigError(
-                f"cache: {count} samples need {needed >> 20} MiB, over limit_mb: "
-                f"{limit_bytes >> 20}; raise it, or leave cache out"
+                f"{before.place}: {count} samples need {needed >> 20} MiB, over limit_mb: "
+                f"{before.limit_bytes >> 20}; raise it, or leave cache out"
             )
         self.columns: Mapping[str, tf.TensorSpec] = specs
         self._rows = {field.name: field.zeros(count) for field in spec}

@@ -20,8 +20,8 @@ class Shuffle(Definition):
     """The order of samples.
 
     `seed` also drives the augmentation, so it counts under `mode: none` too. `block` and
-    `window`, in samples, belong to `mode: window`: a block should hold a few MiB, so that it is
-    read in one go; a window many blocks, and no more samples than a shuffle buffer would.
+    `window`, in samples, belong to `mode: window`: samples of one window lie in a few blocks, so
+    reads stay near each other, and neighbouring small records are read together.
     """
 
     mode: Mode = "global"

@@ -48,10 +48,17 @@ def trace(source: Source, steps: Sequence[Step]) -> list[Specs]:
     Raises `ConfigError` that names the step a bad option or field belongs to, and `UserCodeError`
     when a user's function raises.
     """
+    return trace_from(dict(source.columns), source.parse, steps)
+
+
+def trace_from(
+    columns: Specs, parse: Callable[[Sample], Sample], steps: Sequence[Step]
+) -> list[Specs]:
+    """The same from columns that are known before there is a source."""
     stages: list[Specs] = []
 
     def traced(columns: Sample, key: tf.Tensor) -> Sample:
-        sample = source.parse(columns)
+        sample = parse(columns)
         stages.append(_specs(sample))
         for step in steps:
             sample = _located(step, sample, key)
@@ -59,13 +66,16 @@ def trace(source: Source, steps: Sequence[Step]) -> list[Specs]:
         return sample
 
     wrapped = tf.function(traced, autograph=False)
-    wrapped.get_concrete_function(dict(source.columns), KEY_SPEC)
+    wrapped.get_concrete_function(columns, KEY_SPEC)
     return stages
 
 
-def field_specs(specs: Specs) -> Spec:
-    """The specs as they are told to trainers. Raises `ConfigError` for a shape that varies."""
-    return tuple(_field_spec(name, spec) for name, spec in specs.items())
+def field_specs(specs: Specs, place: str = "transforms") -> Spec:
+    """The specs as they are told to trainers. Raises `ConfigError` for a shape that varies.
+
+    `place` is the part of the definition that a message names.
+    """
+    return tuple(_field_spec(name, spec, place) for name, spec in specs.items())
 
 
 def _located(step: Step, sample: Sample, key: tf.Tensor) -> Sample:
@@ -96,17 +106,18 @@ def _shown(specs: Specs) -> str:
     return ", ".join(f"{name}: {spec.dtype.name}{spec.shape}" for name, spec in specs.items())
 
 
-def _field_spec(name: str, spec: tf.TensorSpec) -> FieldSpec:
+def _field_spec(name: str, spec: tf.TensorSpec, place: str) -> FieldSpec:
     data_type = "bytes" if spec.dtype == tf.string else spec.dtype.name
     if data_type not in DATA_TYPES:
         raise ConfigError(
-            f"field {name!r} ends as {data_type}, which cannot be sent; allowed: "
+            f"{place}: field {name!r} ends as {data_type}, which cannot be sent; allowed: "
             f"{', '.join(DATA_TYPES)}"
         )
     if not spec.shape.is_fully_defined():
         raise ConfigError(
-            f"field {name!r} ends with the shape {spec.shape}, which varies from sample to sample; "
-            "batches have fixed shapes: end with resize, random_crop, random_resized_crop or "
-            "another transform that fixes it (or `tf.ensure_shape` in your own function)"
+            f"{place}: field {name!r} ends with the shape {spec.shape}, which varies from "
+            "sample to sample; batches have fixed shapes: end with resize, random_crop, "
+            "random_resized_crop or another transform that fixes it (or `tf.ensure_shape` in your "
+            "own function)"
         )
     return FieldSpec(name, data_type, tuple(spec.shape.as_list()))

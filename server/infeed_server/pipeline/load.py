@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from infeed.errors import ConfigError, InfeedError
+from infeed.errors import ConfigError, InfeedError, SourceError
 from infeed_server.config import document, importer
 from infeed_server.config.model import Path as Place
 from infeed_server.config.model import did_you_mean, dotted, explain
@@ -88,7 +88,8 @@ def located(pipelines: Pipelines, name: str) -> Iterator[None]:
         place, _, rest = error.message.partition(": ")
         inside = _steps(place)
         if not inside or inside[0] not in Pipeline.model_fields:
-            inside, rest = (), error.message
+            inside = ("source",) if isinstance(error, SourceError) else ()
+            rest = error.message
         path: Place = ("pipelines", name, *inside)
         where = dotted(path)
         if isinstance(pipelines, FilePipelines):

@@ -67,7 +67,7 @@ def plan_indexed(name: str, definition: Pipeline, source: Source) -> IndexedPlan
     identity = source.identity
     before, steps = split_at_cache(numbered)
     if before is not None:
-        source = CachedSource(source, before.steps, limit_bytes=before.limit_bytes)
+        source = CachedSource(source, before)
     stages = graph.trace(source, steps)
     host, finish = plan_finish(steps, stages)
     wire_spec = _wire_spec(source, host)

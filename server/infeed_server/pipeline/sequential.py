@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from infeed.errors import ConfigError, InfeedError, SourceError, UserCodeError
 from infeed.finish import finished_spec
-from infeed.spec import FieldSpec, FinishTransform, Guarantee, PipelineSpec
+from infeed.spec import BYTES, FieldSpec, FinishTransform, Guarantee, PipelineSpec, Spec
 from infeed_server.config.traceback import user_traceback
 from infeed_server.pipeline import graph
 from infeed_server.pipeline.definition import Pipeline
@@ -51,15 +51,13 @@ class SequentialPlan:
 def plan_sequential(name: str, definition: Pipeline, source: DatasetSource) -> SequentialPlan:
     """Plans a pipeline over a dataset function. Raises `ConfigError` and `UserCodeError`."""
     _refuse_what_needs_samples(definition)
-    dataset = source.make(definition.shuffle.seed)
+    try:
+        dataset = source.make(definition.shuffle.seed)
+    except (ConfigError, UserCodeError) as error:
+        raise type(error)(f"source.dataset: {error.message}") from error
     batched = definition.batch is None
     wire_spec, batch_size = _specs(dataset, definition)
-    finish = _finish(definition)
-    try:
-        element_spec = finished_spec(wire_spec, finish)
-    except KeyError as missing:
-        known = ", ".join(field.name for field in wire_spec)
-        raise ConfigError(f"transforms: no field {missing}; available: {known}") from None
+    finish = _finish(definition, wire_spec)
     count = _cardinality(dataset)
     if not batched and count is not None and batch_size > count:
         raise ConfigError(
@@ -68,7 +66,7 @@ def plan_sequential(name: str, definition: Pipeline, source: DatasetSource) -> S
     deterministic = source.is_deterministic(dataset)
     spec = PipelineSpec(
         name=name,
-        element_spec=element_spec,
+        element_spec=finished_spec(wire_spec, finish),
         wire_spec=wire_spec,
         finish_transforms=finish,
         sample_count=count,
@@ -108,7 +106,7 @@ def _specs(dataset: tf.data.Dataset, definition: Pipeline) -> tuple[tuple[FieldS
     """The fields of one sample, and the slots of a batch."""
     element = dict(dataset.element_spec)
     if definition.batch is not None:
-        return graph.field_specs(element), definition.batch.size
+        return graph.field_specs(element, "source.dataset"), definition.batch.size
     per_sample = {}
     for field, spec in element.items():
         if not spec.shape.rank:
@@ -117,7 +115,7 @@ def _specs(dataset: tf.data.Dataset, definition: Pipeline) -> tuple[tuple[FieldS
                 f"field {field!r} is a single value; say for example batch: {{size: 32}}"
             )
         per_sample[field] = tf.TensorSpec(spec.shape[1:], spec.dtype)
-    return graph.field_specs(per_sample), _slots(dataset, element)
+    return graph.field_specs(per_sample, "source.dataset"), _slots(dataset, element)
 
 
 def _slots(dataset: tf.data.Dataset, element: graph.Specs) -> int:
@@ -140,15 +138,26 @@ def _cardinality(dataset: tf.data.Dataset) -> int | None:
     return count if count >= 0 else None
 
 
-def _finish(definition: Pipeline) -> tuple[FinishTransform, ...]:
+def _finish(definition: Pipeline, fields: Spec) -> tuple[FinishTransform, ...]:
     result = []
     for number, transform in enumerate(definition.transforms):
         finish = transform.finish()
         if finish is None:
             raise ConfigError(
-                f"transforms[{number}]: {transform.name} cannot follow a dataset "
-                "source, only finish transforms can (cast, normalize, one_hot); put it into the "
-                "dataset function"
+                f"transforms[{number}].{transform.name}: cannot follow a dataset source, only "
+                "finish transforms can (cast, normalize, one_hot); put it into the dataset function"
             )
         result.append(finish)
+    # Says what is wrong with a field or an option, as it would for any other source.
+    steps = list(enumerate(definition.transforms))
+    graph.trace_from(_tensor_specs(fields), lambda sample: sample, steps)
     return tuple(result)
+
+
+def _tensor_specs(fields: Spec) -> graph.Specs:
+    return {
+        field.name: tf.TensorSpec(
+            field.shape, tf.string if field.data_type == BYTES else tf.as_dtype(field.data_type)
+        )
+        for field in fields
+    }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from infeed.errors import InfeedError, SampleError
+from infeed.errors import ConfigError, InfeedError, SampleError
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.health import WHOLE_SERVER, Health, Readiness
 from infeed_server.control.metrics import Metrics
@@ -120,6 +120,8 @@ class Server:
         if options.http is None:
             return None
         http = Address.parse(options.http)
+        if http.is_unix:
+            raise ConfigError(f"--http {http}: HTTP needs host:port", address=str(http))
         require_safe(http, "--http", insecure=options.insecure)
         state = ControlState(self.health, self.metrics, VERSION)
         return ControlServer(create_app(state), http.host, http.port)

@@ -1,0 +1,264 @@
+"""Samples that cannot be read or transformed: what each choice of `on_error` makes of them.
+
+One server process serves the same damaged data under every choice; a second one, started later,
+must do the very same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import infeed
+
+RECORDS = 30
+PHOTOS = 20
+IMAGES = "- decode_image: {field: image}\n      - random_resized_crop: {field: image, size: [8, 8]}"
+BAD = {
+    "records": {4: "the CRC of its data does not match", 21: "x"},
+    "cut": {29: "the file is truncated inside it, after 29 whole records"},
+    "photos": {3: "decode_image", 7: "decode_image", 12: "decode_image"},
+    "unlabelled": {5: "has no label", 6: "has no label"},
+    "cached": {3: "decode_image", 7: "decode_image", 12: "decode_image"},
+    "functions": {8: "KeyError: 'no entry for 8'"},
+}
+"""Pipeline → its bad samples, each with a part of what is said of it."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    folder = tmp_path_factory.mktemp("damaged")
+    offsets = write_records(folder / "good.tfrecord")
+    damaged = bytearray((folder / "good.tfrecord").read_bytes())
+    damaged[offsets[4] + 14] ^= 1  # in the data of record 4
+    (folder / "records.tfrecord").write_bytes(damaged)
+    (folder / "cut.tfrecord").write_bytes((folder / "good.tfrecord").read_bytes()[:-7])
+    damaged[offsets[9] + 2] ^= 1  # in the length of record 9
+    (folder / "length.tfrecord").write_bytes(damaged)
+    rng = np.random.default_rng(0)
+    for name in ("photos", "unlabelled"):
+        (folder / name).mkdir()
+        for number in range(PHOTOS):
+            picture = rng.integers(0, 255, (24, 32, 3)).astype(np.uint8)
+            encoded = tf.io.encode_jpeg(picture).numpy()
+            if name == "photos":
+                # Text, nothing at all, and a JPEG that ends early.
+                encoded = {3: b"no image", 7: b"", 12: encoded[:200]}.get(number, encoded)
+            (folder / name / f"{number:02}.jpg").write_bytes(encoded)
+    labels = [f"{number:02}.jpg,{number}" for number in range(PHOTOS) if number not in (5, 6)]
+    (folder / "labels.csv").write_text("\n".join(["file,label", *labels]))
+    (folder / "bad_sample_functions.py").write_text(FUNCTIONS)
+    np.savez(folder / "data.npz", x=np.arange(PHOTOS))
+    return SimpleNamespace(folder=folder, offsets=offsets)
+
+
+FUNCTIONS = """
+import tensorflow as tf
+
+TABLE = {number: 10 * number for number in range(20) if number != 8}
+
+def look_up(x):
+    number = int(x)
+    if number not in TABLE:
+        raise KeyError(f"no entry for {number}")
+    return TABLE[number]
+
+def functions(sample):
+    value = tf.py_function(look_up, [sample["x"]], tf.int64)
+    return {"x": tf.ensure_shape(value, [])}
+"""
+
+
+def write_records(path: Path) -> list[int]:
+    """Thirty records of x = 0..29; number 21 lacks it. The offset of each."""
+    offsets = [0]
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for number in range(RECORDS):
+            name = "y" if number == 21 and "records" not in path.name else "x"
+            value = tf.train.Feature(int64_list=tf.train.Int64List(value=[number]))
+            example = tf.train.Example(features=tf.train.Features(feature={name: value}))
+            content = example.SerializeToString()
+            writer.write(content)
+            offsets.append(offsets[-1] + len(content) + 16)
+    return offsets
+
+
+SOURCES = {
+    "records": ("{tfrecord: records.tfrecord, features: {x: int64}}", ""),
+    "cut": ("{tfrecord: cut.tfrecord, features: {x: int64}}", ""),
+    "photos": ("{images: photos}", IMAGES),
+    "unlabelled": ("{images: unlabelled, labels: labels.csv}", IMAGES),
+    "cached": ("{images: photos}", "- decode_image: {field: image}\n"
+               "      - resize: {field: image, size: [8, 8]}\n      - cache"),
+    "functions": ("{arrays: data.npz}", "- map: bad_sample_functions:functions"),
+}  # fmt: skip
+
+
+def definition(run: str) -> str:
+    parts = ["pipelines:"]
+    for name, (source, transforms) in SOURCES.items():
+        for action in ("raise", "substitute", "mask"):
+            if name == "cut" and action == "raise":
+                continue
+            shuffle = "none" if action == "raise" else "global"
+            parts.append(f"""
+  {name}-{action}:
+    source: {source}
+    shuffle: {{mode: {shuffle}, seed: 3}}
+    transforms: {"" if transforms else "[]"}
+      {transforms}
+    batch: {{size: 4}}
+    on_error: {action}
+    quarantine: {run}/{name}-{action}.jsonl
+""")
+    return "".join(parts)
+
+
+@pytest.fixture(scope="module")
+def servers(command_line: Any, data: SimpleNamespace) -> Iterator[Callable[[str], str]]:
+    """The address of a server by the name of its run; each is started once."""
+    running: dict[str, Any] = {}
+
+    def address(run: str) -> str:
+        if run not in running:
+            running[run] = command_line.serve(definition(run), data.folder)
+        found: str = running[run].address
+        return found
+
+    yield address
+    for server in running.values():
+        server.kill()
+
+
+def quarantined(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in folder.read_text().splitlines()]
+
+
+def file_and_offset(data: SimpleNamespace, name: str, sample: int) -> tuple[str, int | None]:
+    folder = data.folder
+    if name in ("records", "cut"):
+        return f"{folder}/{name}.tfrecord", data.offsets[sample]
+    if name == "functions":
+        return f"{folder}/data.npz", None
+    return f"{folder}/{'photos' if name == 'cached' else name}/{sample:02}.jpg", None
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCES if name != "cut"])
+def test_raise_names_sample_file_and_offset(
+    servers: Callable[[str], str], data: SimpleNamespace, name: str
+) -> None:
+    first = min(BAD[name])
+    file, offset = file_and_offset(data, name, first)
+    with infeed.connect(servers("first"), f"{name}-raise", epochs=1) as feed:
+        for step in range(first // 4):
+            # Every batch before the bad one arrives.
+            assert feed.next(60).start == 4 * step
+        with pytest.raises((infeed.SampleError, infeed.UserCodeError)) as caught:
+            feed.next(60)
+    error = caught.value
+    assert error.metadata["sample_id"] == str(first)
+    assert error.metadata["file"] == file
+    assert error.metadata.get("offset") == (None if offset is None else str(offset))
+    for words in (f"sample {first} ", file, BAD[name][first], *([str(offset)] if offset else [])):
+        assert words in str(error)
+    # One bad sample harms nobody else: a batch without it is served.
+    with infeed.connect(servers("first"), f"{name}-raise", batch_size=2) as feed:
+        assert feed.next(60).sample_ids.tolist() == [0, 1]
+
+
+def test_a_users_function_is_told_with_its_own_lines(
+    servers: Callable[[str], str], data: SimpleNamespace
+) -> None:
+    with infeed.connect(servers("first"), "functions-raise", epochs=1) as feed:
+        with pytest.raises(infeed.UserCodeError) as caught:
+            list(feed)
+    told = str(caught.value).splitlines()
+    begin = told.index("Traceback (most recent call last):")
+    file = data.folder / "bad_sample_functions.py"
+    assert told[begin + 1 : begin + 3] == [
+        f'  File "{file}", line 9, in look_up',
+        '    raise KeyError(f"no entry for {number}")',
+    ]
+    assert told[-1] == "KeyError: 'no entry for 8'"
+    assert not [line for line in told if "site-packages" in line or "__autograph" in line]
+
+
+@pytest.mark.parametrize("action", ["substitute", "mask"])
+@pytest.mark.parametrize("name", list(SOURCES))
+def test_bad_samples_leave_order_and_shapes_as_they_are(
+    servers: Callable[[str], str], data: SimpleNamespace, name: str, action: str
+) -> None:
+    runs = [epochs(servers("first"), f"{name}-{action}") for _ in range(2)]
+    # A server that is new meets epoch 1 before epoch 0.
+    runs.append(epochs(servers("second"), f"{name}-{action}", late=True))
+    for other in runs[1:]:
+        for one, again in zip(runs[0], other, strict=True):
+            assert one.start == again.start
+            assert one.sample_ids.tolist() == again.sample_ids.tolist()
+            assert one.mask.tolist() == again.mask.tolist()
+            assert all(one[field].tobytes() == again[field].tobytes() for field in one)
+    batches = runs[0]
+    bad = set(BAD[name])
+    count = RECORDS if name in ("records", "cut") else PHOTOS
+    ids = np.concatenate([batch.sample_ids for batch in batches])
+    masks = np.concatenate([batch.mask for batch in batches])
+    assert len(batches) == 2 * count // 4
+    assert not set(ids) & bad
+    if action == "mask":
+        assert (~masks).sum() == 2 * len(bad) - dropped(count, bad, ids, masks)
+        assert (ids[~masks] == -1).all()
+        assert all((batch[field][~batch.mask] == 0).all() for batch in batches for field in batch)
+    else:
+        assert masks.all()
+    log = quarantined(data.folder / "first" / f"{name}-{action}.jsonl")
+    assert sorted(line["sample_id"] for line in log) == sorted(map(str, bad))
+    for line in log:
+        file, offset = file_and_offset(data, name, int(line["sample_id"]))
+        assert (line["file"], line.get("offset")) == (file, offset and str(offset))
+        assert line["pipeline"] == f"{name}-{action}"
+        assert line["action"] == action
+        assert BAD[name][int(line["sample_id"])] in line["error"]
+
+
+def dropped(count: int, bad: set[int], ids: Any, masks: Any) -> int:
+    """Bad samples that fell to the remainder: two epochs of `count` do not fill the last batch."""
+    return 2 * len(bad) - int((~masks).sum()) if (2 * count) % 4 else 0
+
+
+def epochs(address: str, pipeline: str, *, late: bool = False) -> list[infeed.Batch]:
+    with infeed.connect(address, pipeline, epochs=2) as feed:
+        if late:
+            half = feed.steps // 2
+            state = {**feed.state(), "position": half * 4}
+            with infeed.connect(address, pipeline, epochs=2, state=state) as second:
+                assert second.next(60).start == half * 4
+        return list(feed)
+
+
+def test_what_cannot_be_lived_with_is_refused_at_the_start(
+    command_line: Any, data: SimpleNamespace
+) -> None:
+    for file, offset, action in (
+        ("cut", data.offsets[29], "raise"),  # a cut file is a mistake, unless bad samples are not
+        ("length", data.offsets[9], "mask"),  # behind a bad length, no record can be found
+    ):
+        told = command_line.refused(
+            f"""
+pipelines:
+  one:
+    source: {{tfrecord: {file}.tfrecord, features: {{x: int64}}}}
+    batch: {{size: 4}}
+    on_error: {action}
+""",
+            data.folder,
+        )
+        assert f"{data.folder}/{file}.tfrecord is " in told
+        assert f"byte {offset}" in told
+        assert told.startswith("pipelines.yaml:4: pipelines.one.source: ")
