@@ -90,9 +90,10 @@ def plan_sequential(name: str, definition: Pipeline, source: DatasetSource) -> S
 
 def _refuse_what_needs_samples(definition: Pipeline) -> None:
     """Options that would be without effect, for want of samples that are read by index."""
-    if definition.shuffle.mode != "none":
+    shuffle = definition.shuffle
+    if shuffle.mode != "none" and "mode" in shuffle.model_fields_set:
         raise ConfigError(
-            f"shuffle.mode: a dataset has its own order, so {definition.shuffle.mode!r} cannot be "
+            f"shuffle.mode: a dataset has its own order, so {shuffle.mode!r} cannot be "
             "had; call shuffle() in the dataset function (shuffle.seed seeds it)"
         )
     if definition.on_error != "raise":
