@@ -39,12 +39,13 @@ def serve(
     from infeed_server.runtime.server import Server, ServerOptions
     from infeed_server.runtime.signals import Stop
 
+    # First of all: as process 1 of a container, nothing else would let a signal through. Until
+    # the server serves, one ends the process.
+    stop = Stop()
+    stop.install()
     options = ServerOptions(listen, None if http == "off" else http, insecure)
     with named_progress(console) as progress:
         server = Server(load(pipelines), options, progress)
-    # Only now: a signal while sources are opened, which may take minutes, ends the process.
-    stop = Stop()
-    stop.install()
     with server:
         for line in server.specs():
             console.print(f"[bold]pipeline[/] {line}", soft_wrap=True, highlight=False)

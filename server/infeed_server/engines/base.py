@@ -8,6 +8,9 @@ from typing import Protocol
 
 from infeed.spec import Array, PipelineSpec
 
+STREAM_BYTES = 256 << 20
+"""What the batches of one stream may take before they are sent."""
+
 
 @dataclass(frozen=True)
 class Request:
@@ -81,4 +84,4 @@ class Engine(Protocol):
         """Ends all work; pending requests fail with `ServerUnavailableError`."""
 
 
-__all__ = ["Answer", "End", "Engine", "HostBatch", "Request", "Session"]
+__all__ = ["STREAM_BYTES", "Answer", "End", "Engine", "HostBatch", "Request", "Session"]

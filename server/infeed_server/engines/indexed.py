@@ -8,7 +8,7 @@ from concurrent.futures import Future
 
 from infeed.errors import ServerUnavailableError
 from infeed.spec import Array, PipelineSpec
-from infeed_server.engines.base import Answer, HostBatch, Request
+from infeed_server.engines.base import STREAM_BYTES, Answer, HostBatch, Request
 from infeed_server.engines.lane import Lane
 from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.quarantine import Quarantine
@@ -17,9 +17,6 @@ from infeed_server.engines.ward import Ward
 from infeed_server.engines.work import Work, settle
 from infeed_server.order import Order
 from infeed_server.pipeline.plan import IndexedPlan
-
-_STREAM_BYTES = 256 << 20
-"""What the batches of one stream may take before they are sent."""
 
 _MAX_LANES = 4
 """Batch sizes that are kept warm; the one unused longest goes first."""
@@ -116,7 +113,7 @@ class _SizedLane:
         self.users = 0
         self._lock = threading.Lock()
         per_batch = slots * sum(field.sample_bytes or 0 for field in plan.spec.wire_spec)
-        self.queue = FairQueue(limit=max(2, min(16, _STREAM_BYTES // max(per_batch, 1))))
+        self.queue = FairQueue(limit=max(2, min(16, STREAM_BYTES // max(per_batch, 1))))
         self._lane = Lane(plan, slots, self.queue, monitor, self._done, self._failed)
 
     def submit(self, work: Work) -> Future[Answer]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from infeed.errors import ServerError
 from infeed.spec import Array
 from infeed_server.engines.base import Answer, End, HostBatch, Request
 from infeed_server.pipeline.sequential import SequentialPlan
@@ -24,6 +23,10 @@ before one of them has to read anew."""
 
 Wanted = Callable[[], bool]
 """Whether somebody still waits for an answer."""
+
+
+class LeftWindowError(Exception):
+    """The request begins before the window: another reader is needed."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +78,13 @@ class DatasetReader:
         such a batch is dropped is the trainer's choice, as it is for data of known length.
         """
         with self._lock:
+            if not self.reaches(request.start):
+                raise LeftWindowError
             if not self._read_up_to(request.start + request.count, wanted):
                 return None
             blocks = [block for block in self._window if _overlap(block, request)]
-            if request.start < self.oldest:
-                raise ServerError(f"position {request.start} left the window while it was read")
+            if not self.reaches(request.start):
+                raise LeftWindowError
             end = self._end
         have = sum(_overlap(block, request) for block in blocks)
         if end is not None and have == 0 < request.count:

@@ -8,25 +8,16 @@ neighbouring positions, share a reader, and one that asks for something long gon
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
 
-from infeed.errors import (
-    InfeedError,
-    InvalidRequestError,
-    ServerError,
-    ServerUnavailableError,
-)
+from infeed.errors import InfeedError, InvalidRequestError, ServerError
 from infeed.spec import PipelineSpec
 from infeed_server.engines.base import Answer, Request
-from infeed_server.engines.reader import DatasetReader
+from infeed_server.engines.reader import DatasetReader, LeftWindowError, Wanted
+from infeed_server.engines.sequence import SequentialSession, shutting_down
 from infeed_server.pipeline.sequential import SequentialPlan
 
 _MAX_READERS = 4
 """Iterators over one dataset at a time; the one unused longest is closed first."""
-
-_WORKERS = 8
-"""Threads that wait for readers, one for each request that is worked on."""
-
 
 _RANKS = 1024
 """The largest world size that a data set without an order is expected to serve."""
@@ -38,63 +29,67 @@ class SequentialEngine:
     def __init__(self, plan: SequentialPlan) -> None:
         self._plan = plan
         self._readers: list[DatasetReader] = []
+        self._sessions: set[SequentialSession] = set()
         self._lock = threading.Lock()
-        self._waiting = 0
-        self._closed = threading.Event()
-        self._workers = ThreadPoolExecutor(_WORKERS, f"infeed-read-{plan.spec.name}")
+        self._closed = False
 
     @property
     def spec(self) -> PipelineSpec:
         return self._plan.spec
 
     def open(self, slots: int, epochs: int) -> SequentialSession:
-        return SequentialSession(self, slots, epochs)
+        per_batch = slots * sum(field.sample_bytes or 0 for field in self.spec.wire_spec)
+        session = SequentialSession(
+            lambda request, wanted: self._answer(request, epochs, wanted), per_batch, self._left
+        )
+        with self._lock:
+            if self._closed:
+                raise shutting_down()
+            self._sessions.add(session)
+        session.start(f"infeed-sequence-{self.spec.name}")
+        return session
 
     def warm(self) -> None:
         size = self.spec.batch_size
-        stride = self.spec.stride(size)
-        self._answer(Request(self.spec.seed, 0, stride, size), 0, self._closed)
+        request = Request(self.spec.seed, 0, self.spec.stride(size), size)
+        self._answer(request, 0, lambda: not self._closed)
 
     def queued_requests(self) -> int:
         with self._lock:
-            return self._waiting
+            return sum(session.queued for session in self._sessions)
 
     def unsent_batches(self) -> int:
-        return 0
+        with self._lock:
+            return sum(session.unsent for session in self._sessions)
 
     def close(self) -> None:
-        self._closed.set()
-        self._workers.shutdown(cancel_futures=True)
-
-    def submit(self, request: Request, epochs: int, over: threading.Event) -> Future[Answer]:
-        """Answers a request later, unless `over` is set first."""
-        try:
-            future = self._workers.submit(self._answer, request, epochs, over)
-        except RuntimeError:
-            raise ServerUnavailableError("the server is shutting down") from None
         with self._lock:
-            self._waiting += 1
-        future.add_done_callback(self._answered)
-        return future
+            self._closed = True
+            sessions = list(self._sessions)
+        for session in sessions:
+            session.close()
 
-    def _answered(self, _: Future[Answer]) -> None:
+    def _left(self, session: SequentialSession) -> None:
         with self._lock:
-            self._waiting -= 1
+            self._sessions.discard(session)
 
-    def _answer(self, request: Request, epochs: int, over: threading.Event) -> Answer:
+    def _answer(self, request: Request, epochs: int, wanted: Wanted) -> Answer:
         """Reads on to the request and answers it."""
-        reader = self._reader(request, epochs)
-        try:
-            answer = reader.answer(request, lambda: not (over.is_set() or self._closed.is_set()))
-        except InfeedError:
-            self._forget(reader)
-            raise
-        except Exception as error:
-            self._forget(reader)
-            raise self._plan.explain(error) or ServerError(str(error)) from error
-        if answer is None:  # the reader stays good for others
-            raise ServerUnavailableError("the stream was closed before its answer was reached")
-        return answer
+        while True:
+            reader = self._reader(request, epochs)
+            try:
+                answer = reader.answer(request, wanted)
+            except LeftWindowError:
+                continue  # Another rank read far ahead meanwhile; a reader behind it is needed.
+            except InfeedError:
+                self._forget(reader)
+                raise
+            except Exception as error:
+                self._forget(reader)
+                raise self._plan.explain(error) or ServerError(str(error)) from error
+            if answer is None:  # the reader stays good for others
+                raise shutting_down()
+            return answer
 
     def _reader(self, request: Request, epochs: int) -> DatasetReader:
         """The reader that has the least way to the request, or a new one."""
@@ -130,28 +125,3 @@ class SequentialEngine:
     def _forget(self, reader: DatasetReader) -> None:
         with self._lock:
             self._readers = [other for other in self._readers if other is not reader]
-
-
-class SequentialSession:
-    """One stream of a sequential pipeline."""
-
-    def __init__(self, engine: SequentialEngine, slots: int, epochs: int) -> None:
-        self._engine = engine
-        self._slots = slots
-        self._epochs = epochs
-        self._futures: list[Future[Answer]] = []
-        self._over = threading.Event()
-
-    def submit(self, request: Request) -> Future[Answer]:
-        future = self._engine.submit(request, self._epochs, self._over)
-        self._futures = [other for other in self._futures if not other.done()]
-        self._futures.append(future)
-        return future
-
-    def sent(self) -> None:
-        """Nothing is held for the stream: the readers' windows are bounded by themselves."""
-
-    def close(self) -> None:
-        self._over.set()
-        for future in self._futures:
-            future.cancel()

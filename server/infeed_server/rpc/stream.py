@@ -171,6 +171,7 @@ def _send(stream: Stream, request_id: int, answer: Answer, monitor: Monitor) -> 
     encoded = stream.encode(request_id, answer)
     if not isinstance(encoded, EncodedBatch):
         yield stream_pb2.StreamBatchesResponse(end=encoded).SerializeToString()
+        stream.session.sent()
         return
     yield from encoded.frames()
     stream.session.sent()
