@@ -1,0 +1,75 @@
+"""The data sets of the benchmarks: one definition for infeed and for its peers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+BATCH = 64
+SIDE = 224
+SHAPE = (BATCH, SIDE, SIDE, 3)
+PHOTOS = Path(os.environ.get("INFEED_BENCH_PHOTOS", "../shared/data/imagenet-500"))
+
+
+def float32_batches() -> tf.data.Dataset:
+    """The same 38.5 MB batch again and again: nothing but transport costs time."""
+    batch = tf.constant(np.random.default_rng(0).random(SHAPE, np.float32))
+    return tf.data.Dataset.from_tensors({"image": batch}).repeat()
+
+
+def uint8_batches() -> tf.data.Dataset:
+    """The same 9.6 MB batch again and again."""
+    batch = tf.constant(np.random.default_rng(0).integers(0, 255, SHAPE, np.uint8))
+    return tf.data.Dataset.from_tensors({"image": batch}).repeat()
+
+
+def photos() -> tf.data.Dataset:
+    """What `photos` in pipelines.yaml does, as its user would write it with tf.data."""
+
+    def load(file: tf.Tensor) -> dict[str, tf.Tensor]:
+        image = tf.io.decode_jpeg(tf.io.read_file(file), channels=3)
+        image = tf.cast(tf.round(tf.image.resize(image, [SIDE, SIDE])), tf.uint8)
+        image = tf.image.random_flip_left_right(image)
+        return {"image": tf.cast(image, tf.float32) / 255.0}
+
+    return _batched(load)
+
+
+def cropped_photos() -> tf.data.Dataset:
+    """What `cropped` in pipelines.yaml does, fused as TensorFlow's own guide advises."""
+
+    def load(file: tf.Tensor) -> dict[str, tf.Tensor]:
+        encoded = tf.io.read_file(file)
+        begin, size, _ = tf.image.sample_distorted_bounding_box(
+            tf.image.extract_jpeg_shape(encoded),
+            tf.zeros([1, 0, 4]),
+            min_object_covered=0.0,
+            aspect_ratio_range=[3 / 4, 4 / 3],
+            area_range=[0.08, 1.0],
+            max_attempts=10,
+            use_image_if_no_bounding_boxes=True,
+        )
+        window = tf.concat([begin[:2], size[:2]], 0)
+        image = tf.io.decode_and_crop_jpeg(encoded, window, channels=3)
+        image = tf.cast(tf.round(tf.image.resize(image, [SIDE, SIDE])), tf.uint8)
+        image = tf.image.random_flip_left_right(image)
+        return {"image": tf.cast(image, tf.float32) / 255.0}
+
+    return _batched(load)
+
+
+def _batched(load: object) -> tf.data.Dataset:
+    files = tf.data.Dataset.list_files(str(PHOTOS / "*.JPEG"), shuffle=True, seed=17).repeat()
+    mapped = files.map(load, num_parallel_calls=tf.data.AUTOTUNE)
+    return mapped.batch(BATCH, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+
+
+BY_NAME = {
+    "float32": float32_batches,
+    "uint8": uint8_batches,
+    "photos": photos,
+    "cropped": cropped_photos,
+}
