@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from infeed.errors import SourceError
 from infeed.spec import Array
 from infeed_server.engines.base import Answer, End, HostBatch, Request
 from infeed_server.pipeline.sequential import SequentialPlan
@@ -41,6 +42,10 @@ class Block:
     epoch: int
     arrays: dict[str, Array]
     sample_ids: Array
+
+    @property
+    def end(self) -> int:
+        return self.start + self.length
 
     @property
     def nbytes(self) -> int:
@@ -76,24 +81,23 @@ class DatasetReader:
 
         Where the data ends inside the request, the slots that are left are zeros, masked: whether
         such a batch is dropped is the trainer's choice, as it is for data of known length.
+        Raises `LeftWindowError`, and what the dataset raises.
         """
         with self._lock:
             if not self.reaches(request.start):
                 raise LeftWindowError
-            if not self._read_up_to(request.start + request.count, wanted):
+            if not self._read_up_to(request, wanted):
                 return None
             blocks = [block for block in self._window if _overlap(block, request)]
-            if not self.reaches(request.start):
-                raise LeftWindowError
             end = self._end
         have = sum(_overlap(block, request) for block in blocks)
         if end is not None and have == 0 < request.count:
             return End(end)
         return self._batch(request, blocks)
 
-    def _read_up_to(self, position: int, wanted: Wanted) -> bool:
-        """False when it gave up, nobody wanting the position any more; it can be a long way."""
-        while self._end is None and self._position < position:
+    def _read_up_to(self, request: Request, wanted: Wanted) -> bool:
+        """False when it gave up, nobody wanting the batch any more; it can be a long way."""
+        while self._end is None and self._position < request.start + request.count:
             if not wanted():
                 return False
             if self._broken is not None:
@@ -108,16 +112,22 @@ class DatasetReader:
                 self._end = self._position
             else:
                 self._window.append(block)
-                self._trim()
+                self._trim(request.start)
         return True
 
     @property
     def _position(self) -> int:
-        return self._window[-1].start + self._window[-1].length if self._window else 0
+        return self._window[-1].end if self._window else 0
 
-    def _trim(self) -> None:
+    def _trim(self, wanted: int) -> None:
+        """Drops the oldest blocks, but none from the position `wanted` on: where epochs are
+        shorter than a batch, one batch takes many blocks."""
         size = sum(block.nbytes for block in self._window)
-        while len(self._window) > _MIN_BLOCKS and size > _WINDOW_BYTES:
+        while (
+            len(self._window) > _MIN_BLOCKS
+            and size > _WINDOW_BYTES
+            and self._window[0].end <= wanted
+        ):
             size -= self._window.popleft().nbytes
 
     def _read(self) -> Iterator[Block]:
@@ -125,9 +135,9 @@ class DatasetReader:
         dataset = self._plan.dataset(self.seed, self.slots)
         while not self.epochs or epoch < self.epochs:
             seen = 0
-            for element in dataset:
+            for number, element in enumerate(dataset):
                 arrays = {name: np.asarray(value) for name, value in element.items()}
-                rows = len(next(iter(arrays.values())))
+                rows = self._rows(arrays, f"element {number} of epoch {epoch}")
                 length = 1 if self._plan.batched else rows
                 yield Block(position, length, epoch, arrays, seen + np.arange(rows))
                 position += length
@@ -135,6 +145,19 @@ class DatasetReader:
             if not seen:
                 raise self._plan.empty()
             epoch += 1
+
+    def _rows(self, arrays: dict[str, Array], where: str) -> int:
+        """The rows of an element. Raises `SourceError` where they do not fit the slots."""
+        counts = {name: len(array) for name, array in arrays.items()}
+        rows = next(iter(counts.values()))
+        if rows <= self.slots and set(counts.values()) == {rows}:
+            return rows
+        told = ", ".join(f"{name!r} has {count} rows" for name, count in counts.items())
+        raise SourceError(
+            f"the dataset of {self._plan.source.label}: {where} is no batch of {self.slots} "
+            f"samples or fewer: {told}",
+            pipeline=self._plan.spec.name,
+        )
 
     def _batch(self, request: Request, blocks: list[Block]) -> HostBatch:
         """The rows of the blocks that the request covers; other slots are empty."""
@@ -151,7 +174,7 @@ class DatasetReader:
 
 def _overlap(block: Block, request: Request) -> int:
     begin = max(block.start, request.start)
-    return max(0, min(block.start + block.length, request.start + request.count) - begin)
+    return max(0, min(block.end, request.start + request.count) - begin)
 
 
 def _cut(block: Block, request: Request) -> slice:

@@ -68,9 +68,12 @@ def _bind(server: grpc.Server, address: str) -> int:
         port = server.add_insecure_port(address)
     except RuntimeError:
         port = 0
-    if not port and not address.startswith("unix:"):
-        raise ConfigError(
-            f"cannot listen on {address}: the port is taken, or the address is not of this machine",
-            address=address,
+    if not port:
+        unix = address.startswith("unix:")
+        why = (
+            "no socket can be made there"
+            if unix
+            else "the port is taken, or the address is not of this machine"
         )
+        raise ConfigError(f"cannot listen on {address}: {why}", address=address)
     return port

@@ -32,16 +32,22 @@ def abort(context: grpc.ServicerContext, error: Exception) -> NoReturn:
 def to_status(error: InfeedError) -> status_pb2.Status:
     """The error as google.rpc.Status with one ErrorInfo, cut to what trailers can carry."""
     info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN)
-    whole = sum(map(_base64_bytes, error.metadata.values())) <= _MAX_METADATA_BYTES
-    share = _MAX_METADATA_BYTES // max(1, len(error.metadata))
-    for key, value in error.metadata.items():
+    metadata = {key: _encodable(value) for key, value in error.metadata.items()}
+    whole = sum(map(_base64_bytes, metadata.values())) <= _MAX_METADATA_BYTES
+    share = _MAX_METADATA_BYTES // max(1, len(metadata))
+    for key, value in metadata.items():
         info.metadata[key] = value if whole else _cut(value, share, _base64_bytes)
     detail = any_pb2.Any()
     detail.Pack(info)
-    message = _cut(error.message, _MAX_MESSAGE_BYTES, _travelling_bytes)
+    message = _cut(_encodable(error.message), _MAX_MESSAGE_BYTES, _travelling_bytes)
     return status_pb2.Status(
         code=code_pb2.Code.Value(error.code), message=message, details=[detail]
     )
+
+
+def _encodable(text: str) -> str:
+    """Without the halves of surrogate pairs that a file's name can hold: they are no UTF-8."""
+    return text.encode(errors="replace").decode()
 
 
 def _base64_bytes(text: str) -> int:
@@ -57,7 +63,6 @@ def _travelling_bytes(text: str) -> int:
 
 def _cut(text: str, limit: int, size: Callable[[str], int]) -> str:
     """The text, or its beginning and end: where it happened, and how a traceback closes."""
-    text = text.encode(errors="replace").decode()
     keep = len(text)
     result = text
     while keep > 0 and size(result) > limit:

@@ -99,13 +99,18 @@ class Intake:
         self._requests = requests
         self._pending: queue.SimpleQueue[_Pending] = queue.SimpleQueue()
         self._stopped = False
+        self._lock = threading.Lock()
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="infeed-intake", daemon=True).start()
 
     def stop(self) -> None:
-        """Wakes whoever waits in `next`; called when the peer is gone too."""
-        self._stopped = True
+        """Wakes whoever waits in `next`; called when the peer is gone too.
+
+        From then on nothing is submitted: a session that is closed would never let go of it.
+        """
+        with self._lock:
+            self._stopped = True
         self._pending.put(None)
 
     def next(self, timeout: float) -> _Pending:
@@ -120,7 +125,10 @@ class Intake:
     def _run(self) -> None:
         try:
             for message in self._requests:
-                self._pending.put(self._accept(message))
+                with self._lock:
+                    if self._stopped:
+                        return
+                    self._pending.put(self._accept(message))
         except InfeedError as error:
             self._pending.put(error)
         except grpc.RpcError:

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 DEFAULT_LISTEN = "127.0.0.1:8470"
 DEFAULT_HTTP = "127.0.0.1:8471"
 
-_GRACE_SECONDS = 5.0
+_GRACE_SECONDS = 2.0
 """What open streams get to end by themselves when the server is told to stop."""
 
 NamedProgress = Callable[[str], Progress]

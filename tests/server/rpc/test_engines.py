@@ -1,0 +1,98 @@
+"""Raw peers against whole servers with real engines: what a peer leaves behind when it goes."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from infeed_server.pipeline.load import parse
+
+ROWS, WIDTH = 64, 1 << 18  # samples of 256 KiB
+
+
+def indexed() -> dict[str, Any]:
+    return {"arrays": {"x": np.zeros((ROWS, WIDTH), np.uint8)}}
+
+
+def sequential() -> dict[str, Any]:
+    def rows() -> tf.data.Dataset:
+        zeros = tf.zeros([WIDTH], tf.uint8)
+        return tf.data.Dataset.range(ROWS).map(lambda _: {"x": zeros})
+
+    return {"dataset": rows}
+
+
+@pytest.fixture(params=[indexed, sequential])
+def server(request: Any, serve: Any) -> Any:
+    return serve({"n": parse({"source": request.param(), "batch": {"size": 4}})})
+
+
+def gauge(server: Any, name: str) -> float | None:
+    result: float | None = server.metrics.registry.get_sample_value(
+        f"infeed_{name}", {"pipeline": "n"}
+    )
+    return result
+
+
+def idle(server: Any) -> bool:
+    names = ("streams", "queued_requests", "unsent_batches")
+    return [gauge(server, name) for name in names] == [0, 0, 0]
+
+
+def workers() -> int:
+    """Threads that belong to single streams."""
+    names = ("infeed-intake", "infeed-sequence")
+    return sum(each.name.startswith(names) for each in threading.enumerate())
+
+
+def test_a_peer_that_reads_nothing_and_goes(server: Any, peers: Any, eventually: Any) -> None:
+    with grpc.insecure_channel(str(server.address)) as channel:
+        call = peers(channel).open("n")
+        for number in range(500):
+            call.ask(4 * number)
+        eventually(lambda: (gauge(server, "queued_requests") or 0) > 300, "most of them wait")
+        # Batches that nobody reads are not made: that is the bound on memory.
+        assert 1 <= (gauge(server, "unsent_batches") or 0) <= 16
+        assert gauge(server, "streams") == 1
+        call.cancel()
+        eventually(lambda: idle(server), "nothing is left of it")
+    eventually(lambda: not workers(), "no thread is left of it")
+
+
+def test_a_peer_that_breaks_off_in_a_batch(server: Any, peers: Any, eventually: Any) -> None:
+    with grpc.insecure_channel(str(server.address)) as channel:
+        for _ in range(10):
+            call = peers(channel).open("n").ask(0).ask(4).ask(8)
+            kinds = [call.next().WhichOneof("event") for _ in range(3)]
+            assert kinds == ["opened", "header", "chunk"]
+            call.cancel()
+        eventually(lambda: idle(server), "nothing is left of them")
+    eventually(lambda: not workers(), "no thread is left of them")
+
+
+def test_a_wrong_message_behind_many_requests(server: Any, peers: Any, eventually: Any) -> None:
+    with grpc.insecure_channel(str(server.address)) as channel:
+        call = peers(channel).open("n")
+        for number in range(20):
+            call.ask(4 * number)
+        call.send(b"\xff").ask(0)
+        answers, error = call.rest()
+    assert sum(answer.HasField("header") for answer in answers) == 20
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    eventually(lambda: idle(server), "nothing is left of it")
+    eventually(lambda: not workers(), "no thread is left of it")
+
+
+def test_a_connection_that_is_lost(server: Any, peers: Any, eventually: Any) -> None:
+    channel = grpc.insecure_channel(str(server.address))
+    calls = [peers(channel).open("n").ask(0) for _ in range(5)]
+    for call in calls:
+        call.next()
+    channel.close()
+    eventually(lambda: idle(server), "nothing is left of them")
+    eventually(lambda: not workers(), "no thread is left of them")

@@ -1,0 +1,104 @@
+"""Errors as statuses: whatever they hold, they reach the client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from typing import Any
+
+import grpc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from infeed.errors import BY_REASON, InfeedError, SampleError, ServerError, UserCodeError
+from infeed.transport import map_errors
+from infeed_server.rpc.status import abort, to_status
+
+TRAILERS = 8192
+"""Bytes of trailers that peers take by default."""
+
+Call = Callable[[Exception], InfeedError]
+
+
+@pytest.fixture(scope="module")
+def call() -> Iterator[Call]:
+    """Has a server raise an error; what a client with default options gets."""
+    raised: list[Exception] = []
+
+    def handle(_: bytes, context: grpc.ServicerContext) -> bytes:
+        abort(context, raised.pop())
+
+    handler = grpc.method_handlers_generic_handler(
+        "test", {"Fail": grpc.unary_unary_rpc_method_handler(handle)}
+    )
+    with futures.ThreadPoolExecutor(2) as pool:
+        server = grpc.server(pool, handlers=[handler])
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            method: Any = channel.unary_unary("/test/Fail")
+
+            def fail(error: Exception) -> InfeedError:
+                raised.append(error)
+                with pytest.raises(InfeedError) as caught, map_errors("the server"):
+                    method(b"", timeout=10)
+                return caught.value
+
+            yield fail
+        server.stop(0).wait()
+
+
+@pytest.mark.parametrize("reason", sorted(BY_REASON))
+def test_every_error_arrives_as_it_was(call: Call, reason: str) -> None:
+    error = BY_REASON[reason](
+        "what was wrong: \u00e9\u4e16 100%\nsecond line", file="/a b/\u00fc", n=3
+    )
+    arrived = call(error)
+    assert type(arrived) is BY_REASON[reason]
+    assert str(arrived) == str(error)
+    assert arrived.metadata == error.metadata
+
+
+def test_an_error_without_a_name(call: Call) -> None:
+    arrived = call(ZeroDivisionError("division by zero"))
+    assert type(arrived) is ServerError
+    assert str(arrived) == "ZeroDivisionError: division by zero"
+
+
+@pytest.mark.parametrize(
+    "letter", ["x", "\n", "%", "\u00e9", "\u4e16", "\U0001f600", "\x00", "\udc80"]
+)
+def test_a_traceback_of_any_length_arrives_with_both_ends(call: Call, letter: str) -> None:
+    text = f"sample 3 failed\n{letter * 100_000}\nValueError: the reason"
+    arrived = call(UserCodeError(text, sample_id=3, file="/data/" + "f" * 5000, stage=letter * 500))
+    assert type(arrived) is UserCodeError
+    assert str(arrived).startswith("sample 3 failed\n")
+    assert str(arrived).endswith("\nValueError: the reason")
+    assert "characters left out" in str(arrived)
+    assert arrived.metadata["sample_id"] == "3"
+    assert arrived.metadata["file"].startswith("/data/fff")
+
+
+def test_a_path_of_common_length_is_never_cut() -> None:
+    path = "/data/" + "f" * 800
+    status = to_status(SampleError("bad", file=path, sample_id=1, offset=2))
+    assert path.encode() in status.SerializeToString()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    message=st.text(max_size=60).flatmap(
+        lambda text: st.integers(1, 3000).map(lambda times: text * times)
+    ),
+    metadata=st.dictionaries(
+        st.sampled_from([f"key{number}" for number in range(30)]), st.text(max_size=2000)
+    ),
+)
+def test_a_status_fits_into_trailers(message: str, metadata: dict[str, str]) -> None:
+    status = to_status(SampleError(message, **metadata))
+    detail = len(status.SerializeToString()) * 4 // 3
+    escaped = sum(
+        1 if 0x20 <= byte <= 0x7E and byte != 0x25 else 3 for byte in status.message.encode()
+    )
+    assert detail + escaped + 200 <= TRAILERS

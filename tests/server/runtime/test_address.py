@@ -1,0 +1,94 @@
+"""Addresses: how they are read, and which of them are safe or free."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infeed.errors import ConfigError
+from infeed_server.runtime.address import Address, require_safe
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "told"),
+    [
+        ("127.0.0.1:8470", "127.0.0.1", 8470, "127.0.0.1:8470"),
+        ("localhost:0", "localhost", 0, "localhost:0"),
+        ("[::1]:65535", "::1", 65535, "[::1]:65535"),
+        ("::1:80", "::1", 80, "[::1]:80"),
+    ],
+)
+def test_what_is_an_address(text: str, host: str, port: int, told: str) -> None:
+    address = Address.parse(text)
+    assert (address.host, address.port, str(address)) == (host, port, told)
+
+
+@pytest.mark.parametrize(
+    "text", ["", ":", "host", "host:", ":80", "[]:80", "host:-1", "host:65536", "host:8²", "host:x"]
+)
+def test_what_is_none(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not of the form host:port"):
+        Address.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "loopback"),
+    [
+        ("127.0.0.1:1", True),
+        ("127.3.2.1:1", True),
+        ("[::1]:1", True),
+        ("localhost:1", True),
+        ("0.0.0.0:1", False),
+        ("[::]:1", False),
+        ("192.0.2.7:1", False),
+    ],
+)
+def test_loopback(text: str, loopback: bool) -> None:
+    address = Address.parse(text)
+    assert address.is_loopback == loopback
+    require_safe(address, "--listen", insecure=True)
+    if loopback:
+        require_safe(address, "--listen", insecure=False)
+    else:
+        with pytest.raises(ConfigError, match=f"--http {text}: .*--insecure".replace("[", r"\[")):
+            require_safe(address, "--http", insecure=False)
+
+
+@pytest.mark.parametrize("host", ["no-host.invalid", "a" * 70, "a b"])
+def test_hosts_that_are_none(host: str) -> None:
+    address = Address(host, 80)
+    for ask in (lambda: address.is_loopback, address.require_free):
+        with pytest.raises(ConfigError, match="no such host"):
+            ask()
+
+
+def test_free_and_taken() -> None:
+    Address("127.0.0.1", 0).require_free()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = Address("127.0.0.1", listener.getsockname()[1])
+        with pytest.raises(ConfigError, match=f"cannot listen on {address}: address already in"):
+            address.require_free()
+    address.require_free()
+    address.require_free()
+    with pytest.raises(ConfigError, match="cannot assign requested address"):
+        Address("192.0.2.7", 80).require_free()
+
+
+def test_unix_sockets(tmp_path: Path, monkeypatch: Any) -> None:
+    address = Address.parse(f"unix:{tmp_path}/s")
+    assert address.is_loopback
+    assert str(address) == f"unix:{tmp_path}/s"
+    address.require_free()
+    with socket.socket(socket.AF_UNIX) as listener:
+        monkeypatch.chdir(tmp_path)  # a path of a socket is 107 bytes at most
+        listener.bind("s")
+        listener.listen()
+        if len(str(tmp_path)) < 100:
+            with pytest.raises(ConfigError, match="another server does"):
+                address.require_free()
+    address.require_free()
+    with pytest.raises(ConfigError, match="no folder"):
+        Address.parse(f"unix:{tmp_path}/nowhere/s").require_free()

@@ -1,0 +1,370 @@
+"""A server's life: open, warm, serve, stop; and what is left of it when that goes wrong."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+import infeed
+from infeed_server import Pipeline
+from infeed_server.pipeline.load import parse
+from infeed_server.runtime.server import Server, ServerOptions
+
+LOCAL = "127.0.0.1:0"
+
+
+def arrays(rows: int = 8, **options: Any) -> Pipeline:
+    source = {"arrays": {"x": np.arange(rows)}}
+    return parse({"source": source, "batch": {"size": 4}, **options})
+
+
+def dataset(make: Callable[[], Any]) -> Pipeline:
+    return parse({"source": {"dataset": make}, "batch": {"size": 4}})
+
+
+def samples(server: Server, name: str = "n") -> list[int]:
+    with infeed.connect(str(server.address), name, epochs=1, timeout=10) as feed:
+        return [int(x) for batch in feed for x in batch["x"]]
+
+
+def get(address: str | None, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def serving(server: Server) -> str:
+    """What the standard health service says."""
+    with grpc.insecure_channel(str(server.address)) as channel:
+        answer = health_pb2_grpc.HealthStub(channel).Check(
+            health_pb2.HealthCheckRequest(), timeout=10
+        )
+    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def is_free(address: object) -> bool:
+    host, _, port = str(address).rpartition(":")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, int(port)))
+            probe.listen()
+        except OSError:
+            return False
+        return True
+
+
+def engine_threads() -> set[str]:
+    """Threads of engines and control planes; gRPC's own end in their own time."""
+    return {
+        thread.name
+        for thread in threading.enumerate()
+        if thread.name.startswith("infeed-") and not thread.name.startswith("infeed-rpc")
+    }
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)  # where the quarantine log goes
+    before = engine_threads()
+    yield
+    deadline = time.monotonic() + 10
+    while left := engine_threads() - before:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.01)
+
+
+def test_serves_inside_and_stops_at_the_end() -> None:
+    with Server({"n": arrays()}, ServerOptions(LOCAL, LOCAL)) as server:
+        assert server.address.port > 0
+        assert samples(server) == list(range(8))
+        assert serving(server) == "SERVING"
+        (told,) = server.specs()
+        assert told.startswith("n: x: int64[]; batch 4; 8 samples; deterministic order")
+    assert is_free(server.address)
+    assert is_free(server.http_address)
+    assert not server.health.ready
+    with pytest.raises(infeed.ServerUnavailableError):
+        infeed.connect(str(server.address), "n", timeout=0.2)
+
+
+def test_the_control_plane_of_a_server_that_serves() -> None:
+    with Server({"n": arrays()}, ServerOptions(LOCAL, LOCAL)) as server:
+        assert get(server.http_address, "/livez")[0] == 200
+        status, text = get(server.http_address, "/readyz")
+        assert status == 200
+        assert json.loads(text)["pipelines"] == {
+            "n": {"ready": True, "reason": "its first batch is made"}
+        }
+        samples(server)
+        status, text = get(server.http_address, "/metrics")
+        assert status == 200
+        for line in (
+            'infeed_samples_total{pipeline="n"} 8.0',
+            'infeed_batches_total{pipeline="n"} 2.0',
+            'infeed_sent_bytes_total{pipeline="n"} 64.0',
+            'infeed_queued_requests{pipeline="n"} 0.0',
+        ):
+            assert line in text.splitlines()
+
+
+def test_without_a_control_plane() -> None:
+    with Server({"n": arrays()}, ServerOptions(LOCAL, None)) as server:
+        assert server.http_address is None
+        assert samples(server) == list(range(8))
+        assert "infeed-control" not in engine_threads()
+
+
+def test_the_control_plane_answers_while_sources_are_opened() -> None:
+    http = f"127.0.0.1:{free_port()}"
+    seen = []
+
+    def slow() -> tf.data.Dataset:
+        if not seen:
+            seen.extend([get(http, "/livez"), get(http, "/readyz")])
+        return tf.data.Dataset.range(8).map(lambda x: {"x": x})
+
+    definitions = {"first": arrays(), "second": dataset(slow)}
+    with Server(definitions, ServerOptions(LOCAL, http)) as server:
+        assert server.http_address == http
+        assert samples(server, "second") == list(range(8))
+    (live, _), (ready, text) = seen
+    assert (live, ready) == (200, 503)
+    assert json.loads(text)["pipelines"] == {
+        "first": {"ready": False, "reason": "making its first batch"},
+        "second": {"ready": False, "reason": "opening its source"},
+    }
+
+
+def test_a_server_that_has_not_started_is_not_ready() -> None:
+    server = Server({"n": arrays()}, ServerOptions(LOCAL, LOCAL))
+    try:
+        assert get(server.http_address, "/livez")[0] == 200
+        assert get(server.http_address, "/readyz")[0] == 503
+        server.start()
+        assert get(server.http_address, "/readyz")[0] == 200
+    finally:
+        server.stop(0)
+
+
+def test_a_first_batch_that_fails_is_served_and_said() -> None:
+    def raises() -> tf.data.Dataset:
+        def check(x: tf.Tensor) -> int:
+            raise KeyError("no such row")
+
+        return tf.data.Dataset.range(8).map(
+            lambda x: {"x": tf.ensure_shape(tf.py_function(check, [x], tf.int64), [])}
+        )
+
+    definitions = {"bad": dataset(raises), "good": arrays()}
+    with Server(definitions, ServerOptions(LOCAL, LOCAL)) as server:
+        assert serving(server) == "NOT_SERVING"
+        status, text = get(server.http_address, "/readyz")
+        assert status == 503
+        pipelines = json.loads(text)["pipelines"]
+        assert pipelines["good"]["ready"]
+        assert "KeyError: 'no such row'" in pipelines["bad"]["reason"]
+        assert samples(server, "good") == list(range(8))
+        with pytest.raises(infeed.UserCodeError, match="no such row"):
+            samples(server, "bad")
+
+
+def test_one_bad_sample_does_not_make_a_server_unready() -> None:
+    words = np.array([b"0", b"one", *(b"%d" % i for i in range(2, 8))])
+    definition = parse(
+        {
+            "source": {"arrays": {"x": words}},
+            "transforms": [{"string_to_number": {"field": "x", "dtype": "int64"}}],
+            "batch": {"size": 2},
+        }
+    )
+    with Server({"n": definition}, ServerOptions(LOCAL, None)) as server:
+        assert server.health.ready
+        assert server.health.pipelines["n"].reason == "served, but its first batch fails"
+        with infeed.connect(str(server.address), "n") as feed:
+            start = feed.state()
+        with infeed.connect(str(server.address), "n", state={**start, "position": 2}) as feed:
+            assert feed.next(30)["x"].tolist() == [2, 3]
+
+
+def test_stopping_twice_does_no_harm() -> None:
+    server = Server({"n": arrays()}, ServerOptions(LOCAL, LOCAL))
+    server.start()
+    server.stop(0)
+    server.stop(0)
+    never_started = Server({"n": arrays()}, ServerOptions(LOCAL, LOCAL))
+    never_started.stop(0)
+    assert is_free(never_started.http_address)
+
+
+def test_a_stop_ends_feeds_that_wait() -> None:
+    gate = threading.Event()
+
+    def slow() -> tf.data.Dataset:
+        def rows() -> Iterator[dict[str, int]]:
+            yield from ({"x": i} for i in range(4))
+            gate.wait(20)
+
+        return tf.data.Dataset.from_generator(
+            rows, output_signature={"x": tf.TensorSpec([], tf.int64)}
+        )
+
+    server = Server({"n": dataset(slow)}, ServerOptions(LOCAL, None))
+    server.start()
+    with infeed.connect(str(server.address), "n", reconnect_timeout=0.2) as feed:
+        assert feed.next(30)["x"].tolist() == [0, 1, 2, 3]
+        begin = time.monotonic()
+        threading.Timer(0.3, server.stop, (0.1,)).start()
+        with pytest.raises(infeed.ServerUnavailableError):
+            feed.next(20)
+        assert time.monotonic() - begin < 5
+    gate.set()
+
+
+def test_an_error_while_opening_frees_everything() -> None:
+    listen, http = (f"127.0.0.1:{free_port()}" for _ in range(2))
+
+    def broken() -> tf.data.Dataset:
+        raise KeyError("no such data")
+
+    definitions = {"first": arrays(), "second": dataset(broken)}
+    before = engine_threads()
+    with pytest.raises(infeed.UserCodeError, match="no such data"):
+        Server(definitions, ServerOptions(listen, http))
+    assert engine_threads() == before
+    assert is_free(listen)
+    assert is_free(http)
+    with Server({"first": arrays()}, ServerOptions(listen, http)) as server:
+        assert samples(server, "first") == list(range(8))
+
+
+def test_an_exit_while_starting_frees_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server({"n": arrays()}, ServerOptions(LOCAL, LOCAL))
+
+    def interrupted(*_: object) -> None:
+        raise SystemExit(143)
+
+    monkeypatch.setattr(server, "_warm", interrupted)
+    with pytest.raises(SystemExit), server:
+        pass
+    assert is_free(server.address)
+    assert is_free(server.http_address)
+
+
+@pytest.mark.parametrize("which", ["listen", "http"])
+def test_a_taken_port_is_told_before_a_source_is_opened(which: str) -> None:
+    opened = []
+
+    def watched() -> tf.data.Dataset:
+        opened.append(1)
+        return tf.data.Dataset.range(8)
+
+    other = f"127.0.0.1:{free_port()}"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        taken = f"127.0.0.1:{listener.getsockname()[1]}"
+        options = ServerOptions(
+            listen=taken if which == "listen" else other, http=taken if which == "http" else other
+        )
+        with pytest.raises(
+            infeed.ConfigError, match=f"cannot listen on {taken}: address already in use"
+        ):
+            Server({"n": dataset(watched)}, options)
+    assert not opened
+    assert is_free(other)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (ServerOptions("0.0.0.0:0", None), "--listen 0.0.0.0:0: .*--insecure"),
+        (ServerOptions(LOCAL, "0.0.0.0:0"), "--http 0.0.0.0:0: .*--insecure"),
+        (ServerOptions(LOCAL, "unix:/tmp/http.sock"), "--http unix:.*: HTTP needs host:port"),
+        (ServerOptions("nothing", None), "'nothing' is not of the form host:port"),
+        (ServerOptions(LOCAL, "nothing"), "'nothing' is not of the form host:port"),
+    ],
+)
+def test_addresses_that_are_refused(options: ServerOptions, words: str) -> None:
+    with pytest.raises(infeed.ConfigError, match=words):
+        Server({"n": arrays()}, options)
+
+
+def test_strangers_are_let_in_when_that_is_asked_for() -> None:
+    options = ServerOptions("0.0.0.0:0", "0.0.0.0:0", insecure=True)
+    with Server({"n": arrays()}, options) as server:
+        port = server.address.port
+        with infeed.connect(f"127.0.0.1:{port}", "n", epochs=1, timeout=10) as feed:
+            assert len(list(feed)) == 2
+
+
+def test_ipv6() -> None:
+    with Server({"n": arrays()}, ServerOptions("[::1]:0", "[::1]:0")) as server:
+        assert str(server.address).startswith("[::1]:")
+        assert samples(server) == list(range(8))
+        assert get(server.http_address, "/livez")[0] == 200
+
+
+def test_two_servers_in_one_process() -> None:
+    one = Server({"n": arrays(8)}, ServerOptions(LOCAL, LOCAL))
+    two = Server({"n": arrays(12), "m": arrays(4)}, ServerOptions(LOCAL, LOCAL))
+    with one, two:
+        assert samples(one) == list(range(8))
+        assert samples(two) == list(range(12))
+        assert samples(two, "m") == list(range(4))
+        sent = [
+            server.metrics.registry.get_sample_value("infeed_samples_total", {"pipeline": "n"})
+            for server in (one, two)
+        ]
+        assert sent == [8, 12]
+        one.stop(0)
+        assert samples(two) == list(range(12))
+
+
+def test_a_unix_socket_from_end_to_end(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/s"
+    with Server({"n": arrays()}, ServerOptions(address, None)) as server:
+        assert str(server.address) == address
+        assert samples(server) == list(range(8))
+        assert serving(server) == "SERVING"
+        with pytest.raises(infeed.ConfigError, match=f"cannot listen on {address}: another server"):
+            Server({"n": arrays()}, ServerOptions(address, None))
+        # The refused one took nothing away.
+        assert samples(server) == list(range(8))
+    with pytest.raises(infeed.ServerUnavailableError):
+        infeed.connect(address, "n", timeout=0.2)
+
+
+def test_a_socket_that_a_killed_server_left_is_replaced(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as leftover:
+        leftover.bind(f"{tmp_path}/s")
+    with Server({"n": arrays()}, ServerOptions(f"unix:{tmp_path}/s", None)) as server:
+        assert samples(server) == list(range(8))
+
+
+@pytest.mark.parametrize("name", ["nowhere/s", "taken", "taken/s"])
+def test_a_path_that_can_be_no_socket(tmp_path: Path, name: str) -> None:
+    (tmp_path / "taken").write_text("a file of somebody else's")
+    address = f"unix:{tmp_path / name}"
+    with pytest.raises(infeed.ConfigError, match=f"cannot listen on {address}: "):
+        Server({"n": arrays()}, ServerOptions(address, None))
+    assert (tmp_path / "taken").read_text() == "a file of somebody else's"
