@@ -46,7 +46,7 @@ def examine(source: Source, steps: Sequence[graph.Step], index: int, key: Array)
 
 def _describe(source: Source, index: int, stage: str | graph.Step, error: Exception) -> InfeedError:
     place = source.provenance(index)
-    name = stage if isinstance(stage, str) else f"transforms[{stage[0]}].{stage[1].name}"
+    name = stage if isinstance(stage, str) else f"transforms[{stage[0]}].{stage[1].written}"
     where = {"sample_id": index, "file": place.file, "offset": place.offset, "stage": name}
     head = f"sample {index} ({place}): {name}: "
     if isinstance(error, UserCodeError):

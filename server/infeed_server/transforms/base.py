@@ -37,6 +37,11 @@ class Transform(Definition):
         """Whether the result depends on the key."""
         return self.draws
 
+    @property
+    def written(self) -> str:
+        """What the user calls it, for messages."""
+        return self.name
+
     def apply(self, sample: Sample, key: Key) -> Sample:
         """The sample after this step. Runs inside a graph; raises `ConfigError` at tracing."""
         raise NotImplementedError(type(self).__name__)

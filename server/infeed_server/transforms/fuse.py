@@ -35,6 +35,10 @@ class DecodeAndCrop(Transform):
     def random(self) -> bool:
         return self.crop.random
 
+    @property
+    def written(self) -> str:
+        return f"{self.decode.name}+{self.crop.name}"
+
     @override
     def apply(self, sample: Sample, key: Key) -> Sample:
         field, channels = self.decode.field, self.decode.channels

@@ -468,7 +468,7 @@ def test_a_reader_that_failed_never_tells_an_end() -> None:
 
 
 def test_a_dataset_that_is_known_to_be_empty_is_not_served(serve: Any) -> None:
-    with pytest.raises(infeed.InfeedError, match="empty|which has 0 samples"):
+    with pytest.raises(infeed.InfeedError, match=r"empty|which has 0 samples"):
         serve({"n": pipeline(lambda: numbers().take(0))})
 
 
