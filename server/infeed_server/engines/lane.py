@@ -8,6 +8,7 @@ once, and its memory has one bound.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -22,6 +23,7 @@ import tensorflow as tf
 from infeed.errors import InfeedError, ServerError, ServerUnavailableError
 from infeed.spec import Array
 from infeed_server.engines import host
+from infeed_server.engines.iteration import Iteration
 from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.queue import FairQueue
 from infeed_server.engines.work import Work, settle
@@ -84,23 +86,26 @@ class Lane:
 
     def _drain(self) -> None:
         """Takes batches out of tf.data as they come ready."""
-        batches = iter(self._dataset())
-        while True:
-            try:
-                index, arrays = next(batches)
-            except StopIteration:
-                return
-            except tf.errors.OpError as error:
-                # tf.data drops just the batch that holds the failing sample, and goes on.
-                self._failed(self._inside.popleft(), error)
-                continue
-            work = self._inside.popleft()
-            if not np.array_equal(index, work.index):
-                self._inside.appendleft(work)
-                raise ServerError("tf.data gave another batch than the one that was asked for")
-            seconds = time.perf_counter() - work.entered_at
-            self._monitor.stage(self._plan.spec.name, "transform", seconds)
-            self._done(work, {name: np.asarray(value) for name, value in arrays.items()})
+        with contextlib.closing(Iteration(self._dataset())) as batches:
+            while True:
+                try:
+                    index, arrays = next(batches)
+                except StopIteration:
+                    return
+                except tf.errors.OpError as error:
+                    # tf.data drops just the batch that holds the failing sample, and goes on.
+                    self._failed(self._inside.popleft(), error)
+                else:
+                    self._came(index, arrays)
+
+    def _came(self, index: tf.Tensor, arrays: dict[str, tf.Tensor]) -> None:
+        work = self._inside.popleft()
+        if not np.array_equal(index, work.index):
+            self._inside.appendleft(work)
+            raise ServerError("tf.data gave another batch than the one that was asked for")
+        seconds = time.perf_counter() - work.entered_at
+        self._monitor.stage(self._plan.spec.name, "transform", seconds)
+        self._done(work, {name: np.asarray(value) for name, value in arrays.items()})
 
     def _dataset(self) -> tf.data.Dataset:
         sample_function = self._plan.sample_function()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import numpy as np
 from infeed.errors import SourceError
 from infeed.spec import Array
 from infeed_server.engines.base import Answer, End, HostBatch, Request
+from infeed_server.engines.iteration import Iteration
 from infeed_server.pipeline.sequential import SequentialPlan
 
 _WINDOW_BYTES = 128 << 20
@@ -64,7 +66,7 @@ class DatasetReader:
         self._end: int | None = None
         self._broken: Exception | None = None
         self._lock = threading.Lock()
-        self._blocks = self._read()
+        self._blocks = _read(plan, seed, slots, epochs)
 
     @property
     def oldest(self) -> int:
@@ -130,35 +132,6 @@ class DatasetReader:
         ):
             size -= self._window.popleft().nbytes
 
-    def _read(self) -> Iterator[Block]:
-        position = epoch = 0
-        dataset = self._plan.dataset(self.seed, self.slots)
-        while not self.epochs or epoch < self.epochs:
-            seen = 0
-            for number, element in enumerate(dataset):
-                arrays = {name: np.asarray(value) for name, value in element.items()}
-                rows = self._rows(arrays, f"element {number} of epoch {epoch}")
-                length = 1 if self._plan.batched else rows
-                yield Block(position, length, epoch, arrays, seen + np.arange(rows))
-                position += length
-                seen += rows
-            if not seen:
-                raise self._plan.empty()
-            epoch += 1
-
-    def _rows(self, arrays: dict[str, Array], where: str) -> int:
-        """The rows of an element. Raises `SourceError` where they do not fit the slots."""
-        counts = {name: len(array) for name, array in arrays.items()}
-        rows = next(iter(counts.values()))
-        if rows <= self.slots and set(counts.values()) == {rows}:
-            return rows
-        told = ", ".join(f"{name!r} has {count} rows" for name, count in counts.items())
-        raise SourceError(
-            f"the dataset of {self._plan.source.label}: {where} is no batch of {self.slots} "
-            f"samples or fewer: {told}",
-            pipeline=self._plan.spec.name,
-        )
-
     def _batch(self, request: Request, blocks: list[Block]) -> HostBatch:
         """The rows of the blocks that the request covers; other slots are empty."""
         cuts = [slice(None) if self._plan.batched else _cut(block, request) for block in blocks]
@@ -170,6 +143,40 @@ class DatasetReader:
         sample_ids = _filled(np.full(self.slots, -1, np.int64), ids)
         epoch = blocks[0].epoch if blocks else max(self.epochs - 1, 0)
         return HostBatch(request.start, epoch, arrays, sample_ids, sample_ids >= 0)
+
+
+# No method of the reader: a reader that nobody uses any more shall go at once, with its window,
+# which a generator that holds it would prevent.
+def _read(plan: SequentialPlan, seed: int, slots: int, epochs: int) -> Iterator[Block]:
+    position = epoch = 0
+    dataset = plan.dataset(seed, slots)
+    while not epochs or epoch < epochs:
+        seen = 0
+        with contextlib.closing(Iteration(dataset)) as elements:
+            for number, element in enumerate(elements):
+                arrays = {name: np.asarray(value) for name, value in element.items()}
+                rows = _rows(plan, arrays, slots, f"element {number} of epoch {epoch}")
+                length = 1 if plan.batched else rows
+                yield Block(position, length, epoch, arrays, seen + np.arange(rows))
+                position += length
+                seen += rows
+        if not seen:
+            raise plan.empty()
+        epoch += 1
+
+
+def _rows(plan: SequentialPlan, arrays: dict[str, Array], slots: int, where: str) -> int:
+    """The rows of an element. Raises `SourceError` where they do not fit the slots."""
+    counts = {name: len(array) for name, array in arrays.items()}
+    rows = next(iter(counts.values()))
+    if rows <= slots and set(counts.values()) == {rows}:
+        return rows
+    told = ", ".join(f"{name!r} has {count} rows" for name, count in counts.items())
+    raise SourceError(
+        f"the dataset of {plan.source.label}: {where} is no batch of {slots} samples or fewer: "
+        f"{told}",
+        pipeline=plan.spec.name,
+    )
 
 
 def _overlap(block: Block, request: Request) -> int:

@@ -144,39 +144,6 @@ def test_the_batches_of_a_dataset_keep_their_size(serve: Any) -> None:
         infeed.connect(str(server.address), "n", batch_size=8)
 
 
-def growing() -> tf.data.Dataset:
-    def rows() -> Iterator[np.ndarray[Any, Any]]:
-        yield np.zeros(4)
-        yield np.zeros(6)
-
-    return tf.data.Dataset.from_generator(rows, output_signature=tf.TensorSpec([None], tf.float32))
-
-
-def lopsided() -> tf.data.Dataset:
-    def rows() -> Iterator[dict[str, Any]]:
-        yield {"x": np.zeros(4), "label": np.zeros(4)}
-        yield {"x": np.zeros(4), "label": np.zeros(3)}
-
-    vector = tf.TensorSpec([None], tf.float32)
-    signature = {"x": vector, "label": vector}
-    return tf.data.Dataset.from_generator(rows, output_signature=signature)
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (growing, "growing: element 1 of epoch 0 is no batch of 4 .*'features' has 6 rows"),
-        (lopsided, "lopsided: element 1 of .*: 'x' has 4 rows, 'label' has 3 rows"),
-    ],
-)
-def test_an_element_that_is_no_batch_like_the_first(serve: Any, make: Make, words: str) -> None:
-    server = serve({"n": whole(make)})
-    with infeed.connect(str(server.address), "n", epochs=1) as feed:
-        assert feed.next(30).mask.all()
-        with pytest.raises(infeed.SourceError, match=words):
-            feed.next(30)
-
-
 @pytest.mark.parametrize("batch_size", [2, 3, 4])
 def test_ranks_share_a_dataset_of_known_length(serve: Any, batch_size: int) -> None:
     server = serve({"n": pipeline(numbers)})
@@ -254,99 +221,6 @@ def test_the_seed_orders_an_unseeded_shuffle(serve: Any) -> None:
     # Another server, with nothing in its windows, has the same order.
     again = serve({"n": pipeline(shuffled, batch={"size": 5})})
     assert kept(read(again, epochs=2, seed=1)) == first
-
-
-@pytest.fixture
-def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readers that keep two blocks."""
-    from infeed_server.engines import reader
-
-    monkeypatch.setattr(reader, "_WINDOW_BYTES", 1)
-    monkeypatch.setattr(reader, "_MIN_BLOCKS", 2)
-
-
-def long() -> tf.data.Dataset:
-    return tf.data.Dataset.range(1000).map(lambda i: {"x": i})
-
-
-def test_streams_far_apart_each_get_their_own(serve: Any, narrow: None) -> None:
-    server = serve({"n": pipeline(long)})
-    address = str(server.address)
-    with infeed.connect(address, "n") as behind, infeed.connect(address, "n") as fresh:
-        begin = fresh.state()
-        got = [behind.next(30) for _ in range(100)]
-        with infeed.connect(address, "n", state={**begin, "position": 800}) as ahead:
-            for _ in range(40):
-                for feed, batches in ((behind, got), (fresh, []), (ahead, [])):
-                    batch = feed.next(30)
-                    batches.append(batch)
-                    assert batch["x"].tolist() == [
-                        i % 1000 for i in range(batch.start, batch.start + 4)
-                    ]
-    assert kept(got) == list(range(560))
-
-
-def test_streams_at_once_with_windows_too_small_for_them(serve: Any, narrow: None) -> None:
-    server = serve({"n": pipeline(long)})
-    wrong: list[Any] = []
-    with infeed.connect(str(server.address), "n") as feed:
-        begin = feed.state()
-
-    def take(position: int) -> None:
-        state = {**begin, "position": position}
-        try:
-            with infeed.connect(str(server.address), "n", state=state) as feed:
-                got = kept([feed.next(60) for _ in range(50)])
-            if got != [i % 1000 for i in range(position, position + 200)]:
-                wrong.append((position, got))
-        except infeed.InfeedError as error:
-            wrong.append((position, error))
-
-    threads = [threading.Thread(target=take, args=(position,)) for position in (0, 3, 400, 900)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not wrong
-
-
-def tiny() -> tf.data.Dataset:
-    """One sample, without a length."""
-    return tf.data.Dataset.range(3).filter(lambda i: i == 1).map(lambda i: {"x": i})
-
-
-def test_epochs_shorter_than_a_batch(serve: Any, narrow: None) -> None:
-    server = serve({"n": pipeline(tiny)})
-    with infeed.connect(str(server.address), "n", epochs=6, remainder="pad") as feed:
-        got = [feed.next(30) for _ in range(2)]
-        assert next(feed, None) is None
-    assert [batch.epoch for batch in got] == [0, 4]
-    assert kept(got) == [1] * 6
-    assert got[1].sample_ids.tolist() == [0, 0, -1, -1]
-
-
-def test_ranks_of_one_job_read_the_dataset_once(serve: Any) -> None:
-    readings = []
-
-    def watched() -> tf.data.Dataset:
-        def rows() -> Iterator[dict[str, int]]:
-            readings.append(threading.get_ident())
-            for i in range(40):
-                yield {"x": i}
-
-        return tf.data.Dataset.from_generator(
-            rows, output_signature={"x": tf.TensorSpec([], tf.int64)}
-        )
-
-    server = serve({"n": pipeline(watched)})
-    readings.clear()  # the server tried the first batch
-    shards = [infeed.Shard(rank, 2) for rank in range(2)]
-    feeds = [infeed.connect(str(server.address), "n", epochs=1, shard=shard) for shard in shards]
-    got = [batch for _ in range(5) for batch in (feeds[0].next(30), feeds[1].next(30))]
-    for feed in feeds:
-        feed.close()
-    assert kept(got) == list(range(40))
-    assert len(readings) == 1
 
 
 def unordered() -> tf.data.Dataset:
@@ -450,21 +324,6 @@ def test_a_stage_that_raises_ends_the_feed_behind_the_batches_before_it(serve: A
         assert message.endswith("KeyError: 'no entry for five'")
         assert "site-packages" not in message
         assert caught.value.metadata["pipeline"] == "n"
-
-
-def test_a_reader_that_failed_never_tells_an_end() -> None:
-    from infeed_server.engines.base import Request
-    from infeed_server.engines.reader import DatasetReader
-    from infeed_server.pipeline.sequential import plan_sequential
-
-    definition = pipeline(failing_at_5, batch={"size": 2})
-    reader = DatasetReader(plan_sequential("n", definition, definition.source), 0, 2, 1)
-    for start in (4, 6, 100):
-        with pytest.raises(tf.errors.UnknownError, match="no entry for five"):
-            reader.answer(Request(0, start, 2, 2), lambda: True)
-    # What was read before is still there.
-    batch = reader.answer(Request(0, 2, 2, 2), lambda: True)
-    assert batch.sample_ids.tolist() == [2, 3]
 
 
 def test_a_dataset_that_is_known_to_be_empty_is_not_served(serve: Any) -> None:
