@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import sys
 import threading
 from typing import Any
 
@@ -28,6 +28,6 @@ class Iteration:
         return next(self._only[0])
 
     def close(self) -> None:
-        # At the interpreter's end there are no new threads, and nobody who would wait.
-        with contextlib.suppress(RuntimeError):
+        # At the interpreter's end no new thread runs, and starting one would wait for ever.
+        if not sys.is_finalizing():
             threading.Thread(target=self._only.clear, name="infeed-retire", daemon=True).start()

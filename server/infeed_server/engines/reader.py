@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,6 +65,7 @@ class DatasetReader:
         self._window: deque[Block] = deque()
         self._end: int | None = None
         self._broken: Exception | None = None
+        self._closed = False
         self._lock = threading.Lock()
         self._blocks = _read(plan, seed, slots, epochs)
 
@@ -77,6 +78,15 @@ class DatasetReader:
         """Whether the position is in the window or still to come."""
         return position >= self.oldest
 
+    def close(self) -> None:
+        """Lets go of the dataset: at once, or when the answer that is being made is made."""
+        self._closed = True
+        if self._lock.acquire(blocking=False):
+            try:
+                self._blocks.close()
+            finally:
+                self._lock.release()
+
     def answer(self, request: Request, wanted: Wanted) -> Answer | None:
         """The batch, or the end when the request lies at or behind it; None as soon as nobody
         wants it any more.
@@ -86,12 +96,16 @@ class DatasetReader:
         Raises `LeftWindowError`, and what the dataset raises.
         """
         with self._lock:
-            if not self.reaches(request.start):
-                raise LeftWindowError
-            if not self._read_up_to(request, wanted):
-                return None
-            blocks = [block for block in self._window if _overlap(block, request)]
-            end = self._end
+            try:
+                if self._closed or not self.reaches(request.start):
+                    raise LeftWindowError
+                if not self._read_up_to(request, wanted):
+                    return None
+                blocks = [block for block in self._window if _overlap(block, request)]
+                end = self._end
+            finally:
+                if self._closed:
+                    self._blocks.close()
         have = sum(_overlap(block, request) for block in blocks)
         if end is not None and have == 0 < request.count:
             return End(end)
@@ -147,7 +161,7 @@ class DatasetReader:
 
 # No method of the reader: a reader that nobody uses any more shall go at once, with its window,
 # which a generator that holds it would prevent.
-def _read(plan: SequentialPlan, seed: int, slots: int, epochs: int) -> Iterator[Block]:
+def _read(plan: SequentialPlan, seed: int, slots: int, epochs: int) -> Generator[Block, None, None]:
     position = epoch = 0
     dataset = plan.dataset(seed, slots)
     while not epochs or epoch < epochs:

@@ -65,9 +65,12 @@ class SequentialEngine:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            sessions = list(self._sessions)
+            sessions, readers = list(self._sessions), self._readers
+            self._readers = []
         for session in sessions:
             session.close()
+        for reader in readers:
+            reader.close()
 
     def _left(self, session: SequentialSession) -> None:
         with self._lock:
@@ -94,6 +97,8 @@ class SequentialEngine:
     def _reader(self, request: Request, epochs: int) -> DatasetReader:
         """The reader that has the least way to the request, or a new one."""
         with self._lock:
+            if self._closed:
+                raise shutting_down()
             near = [
                 reader
                 for reader in self._readers
@@ -106,9 +111,12 @@ class SequentialEngine:
             else:
                 self._refuse_resume(request)
                 reader = DatasetReader(self._plan, request.seed, request.slots, epochs)
-            self._readers = [other for other in self._readers if other is not reader]
-            self._readers = [*self._readers, reader][-_MAX_READERS:]
-            return reader
+            others = [other for other in self._readers if other is not reader]
+            self._readers = [*others, reader][-_MAX_READERS:]
+            unused = [other for other in others if other not in self._readers]
+        for other in unused:
+            other.close()
+        return reader
 
     def _refuse_resume(self, request: Request) -> None:
         # The ranks of one job begin near position 0; anything further on is a resumed job.
@@ -125,3 +133,4 @@ class SequentialEngine:
     def _forget(self, reader: DatasetReader) -> None:
         with self._lock:
             self._readers = [other for other in self._readers if other is not reader]
+        reader.close()

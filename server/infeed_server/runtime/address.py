@@ -73,9 +73,15 @@ class Address:
             raise ConfigError(
                 f"cannot listen on {self}: no folder {path.parent}", address=self.host
             )
+        if path.exists() and not path.is_socket():
+            raise ConfigError(f"cannot listen on {self}: it is no socket", address=self.host)
         # gRPC would take the path away from whoever listens there; a leftover may be replaced.
         with socket.socket(socket.AF_UNIX) as probe:
-            if probe.connect_ex(str(path)) == 0:
+            try:
+                taken = probe.connect_ex(str(path)) == 0
+            except OSError as error:  # a path that is too long for a socket
+                raise ConfigError(f"cannot listen on {self}: {error}", address=self.host) from None
+            if taken:
                 raise ConfigError(
                     f"cannot listen on {self}: another server does", address=self.host
                 )

@@ -92,3 +92,9 @@ def test_unix_sockets(tmp_path: Path, monkeypatch: Any) -> None:
     address.require_free()
     with pytest.raises(ConfigError, match="no folder"):
         Address.parse(f"unix:{tmp_path}/nowhere/s").require_free()
+
+
+def test_a_unix_path_that_can_be_no_socket(tmp_path: Path) -> None:
+    for path, words in ((tmp_path, "it is no socket"), (tmp_path / ("x" * 120), "too long")):
+        with pytest.raises(ConfigError, match=words):
+            Address.parse(f"unix:{path}").require_free()
