@@ -1,7 +1,7 @@
 # Two images from one file:
 #
 #   docker build --target server  -t infeed-server .     the server, with TensorFlow
-#   docker build --target trainer -t infeed-trainer .    the light client: numpy, grpcio, protobuf
+#   docker build --target trainer -t infeed-trainer .    the light client: numpy, h2, protobuf
 #
 # Works with BuildKit and without it.
 ARG BASE_IMAGE=python:3.11-slim-bookworm

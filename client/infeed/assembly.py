@@ -5,16 +5,24 @@ Everything is checked against what was asked for, before any memory is set aside
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from infeed import wire
 from infeed.batch import Batch
+from infeed.buffers import Buffers
+from infeed.checksum import checksum
+from infeed.chunk import HEAD_BYTES, ChunkHead, read_head
 from infeed.errors import FingerprintError, ProtocolError
-from infeed.spec import Array, Spec
+from infeed.spec import Spec
 from infeed.v1 import stream_pb2
+
+ReadInto = Callable[[memoryview], None]
+"""Reads the next bytes of the message into the memory, as many as fit."""
+
+_NOTHING = np.empty(0, np.uint8)
 
 
 @dataclass(frozen=True)
@@ -65,21 +73,26 @@ class Received:
 class Assembler:
     """Takes the messages of one stream in order. Raises `ProtocolError` for a wrong one."""
 
-    def __init__(self, expected: Expected, asked: Iterator[Asked]) -> None:
+    def __init__(self, expected: Expected, asked: Iterator[Asked], buffers: Buffers) -> None:
         self._expected = expected
         self._asked = asked
+        self._buffers = buffers
         self._header: stream_pb2.BatchHeader | None = None
-        self._payload: Array = np.empty(0, np.uint8)
+        self._payload = _NOTHING
         self._filled = 0
         self.opened = False
 
-    def take(self, message: bytes) -> Received | EndOfData | None:
-        """What the message completes, if anything."""
-        data = wire.read_chunk(message)
-        if data is not None:
-            return self._chunk(data)
-        answer = wire.parse(message)
+    def take(self, size: int, read_into: ReadInto) -> Received | EndOfData | None:
+        """Reads a message of that many bytes, and gives what it completes, if anything."""
+        begin = _read(min(size, HEAD_BYTES), read_into)
+        if head := read_head(begin, size):
+            return self._chunk(head, begin, read_into)
+        answer = wire.parse(bytes(begin + _read(size - len(begin), read_into)))
         kind = answer.WhichOneof("event")
+        if kind == "chunk":  # from a server that encodes it in its own way
+            chunk = answer.chunk
+            head = ChunkHead(chunk.checksum, 0, len(chunk.data))
+            return self._chunk(head, bytearray(chunk.data), read_into)
         if kind == "heartbeat":
             return None
         if self._header is not None:
@@ -148,21 +161,26 @@ class Assembler:
             raise ProtocolError(
                 f"a batch of {header.payload_size} bytes, where its fields take {least}"
             )
-        self._payload = wire.new_payload(header.payload_size)
+        wire.check_payload_size(header.payload_size)
+        self._payload = self._buffers.take(header.payload_size)
         self._header, self._filled = header, 0
         return self._finished()
 
-    def _chunk(self, data: memoryview) -> Received | None:
+    def _chunk(self, head: ChunkHead, begin: bytearray, read_into: ReadInto) -> Received | None:
         if self._header is None:
             raise ProtocolError("a chunk that belongs to no batch")
-        end = self._filled + len(data)
+        end = self._filled + head.data_bytes
         if end > len(self._payload):
             raise ProtocolError(
                 f"{end} bytes arrived of a batch of {len(self._payload)}, at position "
                 f"{self._header.start}"
             )
-        # NumPy lets other threads run while it copies; a memoryview would not.
-        self._payload[self._filled : end] = np.frombuffer(data, np.uint8)
+        data = self._payload[self._filled : end]
+        had = begin[head.data_begin :]
+        data[: len(had)] = had
+        read_into(data[len(had) :].data)  # from the network to where it stays
+        if checksum(data) != head.checksum:
+            raise ProtocolError(f"a chunk of {len(data)} bytes does not match its checksum")
         self._filled = end
         return self._finished()
 
@@ -179,8 +197,14 @@ class Assembler:
             mask=np.array(header.mask, bool) if header.mask else np.ones(slots, bool),
         )
         # The batch alone holds the buffer now: its memory goes when the trainer lets go of it.
-        self._header, self._payload = None, np.empty(0, np.uint8)
+        self._header, self._payload = None, _NOTHING
         return Received(batch, header.payload_size)
+
+
+def _read(count: int, read_into: ReadInto) -> bytearray:
+    data = bytearray(count)
+    read_into(memoryview(data))
+    return data
 
 
 __all__ = ["Asked", "Assembler", "EndOfData", "Expected", "Received"]

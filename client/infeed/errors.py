@@ -18,7 +18,7 @@ InfeedError
 
 The server turns an error into a gRPC status with one google.rpc.ErrorInfo: the reason above, the
 domain `infeed.dev`, and what varies in the message as metadata. The client turns it back into the
-same class by that reason (`infeed.transport` is the only place that does).
+same class by that reason (`infeed.status` and `infeed.call` are the only places that do).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""google.rpc.Status, read without the package that usually brings it.
+"""What a gRPC call's end says: `map_status` is the only place that makes an `InfeedError` of it.
 
 A gRPC error's trailing metadata holds a serialized `google.rpc.Status` whose details hold a
 `google.rpc.ErrorInfo`. Both are described here by hand, in a descriptor pool of our own: the
@@ -7,17 +7,113 @@ trainer's side gains no dependency, and nothing clashes where the official packa
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from infeed.errors import DOMAIN, InfeedError, from_reason
+from infeed.errors import (
+    DOMAIN,
+    InfeedError,
+    ProtocolError,
+    ServerError,
+    ServerUnavailableError,
+    StallError,
+    from_reason,
+)
 
-METADATA_KEY = "grpc-status-details-bin"
-"""The key of the trailing metadata."""
+CODES = (
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+)
+"""The names of gRPC's status codes, by number."""
+
+_LOST = ("RST_STREAM", "Stream removed", "GOAWAY")
+_GATEWAY = {"429", "502", "503", "504"}
+"""HTTP's ways to say that the server behind a proxy is away."""
+
+_CONTENT_TYPE = "application/grpc"
 
 _TYPE_URL = "type.googleapis.com/google.rpc.ErrorInfo"
+
+
+def refusal(headers: Mapping[str, str], target: str) -> InfeedError | None:
+    """The error that an answer is whose headers are not gRPC's; None for one that is gRPC."""
+    if headers.get(":status") == "200":
+        if headers.get("content-type", "").startswith(_CONTENT_TYPE):
+            return None
+    elif headers.get(":status", "") in _GATEWAY:
+        return _away(target, f"HTTP status {headers[':status']}")
+    kind = headers.get("content-type", "no content type")
+    return ProtocolError(
+        f"{target} answers, but not as an infeed server: HTTP status "
+        f"{headers.get(':status')}, {kind}",
+        target=target,
+    )
+
+
+def map_status(
+    headers: Mapping[str, str], trailers: Mapping[str, str], target: str
+) -> InfeedError | None:
+    """The error that an answer carries or amounts to; None when the call went well."""
+    told = trailers if "grpc-status" in trailers else headers
+    status = told.get("grpc-status")
+    if status is None:
+        if not headers:
+            return _away(target, "the call ended without an answer")
+        return refusal(headers, target) or _away(target, "the call ended without a status")
+    if status == "0":
+        return None
+    if error := error_from_details(_binary(told.get("grpc-status-details-bin", ""))):
+        return error
+    known = status.isdecimal() and len(status) <= 2 and int(status) < len(CODES)
+    code = CODES[int(status)] if known else f"status {status}"
+    return _by_code(code, unquote(told.get("grpc-message", "")) or "no reason given", target)
+
+
+def _away(target: str, reason: str) -> ServerUnavailableError:
+    return ServerUnavailableError(f"no server at {target}: {reason}", target=target)
+
+
+def _by_code(code: str, details: str, target: str) -> InfeedError:
+    if code == "UNAVAILABLE" or any(word in details for word in _LOST):
+        return _away(target, details)
+    if code == "CANCELLED":
+        # A feed that cancels expects no answer, so this is a server that shuts down.
+        return ServerUnavailableError(f"{target} ended the call: {details}", target=target)
+    if code == "DEADLINE_EXCEEDED":
+        return StallError(f"{target} did not answer in time: {details}", target=target)
+    if code == "UNIMPLEMENTED":
+        return ProtocolError(
+            f"{target} answers, but not as an infeed server of this version: {details}",
+            target=target,
+        )
+    return ServerError(f"{target} failed with {code}: {details}", target=target)
+
+
+def _binary(value: str) -> bytes:
+    try:
+        return base64.b64decode(value + "=" * (-len(value) % 4))
+    except ValueError:
+        return b""  # the status code and its text still say what happened
 
 
 def error_from_details(details: bytes) -> InfeedError | None:
@@ -76,4 +172,4 @@ def _messages() -> tuple[Any, Any]:
 
 _Status, _ErrorInfo = _messages()
 
-__all__ = ["METADATA_KEY", "error_from_details"]
+__all__ = ["CODES", "error_from_details", "map_status", "refusal"]

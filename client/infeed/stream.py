@@ -17,11 +17,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from infeed.assembly import Asked, Assembler, EndOfData, Received
+from infeed.buffers import Buffers
+from infeed.call import Call
 from infeed.errors import FeedClosedError, ProtocolError, ServerUnavailableError, StallError
 from infeed.finish import finish
 from infeed.handoff import Handoff, HandoffClosedError
 from infeed.job import Job
-from infeed.transport import FIRST_PAUSE, LONGEST_PAUSE, Call, Transport
+from infeed.transport import FIRST_PAUSE, LONGEST_PAUSE, Transport
 from infeed.v1 import stream_pb2
 from infeed.window import Window
 
@@ -45,6 +47,7 @@ class BatchStream:
         self._transport = transport
         self._job = job
         self._window = Window(job.prefetch_bytes, job.expected.payload_bytes)
+        self._buffers = Buffers()
         self._received: Handoff[_Item] = Handoff()  # bounded by the window
         self._ready = self._received
         self._steps_received = 0
@@ -97,6 +100,7 @@ class BatchStream:
         self._window.close()
         self._received.close()
         self._ready.close()
+        self._buffers.close()
         if self._call is not None:
             self._call.cancel()
 
@@ -149,30 +153,36 @@ class BatchStream:
         self._call = call
         if self._stopping.is_set():
             call.cancel()  # stop() may have come before there was a call to cancel
-        assembler = Assembler(self._job.expected, self._asked(first))
         try:
-            for message in call:
-                was_open = assembler.opened
-                try:
-                    done = assembler.take(message)
-                except ProtocolError as error:
-                    told = f"{call.server} broke the protocol: {error.message}"
-                    raise ProtocolError(told, server=call.server) from error
-                if assembler.opened and not was_open:
-                    self._opened(call.server)
-                if isinstance(done, EndOfData):
-                    self._ended(done)
-                    return
-                if done is not None and not self._accept(done):
-                    return
+            if self._read_messages(call, first):
+                return
         finally:
             self._window.end(over)
-            call.cancel()
+            call.close()
         if not self._complete():
             raise ServerUnavailableError(
                 f"{call.server} ended the stream at step {self._steps_received}, "
                 "before all that it owed"
             )
+
+    def _read_messages(self, call: Call, first: int) -> bool:
+        """Reads what a call brings; True when the data ended, False when the call did."""
+        assembler = Assembler(self._job.expected, self._asked(first), self._buffers)
+        while (size := call.next()) is not None:
+            was_open = assembler.opened
+            try:
+                done = assembler.take(size, call.read_into)
+            except ProtocolError as error:
+                told = f"{call.server} broke the protocol: {error.message}"
+                raise ProtocolError(told, server=call.server) from error
+            if assembler.opened and not was_open:
+                self._opened(call.server)
+            if isinstance(done, EndOfData):
+                self._ended(done)
+                return True
+            if done is not None and not self._accept(done):
+                return True
+        return False
 
     def _accept(self, received: Received) -> bool:
         """Hands a batch on; False when it turns out that the data ended before it."""
@@ -241,7 +251,9 @@ class BatchStream:
         with contextlib.suppress(HandoffClosedError):
             while isinstance(item := self._received.get(), Received):
                 try:
-                    arrays = finish(dict(item.batch), self._job.transforms, item.batch.mask)
+                    arrays = finish(
+                        dict(item.batch), self._job.transforms, item.batch.mask, self._buffers.empty
+                    )
                 except Exception as error:  # noqa: BLE001 - the trainer's thread is to see it
                     self._ready.put(error)
                     return

@@ -2,26 +2,73 @@
 
 from __future__ import annotations
 
+import socket
+
 from infeed.errors import InvalidRequestError
+
+_SCHEMES = ("dns", "ipv4", "ipv6")
+
+SocketAddress = tuple[socket.AddressFamily, str | tuple[str, int]]
+"""What a socket connects to."""
 
 
 def parse_target(target: str) -> tuple[str, ...]:
-    """The addresses of a comma-separated target, as gRPC takes them.
+    """The addresses of a comma-separated target, as gRPC writes them.
 
-    Raises `InvalidRequestError` for an address without a port: gRPC would take 443 for it.
+    Raises `InvalidRequestError` for an address without a port, which has no default.
     """
     addresses = tuple(part.strip() for part in target.split(",") if part.strip())
     if not addresses:
         raise InvalidRequestError(f"{target!r} names no server; say host:port", target=target)
     for address in addresses:
-        port = address.rpartition(":")[2]
-        if not address.startswith(("unix:", "unix-abstract:")) and not port.isdecimal():
+        host, port = _host_and_port(address)
+        if "\0" in address or not (is_unix(address) or (host and _is_port(port))):
             raise InvalidRequestError(
-                f"the target {address!r} has no port; say host:port, dns:///host:port or "
+                f"the target {address!r} has no host and port; say host:port, dns:///host:port or "
                 "unix:/path, several separated by commas",
                 target=target,
             )
     return addresses
 
 
-__all__ = ["parse_target"]
+def _is_port(text: str) -> bool:
+    return text.isdecimal() and len(text) <= 5 and int(text) < 1 << 16
+
+
+def is_unix(address: str) -> bool:
+    return address.startswith(("unix:", "unix-abstract:"))
+
+
+def authority(address: str) -> str:
+    """What HTTP calls the server: host:port."""
+    return "localhost" if is_unix(address) else ":".join(_host_and_port(address))
+
+
+def resolve(address: str) -> list[SocketAddress]:
+    """The socket addresses of an address, in the order to try them. Raises `OSError`."""
+    try:
+        return _resolve(address)
+    except UnicodeError as error:  # Python's own, before it asks anybody
+        raise OSError(f"no host can have that name ({error})") from error
+
+
+def _resolve(address: str) -> list[SocketAddress]:
+    if address.startswith("unix-abstract:"):
+        return [(socket.AF_UNIX, "\0" + address.removeprefix("unix-abstract:"))]
+    if is_unix(address):
+        path = address.removeprefix("unix:")
+        return [(socket.AF_UNIX, path.removeprefix("//") if path.startswith("///") else path)]
+    host, port = _host_and_port(address)
+    found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    return [(family, (str(where[0]), int(where[1]))) for family, _, _, _, where in found]
+
+
+def _host_and_port(address: str) -> tuple[str, str]:
+    scheme, colon, rest = address.partition(":")
+    if colon and scheme in _SCHEMES:
+        address = rest.rpartition("/")[2]  # dns:///host:port, dns://authority/host:port
+    host, _, port = address.rpartition(":")
+    return host, port
+
+
+__all__ = ["SocketAddress", "authority", "is_unix", "parse_target", "resolve"]

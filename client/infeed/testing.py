@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from infeed import wire
+from infeed.call import Call
 from infeed.errors import FeedClosedError, FingerprintError, PipelineNotFoundError
 from infeed.finish import finish, finished_spec
 from infeed.spec import (
@@ -31,7 +32,6 @@ from infeed.spec import (
     PipelineSpec,
     Remainder,
 )
-from infeed.transport import Call
 from infeed.v1 import stream_pb2
 
 Hook = Callable[[int], None]
@@ -189,16 +189,27 @@ class _FakeCall:
 
     def __init__(self, messages: Iterator[bytes]) -> None:
         self._messages = messages
+        self._rest = memoryview(b"")
         self._cancelled = threading.Event()
 
-    def __iter__(self) -> Iterator[bytes]:
-        for message in self._messages:
-            if self._cancelled.is_set():
-                raise FeedClosedError("the stream was cancelled")
-            yield message
+    def next(self) -> int | None:
+        message = next(self._messages, None)
+        if self._cancelled.is_set():
+            raise FeedClosedError("the stream was cancelled")
+        if message is None:
+            return None
+        self._rest = memoryview(message)
+        return len(message)
+
+    def read_into(self, memory: memoryview) -> None:
+        memory[:] = self._rest[: len(memory)]
+        self._rest = self._rest[len(memory) :]
 
     def cancel(self) -> None:
         self._cancelled.set()
+
+    def close(self) -> None:
+        self.cancel()
 
 
 def _field(name: str, array: Array) -> FieldSpec:

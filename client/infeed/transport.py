@@ -1,28 +1,18 @@
-"""The seam between a feed and its servers, and its one real implementation, gRPC.
-
-`map_errors` is the only place that turns a gRPC error into an `InfeedError`.
-"""
+"""The seam between a feed and its servers, and its one real implementation, gRPC."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, Protocol, TypeVar
+from collections.abc import Iterator
+from typing import Any, Protocol
 
-import grpc
+from google.protobuf.message import DecodeError
 
-from infeed import keepalive
-from infeed.errors import (
-    InfeedError,
-    ProtocolError,
-    ServerError,
-    ServerUnavailableError,
-    StallError,
-)
+from infeed.call import Call, GrpcCall
+from infeed.errors import InfeedError, ProtocolError, ServerUnavailableError, StallError
 from infeed.spec import PipelineSpec
-from infeed.status import METADATA_KEY, error_from_details
 from infeed.target import parse_target
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
@@ -31,33 +21,8 @@ FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 """Seconds between two attempts to reach a server; doubled from the first to the longest."""
 
-_OPTIONS = [
-    *keepalive.CLIENT_OPTIONS,
-    # A feed re-asks what it is owed by itself. gRPC's own retry would repeat requests unseen.
-    ("grpc.enable_retries", 0),
-    # gRPC's pauses grow to two minutes: a server that restarts in seconds would be missed.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-]
 _SERVICE = "/infeed.v1.FeedService/"
-_LOST = ("RST_STREAM", "Stream removed", "GOAWAY")
 _PAGE_SIZE = 1_000
-
-_T = TypeVar("_T")
-
-
-class Call(Protocol):
-    """An open stream: the server's messages as raw bytes, in order."""
-
-    @property
-    def server(self) -> str:
-        """The address of the server that answers."""
-
-    def __iter__(self) -> Iterator[bytes]:
-        """The messages. Raises an `InfeedError` when the stream ends badly."""
-
-    def cancel(self) -> None:
-        """Ends the stream at once, from any thread; iterating it ends with an error."""
 
 
 class Transport(Protocol):
@@ -94,7 +59,7 @@ class GrpcTransport:
         self._addresses = parse_target(target)
         self._lock = threading.Lock()
         self._current = 0
-        self._channels: dict[str, grpc.Channel] = {}
+        self._calls: set[GrpcCall] = set()
         self._closed = False
 
     def list_pipelines(self, timeout: float = 20.0) -> list[PipelineSpec]:
@@ -114,42 +79,29 @@ class GrpcTransport:
         return PipelineSpec.from_proto(answer.pipeline)
 
     def open_stream(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Call:
-        address = self._address()
-        method: Any = self._channel(address).stream_stream(
-            _SERVICE + "StreamBatches",
-            request_serializer=stream_pb2.StreamBatchesRequest.SerializeToString,
-            response_deserializer=None,  # the raw bytes: wire.py reads them without a copy
-        )
-        return _GrpcCall(method(requests), address, lambda: self._leave(address))
+        return self._call("StreamBatches", requests)
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            channels = list(self._channels.values())
-            self._channels.clear()
-        for channel in channels:
-            channel.close()
+            calls, self._calls = self._calls, set()
+        for call in calls:
+            call.cancel()
 
-    def _unary(self, name: str, request: Any, response: type[_T], timeout: float) -> _T:
-        """Calls until a server answers. Without gRPC's wait_for_ready, so the reason is known."""
+    def _unary(self, name: str, request: Any, response: Any, timeout: float) -> Any:
+        """Calls until a server answers; when none does, the last reason is told."""
         deadline = time.monotonic() + timeout
         each = max(1.0, timeout / len(self._addresses))
         pause = FIRST_PAUSE
         last: InfeedError | None = None
         while (left := deadline - time.monotonic()) > 0:
-            address = self._address()
-            method: Any = self._channel(address).unary_unary(
-                _SERVICE + name,
-                request_serializer=type(request).SerializeToString,
-                response_deserializer=response.FromString,  # type: ignore[attr-defined]
-            )
+            call = self._call(name, iter([request]), timeout=min(left, each))
             try:
-                with map_errors(address):
-                    answer: _T = method(request, timeout=min(left, each))
-                    return answer
+                with contextlib.closing(call):
+                    return _parsed(response, _only_message(call), call.server)
             except (ServerUnavailableError, StallError) as error:
                 last = error
-                self._leave(address)
+                self._leave(call.server)
             time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
             pause = min(2 * pause, LONGEST_PAUSE)
         why = last.message if last else "there was no time to ask"
@@ -159,78 +111,50 @@ class GrpcTransport:
             seconds=timeout,
         ) from None
 
-    def _address(self) -> str:
-        with self._lock:
-            return self._addresses[self._current]
-
     def _leave(self, address: str) -> None:
         """Makes the next address the current one, unless another thread did already."""
         with self._lock:
             if self._addresses[self._current] == address:
                 self._current = (self._current + 1) % len(self._addresses)
 
-    def _channel(self, address: str) -> grpc.Channel:
+    def _call(self, name: str, requests: Iterator[Any], timeout: float | None = None) -> GrpcCall:
         with self._lock:
             if self._closed:
                 raise ServerUnavailableError(f"the connection to {self.target} was closed")
-            if address not in self._channels:
-                self._channels[address] = grpc.insecure_channel(address, options=_OPTIONS)
-            return self._channels[address]
+            address = self._addresses[self._current]
+            call = GrpcCall(
+                address,
+                _SERVICE + name,
+                requests,
+                timeout=timeout,
+                lost=lambda: self._leave(address),
+                closed=self._forget,
+            )
+            self._calls.add(call)
+            return call
+
+    def _forget(self, call: GrpcCall) -> None:
+        with self._lock:
+            self._calls.discard(call)
 
 
-class _GrpcCall:
-    def __init__(self, call: Any, address: str, lost: Callable[[], None]) -> None:
-        self.server = address
-        self._call = call
-        self._lost = lost
-
-    def __iter__(self) -> Iterator[bytes]:
-        try:
-            with map_errors(self.server):
-                yield from self._call
-        except ServerUnavailableError:
-            self._lost()
-            raise
-
-    def cancel(self) -> None:
-        self._call.cancel()
+def _only_message(call: Call) -> bytearray:
+    """The message of a call that has one, its end awaited."""
+    size = call.next()
+    if size is None:
+        raise ProtocolError(f"{call.server} answered without a message")
+    message = bytearray(size)
+    call.read_into(memoryview(message))
+    if call.next() is not None:
+        raise ProtocolError(f"{call.server} answered with two messages")
+    return message
 
 
-@contextlib.contextmanager
-def map_errors(target: str) -> Iterator[None]:
-    """Turns a `grpc.RpcError` of the block into the `InfeedError` that it carries or amounts to."""
+def _parsed(response: Any, message: bytearray, server: str) -> Any:
     try:
-        yield
-    except grpc.RpcError as error:
-        _raise(error, target)
-    except ValueError as error:
-        # gRPC's way to say that another thread closed the channel.
-        if "closed channel" not in str(error):
-            raise
-        raise ServerUnavailableError(f"the connection to {target} was closed") from error
+        return response.FromString(bytes(message))
+    except DecodeError as error:
+        raise ProtocolError(f"{server} sent a message that cannot be parsed") from error
 
 
-def _raise(error: Any, target: str) -> NoReturn:
-    for key, value in error.trailing_metadata() or ():
-        if key == METADATA_KEY and (told := error_from_details(value)):
-            raise told from None
-    raise _by_code(error.code(), error.details() or "no reason given", target) from error
-
-
-def _by_code(code: grpc.StatusCode, details: str, target: str) -> InfeedError:
-    if code is grpc.StatusCode.UNAVAILABLE or any(word in details for word in _LOST):
-        return ServerUnavailableError(f"no server at {target}: {details}", target=target)
-    if code is grpc.StatusCode.CANCELLED:
-        # A feed that cancels expects no answer, so this is a server that shuts down.
-        return ServerUnavailableError(f"{target} ended the call: {details}", target=target)
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return StallError(f"{target} did not answer in time: {details}", target=target)
-    if code is grpc.StatusCode.UNIMPLEMENTED:
-        return ProtocolError(
-            f"{target} answers, but not as an infeed server of this version: {details}",
-            target=target,
-        )
-    return ServerError(f"{target} failed with {code.name}: {details}", target=target)
-
-
-__all__ = ["Call", "GrpcTransport", "Transport", "map_errors"]
+__all__ = ["GrpcTransport", "Transport"]

@@ -1,40 +1,25 @@
-"""The bytes of StreamBatches: how a batch becomes messages, and messages a batch.
+"""How a batch becomes messages, and messages a batch: a header, then its payload in chunks.
 
-Chunks carry nearly all bytes, so they are written and read by hand, to the protobuf encoding
-that proto/infeed/v1/stream.proto fixes: the payload never passes through a protobuf object.
-
-    7A <length> 0D <crc32, 4 bytes LE> 12 <length> <data>
-
-Everything else is small and goes through the generated classes.
+The payload holds the fields one after the other, each at a multiple of 64 bytes. Only the header
+and what else is small goes through the generated classes; chunk.py has the rest.
 """
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
+from infeed.buffers import ALIGNMENT
+from infeed.chunk import CHUNK_BYTES, encode_chunk
 from infeed.errors import ProtocolError
 from infeed.spec import BYTES, Array, FieldSpec, Spec, numpy_dtype
 from infeed.v1 import stream_pb2
 
-CHUNK_BYTES = 1 << 20
-"""The data of one chunk: under gRPC's default limit of 4 MiB, so a peer with default options can
-read any batch, and large enough that the cost of a message does not count."""
-
-ALIGNMENT = 64
-"""Bytes. Where fields begin, so that frameworks can take an array without a copy."""
-
 MAX_PAYLOAD_BYTES = 1 << 36
 """A header that announces more is taken for damaged, before any memory is set aside for it."""
-
-_CHUNK_TAG = 0x7A
-_CRC_TAG = 0x0D
-_DATA_TAG = 0x12
 
 
 @dataclass(frozen=True)
@@ -98,61 +83,18 @@ def decode_batch(header: stream_pb2.BatchHeader, payload: Array, spec: Spec) -> 
     return arrays
 
 
-def new_payload(size: int) -> Array:
-    """An aligned, uninitialised buffer for a payload of that many bytes."""
+def check_payload_size(size: int) -> None:
+    """Raises `ProtocolError` for a size that makes no sense."""
     if not 0 <= size <= MAX_PAYLOAD_BYTES:
         raise ProtocolError(f"a payload of {size} bytes; at most {MAX_PAYLOAD_BYTES} make sense")
-    raw = np.empty(size + ALIGNMENT, np.uint8)
-    skip = -raw.ctypes.data % ALIGNMENT
-    return raw[skip : skip + size]
-
-
-def encode_chunk(pieces: Sequence[bytes | memoryview]) -> bytes:
-    """One chunk message that carries the pieces end to end."""
-    size = crc = 0
-    for piece in pieces:
-        crc = zlib.crc32(piece, crc)
-        size += len(piece)
-    data_head = bytes((_DATA_TAG,)) + _varint(size)
-    body = 5 + len(data_head) + size
-    head = bytes((_CHUNK_TAG,)) + _varint(body) + bytes((_CRC_TAG,)) + struct.pack("<I", crc)
-    return b"".join((head, data_head, *pieces))
-
-
-def read_chunk(message: bytes) -> memoryview | None:
-    """The checked data of a chunk message; None when the message is no chunk.
-
-    Takes the fixed form apart without a copy, and any other valid encoding of a chunk through
-    protobuf. Raises `ProtocolError` when the checksum does not match.
-    """
-    if not message or message[0] != _CHUNK_TAG:
-        return None
-    data, crc = _split_chunk(message)
-    if zlib.crc32(data) != crc:
-        raise ProtocolError(f"a chunk of {len(data)} bytes does not match its checksum")
-    return data
 
 
 def parse(message: bytes) -> stream_pb2.StreamBatchesResponse:
-    """Any message but a chunk."""
+    """Any message, by the generated classes."""
     try:
         return stream_pb2.StreamBatchesResponse.FromString(message)
     except Exception as error:  # DecodeError has no public home that all protobuf versions share
         raise ProtocolError(f"a message of {len(message)} bytes that cannot be parsed") from error
-
-
-def _split_chunk(message: bytes) -> tuple[memoryview, int]:
-    view = memoryview(message)
-    try:
-        body, at = _read_varint(view, 1)
-        if at + body == len(view) and view[at] == _CRC_TAG and view[at + 5] == _DATA_TAG:
-            size, begin = _read_varint(view, at + 6)
-            if begin + size == len(view):
-                return view[begin:], struct.unpack_from("<I", view, at + 1)[0]
-    except (IndexError, struct.error):
-        pass
-    chunk = parse(message).chunk
-    return memoryview(chunk.data), chunk.crc32
 
 
 def _cut(
@@ -223,34 +165,12 @@ def _decode_strings(field: FieldSpec, data: Array, shape: tuple[int, ...]) -> Ar
     return strings.reshape(shape)
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = view[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-
-
 __all__ = [
     "ALIGNMENT",
-    "CHUNK_BYTES",
+    "MAX_PAYLOAD_BYTES",
     "EncodedBatch",
+    "check_payload_size",
     "decode_batch",
     "encode_batch",
-    "encode_chunk",
-    "new_payload",
     "parse",
-    "read_chunk",
 ]

@@ -1,12 +1,19 @@
-"""A real gRPC server in this process, around anything that answers like a `FakeTransport`."""
+"""Servers for clients: a real one of gRPC's around anything that answers like a `FakeTransport`,
+and peers on a socket that are driven by hand, frame by frame."""
 
 from __future__ import annotations
 
+import gc
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
+import h2.config
+import h2.connection
+import h2.events
 import numpy as np
 import pytest
 from google.protobuf import any_pb2
@@ -145,3 +152,158 @@ def fake(arrays: dict[str, Any]) -> FakeTransport:
 @pytest.fixture
 def status_of() -> Callable[[InfeedError], Any]:
     return to_status
+
+
+GRPC_HEADERS = [(":status", "200"), ("content-type", "application/grpc")]
+
+
+class Talk:
+    """The server's side of one connection: h2 for what is well-behaved, bytes for the rest."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self.machine = h2.connection.H2Connection(
+            h2.config.H2Configuration(client_side=False, header_encoding="utf-8")
+        )
+        self.headers: dict[str, str] = {}
+        self.body = b""
+        """Of the request."""
+        self.events: list[h2.events.Event] = []
+        self.over = False
+        """Whether the client has closed the connection."""
+
+    def greet(self, settings: dict[Any, int] | None = None) -> None:
+        """Begins HTTP/2 and waits for the request's headers and for all acknowledgements."""
+        if settings:
+            self.machine.update_settings(settings)
+            self.machine.clear_outbound_data_buffer()
+            self.machine.local_settings.acknowledge()
+        self.machine.initiate_connection()
+        self.flush()
+        self.until(lambda: self.headers)
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def flush(self) -> None:
+        self.send(self.machine.data_to_send())
+
+    def answer(self, headers: Any = GRPC_HEADERS, *, end: bool = False) -> None:
+        """Headers, or trailers after them."""
+        self.machine.send_headers(1, headers, end_stream=end)
+        self.flush()
+
+    def data(self, data: bytes, flags: int = 0, stream: int = 1) -> None:
+        """One DATA frame, whatever the windows say."""
+        self.send(self.frame(0, flags, stream, data))
+
+    @staticmethod
+    def frame(kind: int, flags: int, stream: int, body: bytes, length: int | None = None) -> bytes:
+        size = len(body) if length is None else length
+        head = size.to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big")
+        return head + body
+
+    def until(self, condition: Callable[[], Any], *, credit: bool = True) -> None:
+        """Takes in what the client sends until the condition holds or it has closed."""
+        while not condition() and not self.over:
+            try:
+                data = self.socket.recv(1 << 16)
+            except ConnectionResetError:
+                data = b""
+            self.over = not data
+            for event in self.machine.receive_data(data):
+                self.events.append(event)
+                if isinstance(event, h2.events.RequestReceived):
+                    self.headers = dict(event.headers)
+                elif isinstance(event, h2.events.DataReceived):
+                    self.body += event.data
+                    if credit:
+                        self.machine.acknowledge_received_data(len(event.data), event.stream_id)
+            if not self.over:
+                self.flush()
+
+    def until_closed(self) -> None:
+        self.until(lambda: False)
+
+    def seen(self, kind: type[h2.events.Event]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+Script = Callable[[Talk], None]
+
+
+class Peer:
+    """Listens on loopback; a script plays the server on every connection."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.errors: list[BaseException] = []
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            thread = threading.Thread(target=self._serve, args=(connection,))
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        connection.settimeout(20)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with connection:
+            try:
+                self._script(Talk(connection))
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # the client has left
+            except BaseException as error:  # noqa: BLE001 - the test is to see it
+                self.errors.append(error)
+
+    def stop(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join(30)
+            assert not thread.is_alive()
+        for error in self.errors:
+            raise error
+
+
+@pytest.fixture
+def peer() -> Iterator[Callable[[Script], str]]:
+    """Starts peers and gives their addresses. What goes wrong in a script fails the test; so does
+    a thread of infeed's that is left behind, or a socket."""
+    peers: list[Peer] = []
+
+    def start(script: Script) -> str:
+        peers.append(Peer(script))
+        return peers[-1].address
+
+    yield start
+    for each in peers:
+        each.stop()
+    gc.collect()  # a socket that nobody closed is a warning, and that an error
+    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("infeed-")]
+    assert left == []
+
+
+@pytest.fixture
+def full() -> Iterator[str]:
+    """The address of a server that takes no more connections: who connects waits."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        waiting = []
+        for _ in range(4):
+            each = socket.socket()
+            each.setblocking(False)
+            each.connect_ex(listener.getsockname())
+            waiting.append(each)
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        for each in waiting:
+            each.close()

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from infeed import wire
 from infeed.assembly import Asked, Assembler, EndOfData, Expected, Received
+from infeed.buffers import Buffers
+from infeed.checksum import checksum
+from infeed.chunk import encode_chunk
 from infeed.errors import FingerprintError, ProtocolError
 from infeed.spec import FieldSpec
 from infeed.v1 import stream_pb2
@@ -39,9 +45,34 @@ def frames(request_id: int = 0, start: int = 12) -> list[bytes]:
     return list(batch.frames(chunk_bytes=40))
 
 
+class Message:
+    """A message as a call gives it: piece by piece, to its end and no further."""
+
+    def __init__(self, data: bytes) -> None:
+        self.rest = data
+        self.asked: list[memoryview] = []
+
+    def read_into(self, memory: memoryview) -> None:
+        assert len(memory) <= len(self.rest)
+        memory[:] = self.rest[: len(memory)]
+        self.rest = self.rest[len(memory) :]
+        self.asked.append(memory)
+
+
+def new_assembler(buffers: Buffers | None = None) -> Assembler:
+    return Assembler(EXPECTED, iter([Asked(0, 12), Asked(1, 18)]), buffers or Buffers())
+
+
+def take(assembler: Assembler, data: bytes) -> Any:
+    message = Message(data)
+    done = assembler.take(len(data), message.read_into)
+    assert not message.rest
+    return done
+
+
 def assemble(*messages: bytes) -> list[Any]:
-    assembler = Assembler(EXPECTED, iter([Asked(0, 12), Asked(1, 18)]))
-    return [done for message in messages if (done := assembler.take(message)) is not None]
+    assembler = new_assembler()
+    return [done for message in messages if (done := take(assembler, message)) is not None]
 
 
 def test_whole_batches() -> None:
@@ -55,6 +86,7 @@ def test_whole_batches() -> None:
     assert first.batch["x"].tolist() == np.arange(15.0).reshape(3, 5).tolist()
     assert first.payload_bytes == 64 + 24
     assert second.batch.start == 18
+    assert all(array.ctypes.data % wire.ALIGNMENT == 0 for array in first.batch.values())
     # Each batch has memory of its own, which the trainer may keep and write to.
     second.batch["x"][:] = 0
     assert first.batch["x"].any()
@@ -134,3 +166,80 @@ def test_headers_that_make_no_sense(change: Any, told: str) -> None:
     change(answer.header)
     with pytest.raises(ProtocolError, match=told):
         assemble(opened(), answer.SerializeToString(), *CHUNKS)
+
+
+def test_the_payload_is_read_to_where_it_stays() -> None:
+    x = np.arange(3 * 5, dtype=np.float32).reshape(3, 5)
+    arrays = {"x": x, "label": np.arange(3)}
+    ids, mask = np.arange(3), np.ones(3, bool)
+    head, chunk = wire.encode_batch(0, 12, 1, SPEC, arrays, ids, mask).frames()
+    assembler = new_assembler()
+    take(assembler, opened())
+    take(assembler, head)
+    message = Message(chunk)
+    done = assembler.take(len(chunk), message.read_into)
+    assert isinstance(done, Received)
+    # All but what came with the head.
+    assert len(message.asked[-1]) == len(chunk) - 24
+    assert np.shares_memory(np.frombuffer(message.asked[-1], np.uint8), done.batch["label"])
+
+
+def test_a_chunk_in_any_valid_encoding_is_read() -> None:
+    messages = [opened(), HEAD]
+    for chunk in CHUNKS:
+        data = wire.parse(chunk).chunk.data
+        told = checksum(np.frombuffer(data, np.uint8)).to_bytes(4, "little")
+        # The fields the other way round, as another library may write them.
+        body = bytes((0x12, len(data))) + data + b"\x0d" + told
+        messages.append(bytes((0x7A, len(body))) + body)
+    (received,) = assemble(*messages)
+    assert received.batch["x"].tolist() == np.arange(15.0).reshape(3, 5).tolist()
+
+
+def test_empty_chunks_add_nothing() -> None:
+    (received,) = assemble(opened(), HEAD, encode_chunk([]), *CHUNKS)
+    assert received.payload_bytes == 64 + 24
+
+
+@pytest.mark.parametrize("at", range(len(CHUNKS[0])))
+def test_damage_is_found_wherever_it_is(at: int) -> None:
+    for bit in range(8):
+        damaged = bytearray(CHUNKS[0])
+        damaged[at] ^= 1 << bit
+        with pytest.raises(ProtocolError):
+            # A head that is damaged may pass for another message, which answers nothing here.
+            assemble(opened(), HEAD, bytes(damaged), *CHUNKS)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=60), st.booleans())
+def test_noise_is_refused_or_read_but_never_crashes(noise: bytes, begun: bool) -> None:
+    for data in (noise, b"\x7a" + noise):
+        with contextlib.suppress(ProtocolError, FingerprintError):
+            assemble(opened(), *([HEAD] if begun else []), data)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_a_cut_chunk_is_never_taken_for_whole(data: st.DataObject) -> None:
+    cut = CHUNKS[0][: data.draw(st.integers(1, len(CHUNKS[0]) - 1))]
+    with pytest.raises(ProtocolError):
+        assemble(opened(), HEAD, cut)
+
+
+def test_nothing_is_set_aside_for_a_header_that_makes_no_sense(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken: list[int] = []
+    take_memory = Buffers.take
+
+    def spy(self: Buffers, size: int) -> Any:
+        taken.append(size)
+        return take_memory(self, size)
+
+    monkeypatch.setattr(Buffers, "take", spy)
+    answer = wire.parse(HEAD)
+    answer.header.payload_size = 1 << 35
+    with pytest.raises(ProtocolError):
+        assemble(opened(), answer.SerializeToString())
+    assert taken == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import Any
 
@@ -13,9 +14,11 @@ from hypothesis.extra import numpy as hnp
 
 from infeed.errors import ProtocolError
 from infeed.finish import apply, finish, finished_spec
-from infeed.spec import Cast, FieldSpec, Normalize, OneHot
+from infeed.spec import Cast, FieldSpec, Normalize, OneHot, numpy_dtype
 
 ALL = np.ones(2, np.bool_)
+
+finish_module = sys.modules[finish.__module__]
 
 
 def test_normalize_rounds_each_step_once_in_the_results_type() -> None:
@@ -140,3 +143,90 @@ def test_the_finished_spec_is_that_of_the_finished_arrays() -> None:
 def test_a_transform_of_a_field_that_is_not_there() -> None:
     with pytest.raises(ProtocolError, match="field 'y', where the fields are x"):
         finished_spec((FieldSpec("x", "uint8"),), [Cast("y", "int32")])
+
+
+def in_one(transform: Any, x: Any) -> Any:
+    """The same steps on the whole array at once."""
+    with np.errstate(all="ignore"):
+        if isinstance(transform, Cast):
+            return x.astype(numpy_dtype(transform.data_type))
+        result = x.astype(numpy_dtype(transform.data_type))
+        kind = result.dtype.type
+        if transform.scale is not None:
+            result = result / kind(transform.scale)
+        if transform.mean:
+            result = result - np.array(transform.mean, kind).reshape(shape(transform.mean))
+        if transform.std:
+            result = result / np.array(transform.std, kind).reshape(shape(transform.std))
+        return result
+
+
+def shape(values: tuple[float, ...]) -> tuple[int, ...]:
+    """One value is for everything, several are for the last dimension."""
+    return () if len(values) == 1 else (len(values),)
+
+
+SHAPES = [(), (0,), (1,), (0, 3), (5, 0, 3), (7, 3), (3, 17, 3), (2, 40_000, 3), (3000, 37, 3)]
+CASES: list[Any] = [
+    Cast("x", "uint8"),
+    Cast("x", "int16"),
+    Cast("x", "float16"),
+    Normalize("x", scale=255.0),
+    Normalize("x", scale=3.0, mean=(0.485,), std=(0.229,), data_type="float16"),
+    Normalize("x", mean=(0.1,), data_type="bfloat16"),
+]
+PER_CHANNEL: list[Any] = [
+    Normalize("x", scale=255.0, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6)),
+    Normalize("x", std=(0.4, 0.5, 0.6), data_type="float64"),
+]
+
+
+@pytest.mark.parametrize(
+    ("transform", "shape"),
+    [(case, shape) for case in CASES for shape in SHAPES]
+    + [(case, shape) for case in PER_CHANNEL for shape in SHAPES if shape[-1:] == (3,)],
+)
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "int64"])
+def test_blocks_give_the_same_bits(transform: Any, shape: tuple[int, ...], dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal(shape) * 300).astype(np.int64).astype(dtype)
+    result = apply(transform, x)
+    expected = in_one(transform, x)
+    assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
+    assert result.tobytes() == expected.tobytes()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    shape=hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=9),
+    block=st.integers(1, 200),
+    transform=st.sampled_from(CASES),
+    strided=st.booleans(),
+)
+def test_blocks_of_any_size(
+    shape: tuple[int, ...], block: int, transform: Any, strided: bool
+) -> None:
+    x = np.arange(2 * int(np.prod(shape)), dtype=np.int32).reshape(2, *shape)[0]
+    if strided:
+        x = x.T[::-1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(finish_module, "_BLOCK_BYTES", block)
+        result = apply(transform, x)
+    expected = in_one(transform, x)
+    assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
+    assert result.tobytes() == expected.tobytes()
+
+
+def test_the_memory_of_results_comes_from_where_it_is_said() -> None:
+    made: list[Any] = []
+
+    def empty(shape: tuple[int, ...], dtype: Any) -> Any:
+        made.append(np.full(shape, 77).astype(dtype))
+        return made[-1]
+
+    x = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    transforms = [Normalize("x", scale=2.0), Cast("x", "float64")]
+    result = finish({"x": x}, transforms, np.array([True, False]), empty)
+    assert [array.dtype.name for array in made] == ["float32", "float64"]
+    assert result["x"] is made[-1]
+    np.testing.assert_array_equal(result["x"], [[0, 0.5, 1], [0, 0, 0]])

@@ -22,7 +22,10 @@ CLIENT_LAYERS = (
     {"datatypes", "status", "target"},
     {"finish_spec"},
     {"spec"},
-    {"wire", "finish", "batch", "cursor", "handoff", "window", "stats"},
+    {"buffers", "checksum", "link"},
+    {"chunk", "inflow"},
+    {"http2"},
+    {"wire", "finish", "batch", "cursor", "handoff", "window", "stats", "call"},
     {"transport", "assembly"},
     {"job"},
     {"stream"},
@@ -45,7 +48,7 @@ SERVER_LAYERS = (
 )
 SHARED = {"v1", "spec", "wire", "errors", "finish", "keepalive"}
 HEAVY = ("tensorflow", "jax", "torch", "typer", "rich", "pydantic", "yaml")
-LIGHT = {"infeed", "numpy", "grpc", "google", "ml_dtypes"}
+LIGHT = {"infeed", "numpy", "h2", "google", "ml_dtypes"}
 
 
 def imports(path: Path) -> set[str]:

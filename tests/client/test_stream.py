@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import grpc
+import h2.events
 import numpy as np
 import pytest
 
 import infeed
+from infeed import call as call_module
 from infeed import wire
 from infeed.errors import (
     FeedClosedError,
@@ -21,7 +23,9 @@ from infeed.errors import (
     ServerUnavailableError,
     StallError,
 )
+from infeed.spec import Normalize
 from infeed.testing import FakeTransport
+from infeed.transport import GrpcTransport
 from infeed.v1 import stream_pb2
 
 
@@ -234,3 +238,94 @@ def test_a_large_batch(serve: Any) -> None:
     with infeed.connect(server.address, "fake", epochs=2) as feed:
         for batch in feed:
             assert np.array_equal(batch["image"], image)
+
+
+class ByHand:
+    """The fake's pipeline, on a stream to a peer that is driven by hand."""
+
+    def __init__(self, fake: FakeTransport, address: str) -> None:
+        self._fake = fake
+        self._real = GrpcTransport(address)
+        self.target = address
+
+    def list_pipelines(self, timeout: float = 20.0) -> Any:
+        return self._fake.list_pipelines()
+
+    def get_pipeline(self, name: str, timeout: float = 20.0) -> Any:
+        return self._fake.get_pipeline(name)
+
+    def open_stream(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Any:
+        return self._real.open_stream(requests)
+
+    def close(self) -> None:
+        self._real.close()
+
+
+def requests_in(body: bytes) -> list[stream_pb2.StreamBatchesRequest]:
+    """Those that have come whole."""
+    found = []
+    while len(body) >= 5 and len(body) - 5 >= (size := int.from_bytes(body[1:5], "big")):
+        found.append(stream_pb2.StreamBatchesRequest.FromString(body[5 : 5 + size]))
+        body = body[5 + size :]
+    return found
+
+
+@pytest.mark.parametrize("transforms", [(), (Normalize("image", scale=255.0),)])
+def test_a_trainer_that_pauses_keeps_its_connection(
+    peer: Any, arrays: Any, transforms: Any
+) -> None:
+    """Whatever was fetched ahead and not taken, pings of the server are answered."""
+    fake = FakeTransport(arrays, batch_size=4, seed=3, finish_transforms=transforms)
+    pinged = threading.Event()
+    streams: list[int] = []
+
+    def script(talk: Any) -> None:
+        streams.append(1)
+        talk.greet()
+        talk.answer()
+        sent = 0
+
+        def answer(count: int) -> None:
+            """All requests so far, once there are so many."""
+            nonlocal sent
+            talk.until(lambda: len(requests_in(talk.body)) >= count)
+            messages = list(fake.answer(iter(requests_in(talk.body))))
+            for message in messages[sent:]:
+                talk.data(b"\0" + len(message).to_bytes(4, "big") + message)
+            sent = len(messages)
+
+        answer(1 + 2)  # what opens the stream, and all that may be fetched ahead
+        for number in range(1, 21):
+            talk.machine.ping(number.to_bytes(8, "big"))
+            talk.flush()
+            talk.until(lambda n=number: len(talk.seen(h2.events.PingAckReceived)) >= n)
+            time.sleep(0.01)
+        assert not talk.over
+        pinged.set()
+        for count in range(4, 1 + 12 + 1):
+            answer(count)
+        talk.answer([("grpc-status", "0")], end=True)
+        talk.until_closed()
+
+    transport = ByHand(fake, peer(script))
+    with infeed.connect("-", "fake", epochs=1, prefetch_bytes=1, transport=transport) as feed:
+        assert pinged.wait(20)
+        batches = list(feed)
+        assert feed.stats().reconnects == 0
+    transport.close()
+    in_order(batches, fake)
+    assert len(batches) == 12
+    assert streams == [1]
+
+
+def test_a_server_that_takes_no_connection_for_a_while(
+    full: str, fake: FakeTransport, serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A time-out of a connection is a loss like any other: the feed goes on elsewhere."""
+    monkeypatch.setattr(call_module, "CONNECT_SECONDS", 0.1)
+    server = serve(fake)
+    transport = ByHand(fake, f"{full},{server.address}")
+    with infeed.connect("-", "fake", epochs=1, transport=transport) as feed:
+        in_order(list(feed), fake)
+        assert feed.stats().servers == (server.address,)
+    transport.close()

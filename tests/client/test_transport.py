@@ -5,101 +5,27 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from google.protobuf import any_pb2
-from google.rpc import error_details_pb2, status_pb2
 
-from infeed import errors
 from infeed.errors import (
-    InfeedError,
     InvalidRequestError,
     PipelineNotFoundError,
     ProtocolError,
-    ServerError,
     ServerUnavailableError,
-    StallError,
 )
-from infeed.status import METADATA_KEY, error_from_details
 from infeed.testing import FakeTransport
-from infeed.transport import GrpcTransport, map_errors
-
-LEAVES = [error for error in errors.BY_REASON.values() if error is not errors.InfeedError]
+from infeed.transport import GrpcTransport
 
 
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-class FakeRpcError(grpc.RpcError):
-    def __init__(self, code: grpc.StatusCode, details: str, metadata: Any = ()) -> None:
-        super().__init__()
-        self.parts = (code, details, metadata)
-
-    def code(self) -> grpc.StatusCode:
-        return self.parts[0]
-
-    def details(self) -> str:
-        return self.parts[1]
-
-    def trailing_metadata(self) -> Any:
-        return self.parts[2]
-
-
-@pytest.mark.parametrize("error", LEAVES)
-def test_every_error_arrives_as_what_it_was(
-    error: type[InfeedError], status_of: Callable[[InfeedError], Any]
-) -> None:
-    told = status_of(error("what happened", sample_id=3))
-    with pytest.raises(error, match=r"^what happened$") as caught, map_errors("host:1"):
-        raise FakeRpcError(told.code, told.details, told.trailing_metadata)
-    assert caught.value.metadata == {"sample_id": "3"}
-
-
-@pytest.mark.parametrize(
-    ("code", "details", "expected"),
-    [
-        ("UNAVAILABLE", "connection refused", ServerUnavailableError),
-        ("CANCELLED", "bye", ServerUnavailableError),
-        ("INTERNAL", "Received RST_STREAM with error code 2", ServerUnavailableError),
-        ("UNKNOWN", "Stream removed", ServerUnavailableError),
-        ("DEADLINE_EXCEEDED", "too late", StallError),
-        ("UNIMPLEMENTED", "Method not found!", ProtocolError),
-        ("INTERNAL", "a bug", ServerError),
-        ("RESOURCE_EXHAUSTED", "too large", ServerError),
-    ],
-)
-def test_errors_without_details_go_by_their_code(
-    code: str, details: str, expected: type[InfeedError]
-) -> None:
-    with pytest.raises(expected, match=rf"host:1.*{details}"), map_errors("host:1"):
-        raise FakeRpcError(grpc.StatusCode[code], details)
-
-
-def test_damaged_and_foreign_details_are_passed_over() -> None:
-    assert error_from_details(b"\xff\xff") is None
-    assert error_from_details(b"") is None
-    foreign = any_pb2.Any()
-    foreign.Pack(error_details_pb2.ErrorInfo(reason="STALLED", domain="example.com"))
-    other = any_pb2.Any()
-    other.Pack(error_details_pb2.DebugInfo(detail="stack"))
-    status = status_pb2.Status(code=5, message="no", details=[other, foreign])
-    assert error_from_details(status.SerializeToString()) is None
-    metadata = ((METADATA_KEY, status.SerializeToString()),)
-    with pytest.raises(ServerError, match="NOT_FOUND: no"), map_errors("host:1"):
-        raise FakeRpcError(grpc.StatusCode.NOT_FOUND, "no", metadata)
-
-
-def test_other_errors_pass() -> None:
-    with pytest.raises(ValueError, match=r"^mine$"), map_errors("host:1"):
-        raise ValueError("mine")
 
 
 @pytest.mark.parametrize("target", ["", " , ", "host", "dns:///host", "host:http", "a:1,b"])
@@ -210,7 +136,37 @@ def test_a_closed_transport_says_so(serve: Any, fake: FakeTransport) -> None:
         transport.get_pipeline("fake", timeout=0.1)
 
 
-def test_no_channel_before_it_is_needed() -> None:
+def test_no_connection_before_it_is_needed() -> None:
     before = threading.active_count()
-    GrpcTransport("127.0.0.1:1")
-    assert threading.active_count() == before
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        transport = GrpcTransport(f"127.0.0.1:{listener.getsockname()[1]}")
+        transport.open_stream(iter(()))
+        assert threading.active_count() == before
+        listener.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            listener.accept()
+        transport.close()
+
+
+def test_close_ends_a_call_that_waits() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        transport = GrpcTransport(f"127.0.0.1:{silent.getsockname()[1]}")
+        call = transport.open_stream(iter(()))
+        timer = threading.Timer(0.1, transport.close)
+        timer.start()
+        with pytest.raises(ServerUnavailableError):
+            call.next()
+        call.close()
+        timer.join()
+
+
+def test_names_of_any_length(serve: Any, arrays: Any) -> None:
+    # Longer than a frame, and than the window that HTTP/2 begins with.
+    fake = FakeTransport(arrays, name="x" * 200_000)
+    transport = GrpcTransport(serve(fake).address)
+    assert transport.get_pipeline(fake.spec.name) == fake.spec
+    transport.close()

@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from infeed import wire
+from infeed.buffers import Buffers
+from infeed.checksum import checksum
+from infeed.chunk import HEAD_BYTES, read_head
 from infeed.errors import ProtocolError
 from infeed.spec import FieldSpec, Spec
 from infeed.v1 import stream_pb2
@@ -52,12 +55,15 @@ def encoded(spec: Spec, arrays: dict[str, Any], mask: Any = None) -> wire.Encode
 
 def joined(frames: list[bytes]) -> tuple[stream_pb2.BatchHeader, Any]:
     header = wire.parse(frames[0]).header
-    payload = wire.new_payload(header.payload_size)
+    payload = Buffers().take(header.payload_size)
     at = 0
     for frame in frames[1:]:
-        data = wire.read_chunk(frame)
-        assert data is not None
-        payload[at : at + len(data)] = np.frombuffer(data, np.uint8)
+        head = read_head(frame[:HEAD_BYTES], len(frame))
+        assert head is not None
+        data = np.frombuffer(frame[head.data_begin :], np.uint8)
+        assert len(data) == head.data_bytes
+        assert checksum(data) == head.checksum
+        payload[at : at + len(data)] = data
         at += len(data)
     assert at == header.payload_size
     return header, payload
@@ -115,58 +121,19 @@ def test_mask_travels_only_where_it_says_something() -> None:
     assert list(batch.header.mask) == mask.tolist()
 
 
-def test_payloads_are_aligned_and_bounded() -> None:
-    assert wire.new_payload(0).nbytes == 0
-    for size in (1, 63, 64, 1000):
-        payload = wire.new_payload(size)
-        assert payload.nbytes == size
-        assert payload.ctypes.data % wire.ALIGNMENT == 0
+def test_payloads_are_bounded() -> None:
+    for size in (0, 1, wire.MAX_PAYLOAD_BYTES):
+        wire.check_payload_size(size)
     for size in (-1, wire.MAX_PAYLOAD_BYTES + 1):
         with pytest.raises(ProtocolError, match=str(size)):
-            wire.new_payload(size)
-
-
-def test_other_messages_are_no_chunks() -> None:
-    heartbeat = stream_pb2.StreamBatchesResponse(heartbeat=stream_pb2.Heartbeat())
-    assert wire.read_chunk(heartbeat.SerializeToString()) is None
-    assert wire.read_chunk(b"") is None
-
-
-def test_any_valid_encoding_of_a_chunk_is_read() -> None:
-    canonical = wire.encode_chunk([b"ab", memoryview(b"cd")])
-    data = b"abcd"
-    crc = canonical[2:7]
-    # The fields of the chunk the other way round, as another library may write them.
-    swapped = bytes((0x7A, 11)) + bytes((0x12, 4)) + data + crc
-    for message in (canonical, swapped):
-        assert bytes(wire.read_chunk(message) or b"") == data
-    assert bytes(wire.read_chunk(wire.encode_chunk([])) or b"") == b""
-
-
-@pytest.mark.parametrize("at", [3, -1])
-def test_damage_is_found(at: int) -> None:
-    message = bytearray(wire.encode_chunk([b"some data"]))
-    message[at] ^= 1
-    with pytest.raises(ProtocolError, match="9 bytes does not match its checksum"):
-        wire.read_chunk(bytes(message))
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.binary(max_size=40))
-def test_noise_is_refused_or_read_but_never_crashes(noise: bytes) -> None:
-    for message in (noise, b"\x7a" + noise):
-        with contextlib.suppress(ProtocolError):
-            if wire.read_chunk(message) is None:
-                wire.parse(message)
+            wire.check_payload_size(size)
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.data())
-def test_a_cut_chunk_is_never_taken_for_whole(data: st.DataObject) -> None:
-    message = wire.encode_chunk([b"x" * 300])
-    cut = message[: data.draw(st.integers(1, len(message) - 1))]
-    with pytest.raises(ProtocolError):
-        wire.read_chunk(cut)
+@given(st.binary(max_size=60))
+def test_noise_is_parsed_or_refused(noise: bytes) -> None:
+    with contextlib.suppress(ProtocolError):
+        wire.parse(noise)
 
 
 def layouts(*pairs: tuple[int, int]) -> stream_pb2.BatchHeader:
@@ -198,7 +165,7 @@ def test_layouts_that_make_no_sense(
     header: stream_pb2.BatchHeader, field: FieldSpec, told: str
 ) -> None:
     with pytest.raises(ProtocolError, match=told):
-        wire.decode_batch(header, wire.new_payload(128), (field,))
+        wire.decode_batch(header, np.zeros(128, np.uint8), (field,))
 
 
 @pytest.mark.parametrize(

@@ -106,12 +106,12 @@ class TensorLayout(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...
 
 class Chunk(_message.Message):
-    __slots__ = ("crc32", "data")
-    CRC32_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("checksum", "data")
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
-    crc32: int
+    checksum: int
     data: bytes
-    def __init__(self, crc32: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, checksum: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class EndOfData(_message.Message):
     __slots__ = ("request_id", "position_count")

@@ -218,11 +218,11 @@ def peer(channel: grpc.Channel, peers: Callable[[grpc.Channel], Peer]) -> Callab
 @pytest.fixture
 def refusal() -> Callable[[grpc.RpcError | None], tuple[str, InfeedError]]:
     """The status code of an error, and the infeed error that it carries."""
-    from infeed.status import METADATA_KEY, error_from_details
+    from infeed.status import error_from_details
 
     def read(error: Any) -> tuple[str, InfeedError]:
         assert error is not None
-        details = dict(error.trailing_metadata())[METADATA_KEY]
+        details = dict(error.trailing_metadata())["grpc-status-details-bin"]
         told = error_from_details(details)
         assert told is not None
         return error.code().name, told

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any
+from urllib.parse import quote
 
 import grpc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from infeed.call import GrpcCall
 from infeed.errors import BY_REASON, InfeedError, SampleError, ServerError, UserCodeError
-from infeed.transport import map_errors
+from infeed.status import map_status
+from infeed.v1 import feed_service_pb2
 from infeed_server.rpc.status import abort, to_status
 
 TRAILERS = 8192
@@ -21,9 +26,33 @@ TRAILERS = 8192
 Call = Callable[[Exception], InfeedError]
 
 
-@pytest.fixture(scope="module")
-def call() -> Iterator[Call]:
-    """Has a server raise an error; what a client with default options gets."""
+def by_grpc(address: str) -> InfeedError | None:
+    """What a client with default options gets."""
+    with grpc.insecure_channel(address) as channel:
+        method: Any = channel.unary_unary("/test/Fail")
+        with pytest.raises(grpc.RpcError) as caught:
+            method(b"", timeout=10)
+    error: Any = caught.value
+    trailers = {"grpc-status": str(error.code().value[0]), "grpc-message": quote(error.details())}
+    for key, value in error.trailing_metadata():
+        trailers[key] = base64.b64encode(value).decode() if key.endswith("-bin") else value
+    return map_status({}, trailers, "the server")
+
+
+def by_infeed(address: str) -> InfeedError | None:
+    """What infeed's own client gets."""
+    request = iter([feed_service_pb2.GetPipelineRequest()])
+    call = GrpcCall(
+        address, "/test/Fail", request, timeout=10, lost=lambda: None, closed=lambda _: None
+    )
+    with contextlib.closing(call), pytest.raises(InfeedError) as caught:
+        call.next()
+    return caught.value
+
+
+@pytest.fixture(scope="module", params=[by_grpc, by_infeed])
+def call(request: pytest.FixtureRequest) -> Iterator[Call]:
+    """Has a server raise an error; what a client gets."""
     raised: list[Exception] = []
 
     def handle(_: bytes, context: grpc.ServicerContext) -> bytes:
@@ -36,16 +65,14 @@ def call() -> Iterator[Call]:
         server = grpc.server(pool, handlers=[handler])
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
-        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-            method: Any = channel.unary_unary("/test/Fail")
 
-            def fail(error: Exception) -> InfeedError:
-                raised.append(error)
-                with pytest.raises(InfeedError) as caught, map_errors("the server"):
-                    method(b"", timeout=10)
-                return caught.value
+        def fail(error: Exception) -> InfeedError:
+            raised.append(error)
+            arrived = request.param(f"127.0.0.1:{port}")
+            assert arrived is not None
+            return arrived
 
-            yield fail
+        yield fail
         server.stop(0).wait()
 
 

@@ -1,0 +1,191 @@
+"""gRPC calls: messages with their lengths, on one HTTP/2 exchange each."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from infeed.errors import InfeedError, ProtocolError, ServerUnavailableError
+from infeed.http2 import BrokenError, Exchange, Headers, LostError
+from infeed.link import CONNECT_SECONDS, Link
+from infeed.status import map_status, refusal
+from infeed.target import authority
+
+_PREFIX_BYTES = 5
+"""Before each message: whether it is compressed, and its length."""
+
+_JOIN_SECONDS = 1.0
+
+MAX_MESSAGE_BYTES = 1 << 26
+"""A message that announces more is taken for damaged. Batches travel in chunks of 1 MiB."""
+
+
+class Call(Protocol):
+    """An open stream: the server's messages, in order."""
+
+    @property
+    def server(self) -> str:
+        """The address of the server that answers."""
+
+    def next(self) -> int | None:
+        """Goes on to the next message and gives its length; None at the end of the stream.
+
+        Raises an `InfeedError` when the stream ends badly.
+        """
+
+    def read_into(self, memory: memoryview) -> None:
+        """The next bytes of the message, as many as fit. Raises an `InfeedError`."""
+
+    def cancel(self) -> None:
+        """Ends the stream at once, from any thread; who reads it gets an error."""
+
+    def close(self) -> None:
+        """Frees the stream; called by the thread that reads."""
+
+
+class GrpcCall:
+    """A call of a method. Connects at the first `next`; sends requests from a thread of its own."""
+
+    def __init__(
+        self,
+        address: str,
+        method: str,
+        requests: Iterator[Any],
+        *,
+        timeout: float | None,
+        lost: Callable[[], None],
+        closed: Callable[[GrpcCall], None],
+    ) -> None:
+        """`requests` are protobuf messages. `timeout`, in seconds, is for the whole call.
+
+        `lost` is called when the server cannot be reached any more, `closed` when the call ends.
+        """
+        self.server = address
+        self._method = method
+        self._requests = requests
+        self._timeout = timeout
+        self._lost = lost
+        self._closed = closed
+        self._link = Link(address)
+        self._exchange = Exchange(
+            self._link, None if timeout is None else time.monotonic() + timeout
+        )
+        self._sender: threading.Thread | None = None
+        self._left = 0
+
+    def next(self) -> int | None:
+        with self._told():
+            if self._sender is None:
+                self._start()
+            prefix = memoryview(bytearray(_PREFIX_BYTES))
+            if not self._fill(prefix):
+                if error := self._status():
+                    raise error
+                return None
+            if error := refusal(self._exchange.headers, self.server):
+                raise error  # what follows is a proxy's page, not a message
+        size = int.from_bytes(prefix[1:], "big")
+        if prefix[0]:
+            raise ProtocolError(f"{self.server} sent a compressed message, which nobody asked for")
+        if size > MAX_MESSAGE_BYTES:
+            raise ProtocolError(f"{self.server} sent a message of {size} bytes")
+        self._left = size
+        return size
+
+    def read_into(self, memory: memoryview) -> None:
+        if len(memory) > self._left:
+            raise ProtocolError(
+                f"{self.server} sent a message that ends {len(memory) - self._left} bytes early"
+            )
+        with self._told():
+            if memory and not self._fill(memory):
+                raise self._broken_off()
+        self._left -= len(memory)
+
+    def cancel(self) -> None:
+        self._link.cut()  # first: it frees who sends, and who sends holds what `end` waits for
+        self._exchange.end()
+
+    def close(self) -> None:
+        self.cancel()
+        if self._sender is not None:
+            self._sender.join(_JOIN_SECONDS)  # it must not meet another file in the socket's place
+        self._link.close()
+        self._closed(self)
+
+    def _start(self) -> None:
+        self._link.open(CONNECT_SECONDS if self._timeout is None else self._timeout)
+        self._exchange.start(self._headers())
+        self._sender = threading.Thread(target=self._send, name="infeed-requests", daemon=True)
+        self._sender.start()
+
+    def _headers(self) -> Headers:
+        headers = [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", self._method),
+            (":authority", authority(self.server)),
+            ("te", "trailers"),
+            ("content-type", "application/grpc"),
+            ("user-agent", "infeed"),
+        ]
+        if self._timeout is not None:
+            headers.append(("grpc-timeout", f"{max(1, round(self._timeout * 1000))}m"))
+        return headers
+
+    def _send(self) -> None:
+        # Whatever goes wrong here, the thread that reads meets it too.
+        with contextlib.suppress(LostError, OSError):
+            for request in self._requests:
+                message = request.SerializeToString()
+                self._exchange.send(b"\0" + len(message).to_bytes(4, "big") + message)
+            self._exchange.send(b"", end=True)
+
+    def _fill(self, memory: memoryview) -> bool:
+        """Fills the memory; False when the stream has ended before the first byte."""
+        begin = memory
+        while memory:
+            count = self._exchange.read(memory)
+            if not count:
+                if len(memory) == len(begin):
+                    return False
+                raise self._broken_off()
+            memory = memory[count:]
+        return True
+
+    def _status(self) -> InfeedError | None:
+        return map_status(self._exchange.headers, self._exchange.trailers, self.server)
+
+    def _broken_off(self) -> InfeedError:
+        return self._status() or ProtocolError(f"{self.server} broke off in a message")
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """The only place that turns what the connection raises into an `InfeedError`."""
+        try:
+            yield
+        except BrokenError as error:
+            raise ProtocolError(
+                f"{self.server} answers, but not as an infeed server: {error}", target=self.server
+            ) from error
+        except InfeedError as error:
+            if isinstance(error, ServerUnavailableError):
+                self._lost()
+            raise
+        except (LostError, OSError) as error:
+            self._lost()
+            raise ServerUnavailableError(
+                f"no server at {self.server}: {_reason(error)}", target=self.server
+            ) from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "it did not answer in time"
+    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+
+
+__all__ = ["MAX_MESSAGE_BYTES", "Call", "GrpcCall"]
