@@ -25,6 +25,7 @@ from infeed.spec import Array
 from infeed_server.engines import host
 from infeed_server.engines.iteration import Iteration
 from infeed_server.engines.monitor import Monitor
+from infeed_server.engines.pull import pull
 from infeed_server.engines.queue import FairQueue
 from infeed_server.engines.work import Work, settle
 from infeed_server.pipeline.plan import IndexedPlan
@@ -109,24 +110,28 @@ class Lane:
 
     def _dataset(self) -> tf.data.Dataset:
         sample_function = self._plan.sample_function()
-        signature = {
-            "index": tf.TensorSpec([self._slots], tf.int64),
-            "key": tf.TensorSpec([self._slots, 2], tf.int64),
-            "columns": {
-                name: tf.TensorSpec([self._slots, *spec.shape], spec.dtype)
-                for name, spec in self._plan.source.columns.items()
-            },
-        }
 
         # The user's functions are converted by `map` itself; ours need no AutoGraph.
         @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
         def one(row: dict[str, Any]) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
             return row["index"], sample_function(row["columns"], row["key"])
 
-        rows = tf.data.Dataset.from_generator(self._feed, output_signature=signature)
+        rows = pull(self._feed(), self._signature())
         mapped = rows.unbatch().map(one, num_parallel_calls=tf.data.AUTOTUNE)
         batched = mapped.batch(self._slots, drop_remainder=True).prefetch(2)
         return batched.with_options(_options())
+
+    def _signature(self) -> dict[str, Any]:
+        """What `_feed` yields."""
+        columns = self._plan.source.columns
+        return {
+            "index": tf.TensorSpec([self._slots], tf.int64),
+            "key": tf.TensorSpec([self._slots, 2], tf.int64),
+            "columns": {
+                name: tf.TensorSpec([self._slots, *spec.shape], spec.dtype)
+                for name, spec in columns.items()
+            },
+        }
 
     def _feed(self) -> Iterator[dict[str, Any]]:
         for work, columns in self._read_columns():
@@ -167,10 +172,15 @@ class Lane:
 def _options() -> tf.data.Options:
     options = tf.data.Options()
     options.deterministic = True
+    # The one map that pays is parallel; others would only hold more requests than asked for.
+    options.experimental_optimization.map_parallelization = False
     cores = host.processors()
     options.autotune.cpu_budget = cores
     # tf.data's own default is half of the machine's memory, for each pipeline alone.
     options.autotune.ram_budget = host.memory_bytes() // 8
     # An own pool: the thread that waits for requests inside a shared one would starve others.
+    # TensorFlow's shared pools also count the machine's processors, whatever the quota is.
     options.threading.private_threadpool_size = cores + 2
+    # Samples keep all processors busy; an operation that splits its work would only wake threads.
+    options.threading.max_intra_op_parallelism = 1
     return options

@@ -16,6 +16,13 @@ Method = Literal[
 ]
 
 
+_MEANS: frozenset[Method] = frozenset({"bilinear", "area", "gaussian"})
+"""Methods whose results are weighted means of pixels, so that none leaves the pixels' range."""
+
+_SMALL = (tf.uint8, tf.int8)
+"""Types so narrow that float32's own errors in such a mean never reach half a step."""
+
+
 class Resize(FieldTransform):
     """`tf.image.resize` to `size` [height, width].
 
@@ -48,6 +55,9 @@ def resize(
     resized = tf.image.resize(pixels, size, method, antialias=antialias)
     if resized.dtype == pixels.dtype:
         return resized
+    if pixels.dtype in _SMALL and method in _MEANS:
+        # There is nothing to cut, and to look for it takes a pass over all pixels.
+        return tf.cast(tf.round(resized), pixels.dtype)
     if pixels.dtype.is_integer:
         return tf.saturate_cast(tf.round(resized), pixels.dtype)
     return tf.cast(resized, pixels.dtype)

@@ -40,6 +40,22 @@ def test_integers_are_the_floats_rounded_and_cut(
     np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("size", [(5, 90), (300, 211)])
+def test_nothing_leaves_the_range_of_8_bits(
+    run: Any, method: Any, dtype: str, size: Any, antialias: bool
+) -> None:
+    limits = np.iinfo(dtype)
+    resize = Resize(field="image", size=size, method=method, antialias=antialias)
+    for ends in [(limits.min,), (limits.max,), (limits.min, limits.max)]:
+        pixels = np.random.default_rng(1).choice(ends, (37, 53, 3)).astype(dtype)
+        floats = tf.image.resize(pixels, size, method, antialias=antialias).numpy()
+        expected = np.clip(np.round(floats), limits.min, limits.max).astype(dtype)
+        np.testing.assert_array_equal(run(resize, {"image": pixels})["image"], expected)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16"])
 def test_float_types_are_kept(run: Any, image: Any, dtype: str) -> None:
     floats = tf.cast(image, dtype)
