@@ -26,7 +26,8 @@ Serve = Callable[..., "Server"]
 def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     """Starts servers in this process: `serve(text)` takes YAML, or pipelines by name."""
     from infeed_server.pipeline.load import from_yaml
-    from infeed_server.runtime.server import Server, ServerOptions
+    from infeed_server.runtime.options import ServerOptions
+    from infeed_server.runtime.server import Server
 
     running: list[Server] = []
     # Where the quarantine log goes by default.

@@ -5,11 +5,15 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.logging import RichHandler
+
+if TYPE_CHECKING:
+    from infeed_server.runtime.options import ServerOptions
+    from infeed_server.runtime.signals import Stop
 
 console = Console(stderr=True)
 
@@ -30,29 +34,53 @@ def serve(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Allow addresses that other machines can reach.")
     ] = False,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Share the port among so many; for hosts of many cores.")
+    ] = 1,
+    one_of: Annotated[int, typer.Option(hidden=True)] = 1,
 ) -> None:
     """Serve the pipelines of a file to trainers, until SIGTERM or Ctrl-C."""
     set_up_logging()
     # Imported here, for TensorFlow takes seconds and `infeed --help` should not.
-    from infeed_server.pipeline.load import load
-    from infeed_server.progress import named_progress
-    from infeed_server.runtime.server import Server, ServerOptions
+    from infeed_server.runtime.options import ServerOptions
+    from infeed_server.runtime.processes import serve_processes
     from infeed_server.runtime.signals import Stop
 
     # First of all: as process 1 of a container, nothing else would let a signal through. Until
     # the server serves, one ends the process.
     stop = Stop()
     stop.install()
-    options = ServerOptions(listen, None if http == "off" else http, insecure)
+    options = ServerOptions(listen, None if http == "off" else http, insecure, one_of > 1)
+    if processes > 1:
+        serve_processes(pipelines, options, processes, stop.asked, _serving)
+        return
+    if one_of > 1:
+        stop.with_parent()
+    _serve(pipelines, options, one_of, stop)
+
+
+def _serve(pipelines: str, options: ServerOptions, one_of: int, stop: Stop) -> None:
+    from infeed_server.engines import host
+    from infeed_server.pipeline.load import load
+    from infeed_server.progress import named_progress
+    from infeed_server.runtime.memory import keep_freed_memory
+    from infeed_server.runtime.server import Server
+
+    keep_freed_memory()
+    host.share(one_of)
     with named_progress(console) as progress:
         server = Server(load(pipelines), options, progress)
     with server:
         for line in server.specs():
             console.print(f"[bold]pipeline[/] {line}", soft_wrap=True, highlight=False)
-        # The one line on standard output: scripts that asked for port 0 read it.
-        print(f"serving on {server.address} (http {server.http_address or 'off'})", flush=True)
+        _serving(str(server.address), server.http_address)
         stop.wait()
         console.print("stopping")
+
+
+def _serving(address: str, http: str | None) -> None:
+    # The one line on standard output: scripts that asked for port 0 read it.
+    print(f"serving on {address} (http {http or 'off'})", flush=True)
 
 
 def index(

@@ -82,7 +82,8 @@ def test_a_taken_port(command_line: Any, folder: Path, taken: str, option: str) 
 )
 def test_addresses_that_are_refused(folder: Path, listen: str, words: str) -> None:
     from infeed_server.pipeline.load import load
-    from infeed_server.runtime.server import Server, ServerOptions
+    from infeed_server.runtime.options import ServerOptions
+    from infeed_server.runtime.server import Server
 
     pipelines = load(str(folder / "nowhere.yaml"))
     with pytest.raises(infeed.ConfigError, match=words):

@@ -15,7 +15,8 @@ from infeed.status import error_from_details
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
 from infeed_server.pipeline.load import parse
-from infeed_server.runtime.server import Server, ServerOptions
+from infeed_server.runtime.options import ServerOptions
+from infeed_server.runtime.server import Server
 
 SERVICE = "/infeed.v1.FeedService/"
 

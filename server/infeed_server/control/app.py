@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from infeed_server.control.health import Health
-from infeed_server.control.metrics import Metrics
+from infeed_server.control.health import Readiness
 
 ENDPOINTS = {
     "/livez": "200 while the process serves",
@@ -19,12 +20,31 @@ ENDPOINTS = {
 }
 
 
+class ShownHealth(Protocol):
+    """What `/readyz` shows: `control.health.Health`, or that of several processes."""
+
+    @property
+    def overall(self) -> Readiness:
+        """What holds for the server as a whole."""
+
+    @property
+    def pipelines(self) -> Mapping[str, Readiness]:
+        """What holds for each pipeline, by name."""
+
+
+class ShownMetrics(Protocol):
+    """What `/metrics` shows."""
+
+    def expose(self, accept: str = "") -> tuple[bytes, str]:
+        """Everything, in the form that an HTTP `Accept` header prefers, and its content type."""
+
+
 @dataclass(frozen=True)
 class ControlState:
     """What the endpoints show."""
 
-    health: Health
-    metrics: Metrics
+    health: ShownHealth
+    metrics: ShownMetrics
     version: str
 
 
@@ -62,7 +82,7 @@ def create_app(state: ControlState) -> Starlette:
     )
 
 
-def _readiness(health: Health) -> Response:
+def _readiness(health: ShownHealth) -> Response:
     overall = health.overall
     content = {
         "ready": overall.ready,
@@ -75,4 +95,4 @@ def _readiness(health: Health) -> Response:
     return JSONResponse(content, status_code=200 if overall.ready else 503)
 
 
-__all__ = ["ENDPOINTS", "ControlState", "create_app"]
+__all__ = ["ENDPOINTS", "ControlState", "ShownHealth", "ShownMetrics", "create_app"]

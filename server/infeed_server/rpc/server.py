@@ -27,7 +27,9 @@ _MAX_REQUEST_BYTES = 64 << 10
 class RpcServer:
     """A gRPC server that listens from the start and can be asked for its port."""
 
-    def __init__(self, catalog: Catalog, monitor: Monitor, address: str) -> None:
+    def __init__(
+        self, catalog: Catalog, monitor: Monitor, address: str, *, share_port: bool = False
+    ) -> None:
         """Raises `ConfigError` when the address cannot be listened on."""
         self._health = health.HealthServicer()
         self._server = grpc.server(
@@ -37,7 +39,7 @@ class RpcServer:
                 ("grpc.max_receive_message_length", _MAX_REQUEST_BYTES),
                 ("grpc.max_send_message_length", -1),
                 # Or a second server on the same port would get half of the connections.
-                ("grpc.so_reuseport", 0),
+                ("grpc.so_reuseport", int(share_port)),
             ],
             maximum_concurrent_rpcs=MAX_STREAMS + _RESERVE,
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import tensorflow as tf
 
@@ -18,29 +17,18 @@ from infeed_server.engines.build import build
 from infeed_server.pipeline.load import Pipelines, located
 from infeed_server.rpc.server import RpcServer
 from infeed_server.runtime.address import Address, require_safe
+from infeed_server.runtime.options import ServerOptions
 from infeed_server.service.catalog import Catalog
 from infeed_server.sources import Progress
 from infeed_server.version import VERSION
 
 log = logging.getLogger(__name__)
 
-DEFAULT_LISTEN = "127.0.0.1:8470"
-DEFAULT_HTTP = "127.0.0.1:8471"
-
 _GRACE_SECONDS = 2.0
 """What open streams get to end by themselves when the server is told to stop."""
 
 NamedProgress = Callable[[str], Progress]
 """Pipeline name → what is told of the bytes of its index."""
-
-
-@dataclass(frozen=True)
-class ServerOptions:
-    """Where the server listens. `http` None leaves the control plane out."""
-
-    listen: str = DEFAULT_LISTEN
-    http: str | None = DEFAULT_HTTP
-    insecure: bool = False
 
 
 class Server:
@@ -62,14 +50,16 @@ class Server:
         self.health = Health()
         self.metrics = Metrics(version=VERSION, tensorflow=tf.__version__)
         # Addresses first: they are refused at once, where a source may take minutes to open.
-        listen.require_free()
+        if not options.share_port:
+            listen.require_free()
         self._control = self._control_server(options)
         self._engines: dict[str, Engine] = {}
         try:
             if self._control:
                 self._control.start()
             self._open(pipelines, progress)
-            self._rpc = RpcServer(Catalog(self._engines), self.metrics, str(listen))
+            catalog = Catalog(self._engines)
+            self._rpc = RpcServer(catalog, self.metrics, str(listen), share_port=options.share_port)
         except BaseException:
             self._close_engines()
             if self._control:

@@ -32,6 +32,21 @@ class Stop:
         """The same as a first signal."""
         self._event.set()
 
+    def with_parent(self) -> None:
+        """Asks for the stop when standard input ends: with the parent that holds its other end."""
+
+        def watch() -> None:
+            while os.read(0, 1024):
+                pass
+            self.request()
+
+        threading.Thread(target=watch, name="infeed-parent", daemon=True).start()
+
+    def asked(self, seconds: float) -> bool:
+        """Whether the stop is asked for, now or within so many seconds."""
+        self._waited_for = True
+        return self._event.wait(seconds)
+
     def wait(self) -> None:
         """Returns when the stop is asked for; from then on the process has 25 seconds to end."""
         self._waited_for = True

@@ -21,7 +21,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 import infeed
 from infeed_server import Pipeline
 from infeed_server.pipeline.load import parse
-from infeed_server.runtime.server import Server, ServerOptions
+from infeed_server.runtime.options import ServerOptions
+from infeed_server.runtime.server import Server
 
 LOCAL = "127.0.0.1:0"
 

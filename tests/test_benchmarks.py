@@ -1,0 +1,172 @@
+"""The benchmarks' own parts: what they measure must be what they say."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from benchmarks import servers
+from benchmarks.cases import CASES
+from benchmarks.duel import Goal, Plan, Side, duel, gigabytes_per_second
+from benchmarks.findings import Figures, Finding, Target
+from benchmarks.processes import ROOT, BenchmarkError, started
+from benchmarks.resident import resident_megabytes
+from benchmarks.results import Outcome, Results
+from typer.testing import CliRunner
+
+MACHINE = {"processor": "abacus"}
+
+
+@pytest.fixture
+def echo() -> Iterator[str]:
+    """A server that sends back what it gets, and ends when the other side does."""
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            while data := connection.recv(1 << 16):
+                connection.sendall(data)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        thread.join(10)
+
+
+def test_the_proxy_delays_both_ways_and_changes_nothing(echo: str):
+    sent = os.urandom(5_000_000)
+    with servers.delayed(echo, 40) as address:
+        host, port = address.split(":")
+        with socket.create_connection((host, int(port))) as connection:
+            begin = time.monotonic()
+            connection.sendall(sent[:1])
+            received = bytearray(connection.recv(1))
+            round_trip = time.monotonic() - begin
+
+            def send() -> None:
+                connection.sendall(sent[1:])
+                connection.shutdown(socket.SHUT_WR)
+
+            sender = threading.Thread(target=send)
+            sender.start()
+            while data := connection.recv(1 << 20):
+                received += data
+            sender.join()
+    assert received == sent
+    assert round_trip >= 0.08
+
+
+def test_a_duel_of_equals():
+    side = Side("raw TCP", "tcp", lambda: servers.tcp("uint8"), "uint8", warm_up=0.0)
+    (found,) = duel(side, side, [Goal("GB/s", gigabytes_per_second)], Plan(2, 0.1))
+    assert len(found.ratios) == 2
+    assert found.ratio > 0
+
+
+def test_a_duel_of_different_work_is_refused():
+    small = Side("small", "tcp", lambda: servers.tcp("uint8"), "uint8", warm_up=0.0)
+    large = Side("large", "tcp", lambda: servers.tcp("float32"), "float32", warm_up=0.0)
+    with pytest.raises(BenchmarkError, match="small delivers 150528 bytes an image and large 602"):
+        duel(small, large, [], Plan(1, 0.1))
+
+
+def test_a_process_that_fails_says_why():
+    with (
+        started("benchmarks.tcp", "no such data set") as process,
+        pytest.raises(BenchmarkError, match="no such data set"),
+    ):
+        process.line()
+
+
+@pytest.mark.parametrize(
+    ("target", "reached"),
+    [
+        (None, None),
+        (Target(2.0), True),
+        (Target(2.1), False),
+        (Target(1.9, "at most"), False),
+        (Target(4.0, "at most", "figure"), True),
+        (Target(5.0, of="figure", is_aim=True), False),
+    ],
+)
+def test_targets(target: Target | None, reached: bool | None):
+    finding = Finding("GB/s", Figures("infeed", [4, 2, 9]), Figures("peer", [2, 2, 3]), target)
+    assert finding.ratio == 2
+    assert finding.is_reached is reached
+    assert Finding.from_json(json.loads(json.dumps(finding.to_json()))) == finding
+
+
+def test_a_finding_without_peer():
+    finding = Finding("MB", Figures("infeed", [4, 2]), None)
+    assert math.isnan(finding.ratio)
+    assert Finding.from_json(json.loads(json.dumps(finding.to_json()))) == finding
+
+
+def test_results_of_the_same_machine_are_kept(tmp_path: Path):
+    file = tmp_path / "results.json"
+    Results(file, MACHINE).add("one", Outcome(error="broken", plan=Plan(5, 1.0)))
+    same, other = Results(file, MACHINE), Results(file, {"processor": "slide rule"})
+    for results in (same, other):
+        results.keep_earlier()
+    assert same.outcomes["one"].error == "broken"
+    assert not other.outcomes
+
+
+def test_a_case_that_fails_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pytest.importorskip("matplotlib")
+    import typer
+    from benchmarks import __main__ as command
+    from benchmarks.cases import Case
+
+    def fail(plan: Plan) -> list[Finding]:
+        raise BenchmarkError("no luck")
+
+    def succeed(plan: Plan) -> list[Finding]:
+        return [Finding("GB/s", Figures("infeed", [3.0]), Figures("peer", [2.0]), Target(1.0))]
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "CASES", {"bad": Case("", fail), "good": Case("", succeed)})
+    app = typer.Typer()
+    app.command()(command.main)
+    done = CliRunner().invoke(app, [])
+    assert done.exit_code == 1
+    assert "BenchmarkError: no luck" in done.output
+    saved = json.loads(Path("bench-results/results.json").read_text())["cases"]
+    assert saved["bad"]["error"] == "BenchmarkError: no luck"
+    assert saved["good"]["findings"][0]["ratio"]["median"] == 1.5
+    assert Path("bench-results/results.png").stat().st_size > 1000
+
+
+def test_every_case_is_explained():
+    text = (ROOT / "benchmarks/README.md").read_text()
+    assert [name for name in CASES if f"`{name}`" not in text] == []
+
+
+def test_infeed_serves_what_its_peers_have():
+    datasets = pytest.importorskip("benchmarks.datasets")
+    served = yaml.safe_load((ROOT / "benchmarks/pipelines.yaml").read_text())["pipelines"]
+    assert set(datasets.BY_NAME) <= set(served)
+
+
+def test_memory_of_this_process_is_found():
+    assert resident_megabytes(os.getpid()) > 1
+
+
+def test_bench_packages_are_pinned_and_only_there():
+    pins = [
+        {line.partition("==")[0] for line in (ROOT / path).read_text().splitlines() if "==" in line}
+        for path in ("requirements/bench.txt", "requirements/dev.txt")
+    ]
+    assert {"matplotlib", "pyarrow"} <= pins[0]
+    assert not pins[0] & pins[1]
