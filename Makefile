@@ -11,6 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Made last, so an interrupted set-up is taken up again.
 READY := $(VENV)/.infeed-ready
+BENCH_READY := $(VENV)/.infeed-bench-ready
 CODE := client server tests examples benchmarks deploy tools
 
 # As `infeed` itself sets it: what matters of TensorFlow comes as an exception.
@@ -45,6 +46,14 @@ test: $(READY) ## Run the tests but those marked slow.
 .PHONY: test-all
 test-all: $(READY) ## Run every test.
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
+
+$(BENCH_READY): $(READY) requirements/bench.txt
+	@$(BIN)/python -m pip install --quiet --requirement requirements/bench.txt
+	@touch $@
+
+.PHONY: bench
+bench: $(BENCH_READY) ## Compare infeed with its peers, half an hour; see benchmarks/README.md.
+	@$(BIN)/python -m benchmarks $(BENCH)
 
 .PHONY: lint
 lint: $(READY) ## Check style, types, the .proto files and the generated stubs.

@@ -1,122 +1,82 @@
-"""Runs the benchmarks: `python -m benchmarks [CASE ...] [--pairs N] [--seconds S]`.
-
-Each case compares infeed with what its users would pick instead, in alternating pairs, and tells
-medians, spreads and the ratio. The server, its peer and the consumers share the machine. Figures
-go to bench-results/ as JSON too.
-"""
+"""Runs the benchmarks: `python -m benchmarks [CASE ...] [--pairs N] [--seconds S]`."""
 
 from __future__ import annotations
 
-import json
-import os
-import platform
-import statistics
-import time
-from contextlib import ExitStack
-from dataclasses import dataclass
+import signal
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from benchmarks.datasets import PHOTOS
-from benchmarks.pairs import (
-    Comparison,
-    Measure,
-    Side,
-    alternate,
-    compare,
-    cpu_seconds_per_gigabyte,
-    gigabytes_per_second,
-    images_per_second,
-)
-from benchmarks.processes import infeed_server, service_cluster
+from benchmarks import machine
+from benchmarks.cases import CASES, Case
+from benchmarks.duel import Plan
+from benchmarks.plot import draw
+from benchmarks.results import Outcome, Results, table
 from rich.console import Console
-from rich.table import Table
 
 RESULTS = Path("bench-results")
 
-
-@dataclass(frozen=True)
-class Case:
-    """infeed against one peer on one data set."""
-
-    dataset: str
-    peer: str
-    """The kind of consumer."""
-    compression: str
-    measures: dict[str, Measure]
-
-
-TRANSPORT = {"GB/s": gigabytes_per_second, "trainer CPU s/GB": cpu_seconds_per_gigabyte}
-DECODE = {"images/s": images_per_second}
-
-CASES = {
-    "transport-float32": Case("float32", "service", "none", TRANSPORT),
-    "transport-uint8": Case("uint8", "service", "none", TRANSPORT),
-    "decode-default": Case("photos", "service", "auto", DECODE),
-    "decode-uncompressed": Case("photos", "service", "none", DECODE),
-    "decode-inprocess": Case("photos", "inprocess", "none", DECODE),
-    "crop-default": Case("cropped", "service", "auto", DECODE),
-}
+WIDTH = 150
+"""Columns of the table where the output is no terminal."""
 
 
 def main(
-    cases: Annotated[list[str] | None, typer.Argument(help="Default: all.")] = None,
-    pairs: Annotated[int, typer.Option(help="Counted pairs of each case.")] = 5,
-    seconds: Annotated[float, typer.Option(help="Of each run.")] = 5.0,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[CASE]...")] = None,
+    pairs: Annotated[int, typer.Option(min=1, help="Counted pairs of each case.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.1, help="That each run counts.")] = 5.0,
 ) -> None:
-    console = Console()
-    names = cases or list(CASES)
-    if unknown := sorted(set(names) - set(CASES)):
-        raise typer.BadParameter(f"{', '.join(unknown)}; there is {', '.join(CASES)}")
-    if not PHOTOS.is_dir():
-        raise typer.BadParameter(f"no folder {PHOTOS}; set INFEED_BENCH_PHOTOS to some JPEGs")
-    machine = f"{os.cpu_count()} cores, {platform.processor() or platform.machine()}, Linux"
-    console.print(f"{machine}; {pairs} pairs of {seconds:g} s each")
-    table = Table("case", "measure", "infeed", "peer", "infeed / peer", "spread")
-    results: dict[str, dict[str, Comparison]] = {}
-    with ExitStack() as stack:
-        ours = stack.enter_context(infeed_server())
-        theirs = stack.enter_context(service_cluster())
-        for name in names:
-            case = CASES[name]
-            runs = alternate(
-                Side("infeed", "infeed", ours, case.dataset),
-                Side(case.peer, case.peer, theirs, case.dataset, case.compression),
-                pairs,
-                seconds,
-            )
-            results[name] = {
-                title: compare(runs, measure) for title, measure in case.measures.items()
-            }
-            for title, found in results[name].items():
-                table.add_row(name, title, *_row(found))
-            console.print(f"{name} done")
-    console.print(table)
-    _save(machine, results)
+    """Compare infeed with its peers: every case, or those named.
+
+    Figures go to bench-results/ as JSON and as a picture. A run of named cases replaces those and
+    keeps the others of an earlier run.
+    """
+    unknown = [name for name in names or () if name not in CASES]
+    if unknown:
+        raise typer.BadParameter(f"no case {', '.join(unknown)}; there is {', '.join(CASES)}")
+    # As Ctrl-C does: what runs has to be ended, and what was found to be shown.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    results = Results(RESULTS / "results.json", machine.describe())
+    if names:
+        results.keep_earlier()
+    console.print(*(f"{what}: {value}" for what, value in results.machine.items()), sep="\n")
+    chosen = {name: CASES[name] for name in names or CASES}
+    new: dict[str, Outcome] = {}
+    try:
+        for name, case in chosen.items():
+            console.rule(f"{name}: {case.about}", align="left")
+            new[name] = _outcome(case, Plan(pairs, seconds))
+            results.add(name, new[name])
+            _tell(console, name, new[name])
+    except KeyboardInterrupt:
+        console.print("[red]interrupted")
+        raise typer.Exit(130) from None
+    finally:
+        draw(results, RESULTS / "results.png")
+        console.rule("infeed ÷ peer, medians of pairs", align="left")
+        console.print(table(new))
+        console.print(f"{RESULTS}/results.json, {RESULTS}/results.png")
+    if any(outcome.error for outcome in new.values()):
+        raise typer.Exit(1)
 
 
-def _row(found: Comparison) -> tuple[str, str, str, str]:
-    ratios = found.ratios
-    return (
-        f"{statistics.median(found.ours):.3g}",
-        f"{statistics.median(found.theirs):.3g}",
-        f"{found.ratio:.2f}",
-        f"{min(ratios):.2f} to {max(ratios):.2f}",
-    )
+def _outcome(case: Case, plan: Plan) -> Outcome:
+    """A case that fails must not keep the others from running."""
+    load = machine.load()
+    try:
+        return Outcome(case.run(plan), None, plan, load)
+    except Exception as error:  # noqa: BLE001
+        return Outcome((), f"{type(error).__name__}: {error}", plan, load)
 
 
-def _save(machine: str, results: dict[str, dict[str, Comparison]]) -> None:
-    RESULTS.mkdir(exist_ok=True)
-    content = {
-        "machine": machine,
-        "time": time.strftime("%Y-%m-%dT%H:%M:%S"),
-        "cases": {
-            name: {title: vars(found) for title, found in measures.items()}
-            for name, measures in results.items()
-        },
-    }
-    (RESULTS / "results.json").write_text(json.dumps(content, indent=2) + "\n")
+def _tell(console: Console, name: str, outcome: Outcome) -> None:
+    if outcome.error is not None:
+        console.print(f"failed: {outcome.error}", style="red", markup=False)
+        return
+    console.print(table({name: outcome}))
+    for note in dict.fromkeys(finding.note for finding in outcome.findings if finding.note):
+        console.print(f"({note})", style="dim")
 
 
 if __name__ == "__main__":

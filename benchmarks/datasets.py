@@ -1,29 +1,21 @@
-"""The data sets of the benchmarks: one definition for infeed and for its peers."""
+"""The data sets of the benchmarks in tf.data: what infeed's dataset sources and its peers run."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from collections.abc import Callable
 
-import numpy as np
 import tensorflow as tf
-
-BATCH = 64
-SIDE = 224
-SHAPE = (BATCH, SIDE, SIDE, 3)
-PHOTOS = Path(os.environ.get("INFEED_BENCH_PHOTOS", "../shared/data/imagenet-500"))
+from benchmarks.arrays import BATCH, PHOTOS, SIDE, float32_batch, uint8_batch
 
 
 def float32_batches() -> tf.data.Dataset:
     """The same 38.5 MB batch again and again: nothing but transport costs time."""
-    batch = tf.constant(np.random.default_rng(0).random(SHAPE, np.float32))
-    return tf.data.Dataset.from_tensors({"image": batch}).repeat()
+    return tf.data.Dataset.from_tensors({"image": tf.constant(float32_batch())}).repeat()
 
 
 def uint8_batches() -> tf.data.Dataset:
     """The same 9.6 MB batch again and again."""
-    batch = tf.constant(np.random.default_rng(0).integers(0, 255, SHAPE, np.uint8))
-    return tf.data.Dataset.from_tensors({"image": batch}).repeat()
+    return tf.data.Dataset.from_tensors({"image": tf.constant(uint8_batch())}).repeat()
 
 
 def photos() -> tf.data.Dataset:
@@ -31,9 +23,8 @@ def photos() -> tf.data.Dataset:
 
     def load(file: tf.Tensor) -> dict[str, tf.Tensor]:
         image = tf.io.decode_jpeg(tf.io.read_file(file), channels=3)
-        image = tf.cast(tf.round(tf.image.resize(image, [SIDE, SIDE])), tf.uint8)
-        image = tf.image.random_flip_left_right(image)
-        return {"image": tf.cast(image, tf.float32) / 255.0}
+        image = tf.image.resize(image, [SIDE, SIDE])
+        return {"image": tf.image.random_flip_left_right(image) / 255.0}
 
     return _batched(load)
 
@@ -54,16 +45,15 @@ def cropped_photos() -> tf.data.Dataset:
         )
         window = tf.concat([begin[:2], size[:2]], 0)
         image = tf.io.decode_and_crop_jpeg(encoded, window, channels=3)
-        image = tf.cast(tf.round(tf.image.resize(image, [SIDE, SIDE])), tf.uint8)
-        image = tf.image.random_flip_left_right(image)
-        return {"image": tf.cast(image, tf.float32) / 255.0}
+        image = tf.image.resize(image, [SIDE, SIDE])
+        return {"image": tf.image.random_flip_left_right(image) / 255.0}
 
     return _batched(load)
 
 
-def _batched(load: object) -> tf.data.Dataset:
-    files = tf.data.Dataset.list_files(str(PHOTOS / "*.JPEG"), shuffle=True, seed=17).repeat()
-    mapped = files.map(load, num_parallel_calls=tf.data.AUTOTUNE)
+def _batched(load: Callable[[tf.Tensor], dict[str, tf.Tensor]]) -> tf.data.Dataset:
+    files = tf.data.Dataset.list_files(str(PHOTOS.resolve() / "*.JPEG"), shuffle=True, seed=17)
+    mapped = files.repeat().map(load, num_parallel_calls=tf.data.AUTOTUNE)
     return mapped.batch(BATCH, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 
 

@@ -1,7 +1,10 @@
 """tf.data service as its users run it: one dispatcher and one worker, here in one process each.
 
-python -m benchmarks.service dispatcher PORT
-python -m benchmarks.service worker PORT DISPATCHER_PORT
+    python -m benchmarks.service dispatcher
+    python -m benchmarks.service worker DISPATCHER PORT ADVERTISED
+
+Prints `ready PORT`. The dispatcher tells trainers the address that the worker advertises, which
+need not be where it listens: a proxy may stand in between.
 """
 
 from __future__ import annotations
@@ -14,18 +17,18 @@ service = tf.data.experimental.service
 
 
 def main() -> None:
-    role, port, *rest = sys.argv[1:]
+    role, *rest = sys.argv[1:]
     if role == "dispatcher":
-        server = service.DispatchServer(service.DispatcherConfig(port=int(port)))
+        server = service.DispatchServer(service.DispatcherConfig(port=0))
+        print("ready", server.target.rsplit(":", 1)[1], flush=True)
     else:
+        dispatcher, port, advertised = rest
         server = service.WorkerServer(
             service.WorkerConfig(
-                dispatcher_address=f"localhost:{rest[0]}",
-                worker_address=f"localhost:{port}",
-                port=int(port),
+                dispatcher_address=dispatcher, worker_address=advertised, port=int(port)
             )
         )
-    print("ready", flush=True)
+        print("ready", port, flush=True)
     server.join()
 
 

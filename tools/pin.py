@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.metadata import distributions
+from pathlib import Path
 
 HEADER = """\
 # The exact versions behind `make`, written by `make pin`: everything that the dev, server and
@@ -14,6 +15,9 @@ HEADER = """\
 # What this repository is, and what a virtual environment brings by itself.
 LEFT_OUT = {"infeed", "pip", "setuptools", "wheel"}
 
+# `make bench` alone installs these.
+BENCH = Path(__file__).parent.parent / "requirements/bench.txt"
+
 
 def normalized(name: str) -> str:
     """A distribution's name as package indexes compare it."""
@@ -22,7 +26,8 @@ def normalized(name: str) -> str:
 
 def main() -> None:
     pins = {normalized(item.metadata["Name"]): item.version for item in distributions()}
-    lines = [f"{name}=={pins[name]}" for name in sorted(pins) if name not in LEFT_OUT]
+    left_out = LEFT_OUT | {line.partition("==")[0] for line in BENCH.read_text().splitlines()}
+    lines = [f"{name}=={pins[name]}" for name in sorted(pins) if name not in left_out]
     print(HEADER + "\n".join(lines))
 
 

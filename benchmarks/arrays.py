@@ -1,0 +1,29 @@
+"""The batches of the transport cases: one constant each, so that nothing but transport costs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+BATCH = 64
+SIDE = 224
+SHAPE = (BATCH, SIDE, SIDE, 3)
+
+PHOTOS = Path(os.environ.get("INFEED_BENCH_PHOTOS", "../shared/data/imagenet-500"))
+"""Real JPEGs, for the decoding cases."""
+
+
+def float32_batch() -> npt.NDArray[np.float32]:
+    """38.5 MB."""
+    return np.random.default_rng(0).random(SHAPE, np.float32)
+
+
+def uint8_batch() -> npt.NDArray[np.uint8]:
+    """9.6 MB."""
+    return np.random.default_rng(0).integers(0, 255, SHAPE, np.uint8)
+
+
+BATCHES = {"float32": float32_batch, "uint8": uint8_batch}

@@ -1,0 +1,162 @@
+"""Every case: what is compared with what, and what it is to reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from benchmarks import memory, records, servers
+from benchmarks.duel import (
+    Goal,
+    Plan,
+    Side,
+    cpu_seconds_per_gigabyte,
+    duel,
+    first_batch_seconds,
+    gigabytes_per_second,
+    images_per_second,
+)
+from benchmarks.findings import Finding, Target
+
+_FAR_MS = 15.0
+"""Each way: a round trip of 30 ms."""
+
+_DECODE_WARM_UP = 3.0
+"""Seconds that tf.data's AUTOTUNE needs to find its parallelism."""
+
+_FIRST_BATCHES = 9
+"""The fewest pairs of a case whose runs give one figure each, and a small one."""
+
+
+@dataclass(frozen=True)
+class Case:
+    about: str
+    run: Callable[[Plan], list[Finding]]
+
+
+def _infeed(dataset: str) -> Side:
+    return Side("infeed", "infeed", servers.infeed, dataset)
+
+
+def _service(dataset: str, compression: str = "none") -> Side:
+    name = "service" if compression == "none" else "service, compressed"
+    return Side(name, "service", servers.service, dataset, compression)
+
+
+def _flight(dataset: str) -> Side:
+    return Side("Arrow Flight", "flight", partial(servers.flight, dataset), dataset)
+
+
+def _tcp(dataset: str) -> Side:
+    return Side("raw TCP", "tcp", partial(servers.tcp, dataset), dataset)
+
+
+def _behind_proxy(side: Side, delay_ms: float) -> Side:
+    """The same side with a longer way."""
+    is_service = side.kind == "service"
+    server = (
+        servers.service_further(delay_ms) if is_service else servers.further(side.server, delay_ms)
+    )
+    return replace(side, name=f"{side.name}, {2 * delay_ms:g} ms", server=server)
+
+
+def _case(about: str, ours: Side, theirs: Side, *goals: Goal) -> Case:
+    return Case(about, partial(duel, ours, theirs, goals))
+
+
+def _speed(target: Target | None = None) -> Goal:
+    return Goal("GB/s", gigabytes_per_second, target)
+
+
+def _cpu(limit: float) -> Goal:
+    target = Target(limit, "at most")
+    return Goal("trainer CPU s/GB", cpu_seconds_per_gigabyte, target, more_is_better=False)
+
+
+def _decode(dataset: str, theirs: Side, at_least: float) -> Case:
+    ours = replace(_infeed(dataset), warm_up=_DECODE_WARM_UP)
+    goal = Goal("images/s", images_per_second, Target(at_least))
+    about = f"JPEGs to float32, {dataset}: infeed ÷ {theirs.name}"
+    return _case(about, ours, replace(theirs, warm_up=_DECODE_WARM_UP), goal)
+
+
+def _crowd(count: int, target: Target | None) -> Case:
+    one = replace(_infeed("photos"), name="1 trainer", warm_up=_DECODE_WARM_UP)
+    many = replace(one, name=f"{count} trainers", trainers=count)
+    about = f"all images/s of {count} trainers with seeds of their own ÷ those of one"
+    return _case(about, many, one, Goal("images/s", images_per_second, target))
+
+
+def _first_batch(plan: Plan) -> list[Finding]:
+    ours, theirs = (replace(side, warm_up=0.0) for side in (_infeed("photos"), _service("photos")))
+    aim = Target(0.5, "at most", "figure", is_aim=True)
+    goal = Goal("s to first batch", first_batch_seconds, aim, more_is_better=False)
+    return duel(ours, theirs, [goal], Plan(max(_FIRST_BATCHES, plan.pairs), 0.1))
+
+
+def _aim(ratio: float) -> Target:
+    return Target(ratio, is_aim=True)
+
+
+_FAR_INFEED = _behind_proxy(_infeed("uint8"), _FAR_MS)
+
+CASES: dict[str, Case] = {
+    "transport-float32": _case(
+        "38.5 MB batches", _infeed("float32"), _service("float32"), _speed(Target(2.5)), _cpu(1.0)
+    ),
+    "transport-uint8": _case(
+        "9.6 MB batches", _infeed("uint8"), _service("uint8"), _speed(Target(1.3)), _cpu(1.0)
+    ),
+    "transport-uint8-30ms": _case(
+        "9.6 MB batches, both 30 ms away",
+        _FAR_INFEED,
+        _behind_proxy(_service("uint8"), _FAR_MS),
+        _speed(Target(3.5)),
+    ),
+    "infeed-30ms-0ms": _case(
+        "the distance: infeed 30 ms away ÷ infeed direct",
+        _FAR_INFEED,
+        _infeed("uint8"),
+        _speed(Target(0.9)),
+    ),
+    "infeed-30ms-0ms-proxied": _case(
+        "the same, the near side through a proxy too, one without delay",
+        _FAR_INFEED,
+        _behind_proxy(_infeed("uint8"), 0.0),
+        _speed(Target(0.9)),
+    ),
+    "proxy-ceiling": _case(
+        "what the delay proxy itself costs: raw TCP through it ÷ raw TCP direct",
+        _behind_proxy(_tcp("uint8"), _FAR_MS),
+        _tcp("uint8"),
+        _speed(),
+    ),
+    "flight-float32": _case(
+        "38.5 MB batches", _infeed("float32"), _flight("float32"), _speed(_aim(1.0))
+    ),
+    "flight-uint8": _case("9.6 MB batches", _infeed("uint8"), _flight("uint8"), _speed(_aim(1.0))),
+    "tcp-float32": _case("38.5 MB batches", _infeed("float32"), _tcp("float32"), _speed(_aim(0.7))),
+    "tcp-uint8": _case("9.6 MB batches", _infeed("uint8"), _tcp("uint8"), _speed(_aim(0.7))),
+    "float32-as-uint8": _case(
+        "a float32 pipeline that infeed sends as uint8; GB of float32 delivered",
+        _infeed("scaled"),
+        _service("float32"),
+        _cpu(0.4),
+        _speed(),
+    ),
+    "decode-default": _decode("photos", _service("photos", "auto"), 1.7),
+    "decode-uncompressed": _decode("photos", _service("photos"), 1.4),
+    "decode-inprocess": _decode(
+        "photos", Side("in process", "inprocess", servers.nobody, "photos"), 0.9
+    ),
+    "crop-default": _decode("cropped", _service("cropped", "auto"), 1.7),
+    "trainers-4": _crowd(4, None),
+    "trainers-16": _crowd(16, Target(0.95)),
+    "first-batch": Case("from connect to the first batch of a warm server", _first_batch),
+    "index-1m": Case("the record index of a million small records", records.compare),
+    "memory": Case(
+        "9.6 MB batches",
+        partial(memory.compare, _infeed("uint8"), _service("uint8")),
+    ),
+}

@@ -1,0 +1,76 @@
+"""How a trainer takes batches from infeed and from each of its peers.
+
+Each function imports and builds what it needs, and gives an iterator that connects when it is
+asked for the first batch. Its batches are arrays (tensors, from tf.data) of images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+Batches = Iterator[Any]
+
+Consumer = Callable[[str, str, str, int], Batches]
+"""Of the server's address, the data set, the compression (`none` or `auto`) and a seed."""
+
+
+def infeed(address: str, dataset: str, _: str, seed: int) -> Batches:
+    """The default options, as a trainer without any framework would use it."""
+    import infeed
+
+    def batches() -> Batches:
+        with infeed.connect(address, dataset, seed=seed) as feed:
+            for batch in feed:
+                yield batch["image"]
+
+    return batches()
+
+
+def service(address: str, dataset: str, compression: str, _: int) -> Batches:
+    import tensorflow as tf
+    from benchmarks.datasets import BY_NAME
+
+    source = BY_NAME[dataset]()
+
+    def batches() -> Batches:
+        distributed = source.apply(
+            tf.data.experimental.service.distribute(
+                processing_mode=tf.data.experimental.service.ShardingPolicy.OFF,
+                service=f"grpc://{address}",
+                compression=None if compression == "none" else "AUTO",
+            )
+        )
+        for element in distributed.prefetch(tf.data.AUTOTUNE):
+            yield element["image"]
+
+    return batches()
+
+
+def inprocess(_: str, dataset: str, __: str, ___: int) -> Batches:
+    """tf.data in the trainer itself, with every core."""
+    from benchmarks.datasets import BY_NAME
+
+    source = BY_NAME[dataset]()
+    return (element["image"] for element in source)
+
+
+def flight(address: str, dataset: str, _: str, __: int) -> Batches:
+    from benchmarks.flight import batches
+
+    return batches(address, dataset)
+
+
+def tcp(address: str, dataset: str, _: str, __: int) -> Batches:
+    from benchmarks.tcp import batches
+
+    return batches(address, dataset)
+
+
+KINDS: dict[str, Consumer] = {
+    "infeed": infeed,
+    "service": service,
+    "inprocess": inprocess,
+    "flight": flight,
+    "tcp": tcp,
+}
