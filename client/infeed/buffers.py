@@ -61,15 +61,15 @@ class Buffers:
         self._free.clear()
 
     def _find(self, capacity: int) -> Array | None:
-        """A free block of that many bytes."""
+        """A free block of that many bytes, the one used last: it may still be in the cache."""
         for _ in range(len(self._free)):
             try:
-                block = self._free.popleft()
+                block = self._free.pop()
             except IndexError:  # another thread was quicker
                 return None
             if block.nbytes == capacity:
                 return block
-            self._free.append(block)
+            self._free.appendleft(block)
         return None
 
     def _back(self, key: int, block: Array) -> None:

@@ -15,7 +15,7 @@ sample counts, iterate over the feed itself, or save the cursor when an epoch ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from infeed.batch import Batch
@@ -25,6 +25,8 @@ from infeed.spec import BYTES, FieldSpec
 
 try:
     import tensorflow as tf
+
+    from infeed.pull import pull
 except ImportError:
     raise MissingExtraError(
         "infeed.tensorflow needs TensorFlow: pip install 'infeed[tensorflow]'"
@@ -53,15 +55,11 @@ def from_generator(
         tf.TensorSpec((feed.batch_size,), tf.float32),
     )
 
-    def batches() -> Iterator[Any]:
-        batch = _next(feed, first=True)
-        while batch is not None:
-            yield arrange(dict(batch), batch.mask.astype("float32"))
-            # TensorFlow is done with it: its memory is not to wait for the next one.
-            del batch
-            batch = _next(feed)
+    def take(number: int) -> Any:
+        batch = _next(feed, first=number == 0)
+        return None if batch is None else arrange(dict(batch), batch.mask.astype("float32"))
 
-    dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    dataset = pull(take, signature)
     options = tf.data.Options()
     # Every rank has a feed of its own; sharding it again would lose samples.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF

@@ -40,8 +40,10 @@ class Window:
 
     def saw(self, batch_bytes: int) -> None:
         """A batch of that many bytes arrived."""
+        if batch_bytes <= self._batch_bytes:
+            return
         with self._changed:
-            self._batch_bytes = max(self._batch_bytes, batch_bytes)
+            self._batch_bytes = batch_bytes
             self._changed.notify_all()
 
     def took(self) -> None:

@@ -127,6 +127,15 @@ def test_sizes_that_are_asked_no_more_make_room() -> None:
     assert where(buffers.take(2 * SIZE)) == first
 
 
+def test_the_block_used_last_is_lent_first() -> None:
+    buffers = Buffers()
+    first, second = buffers.take(SIZE), buffers.take(SIZE)
+    last = second.ctypes.data
+    del first
+    del second
+    assert buffers.take(SIZE).ctypes.data == last
+
+
 def test_small_arrays_pass_by() -> None:
     buffers = Buffers()
     buffers.take(1000)

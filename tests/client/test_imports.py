@@ -31,13 +31,14 @@ CLIENT_LAYERS = (
     {"stream"},
     {"feed"},
     {"__init__"},
+    {"pull"},
     {"tensorflow", "jax", "torch", "testing"},
     {"cli", "commands", "__main__"},
 )
 # The layers of the server. `service` may use all below it, and so on.
 SERVER_LAYERS = (
     {"version"},
-    {"config"},
+    {"config", "http2"},
     {"sources", "order", "transforms"},
     {"pipeline"},
     {"engines"},
@@ -46,7 +47,7 @@ SERVER_LAYERS = (
     {"control", "runtime"},
     {"__init__", "cli", "demo", "progress"},
 )
-SHARED = {"v1", "spec", "wire", "errors", "finish", "keepalive"}
+SHARED = {"v1", "spec", "wire", "errors", "finish", "keepalive", "pull"}
 HEAVY = ("tensorflow", "jax", "torch", "typer", "rich", "pydantic", "yaml")
 LIGHT = {"infeed", "numpy", "h2", "google", "ml_dtypes"}
 

@@ -21,11 +21,11 @@ import numpy as np
 import tensorflow as tf
 
 from infeed.errors import InfeedError, ServerError, ServerUnavailableError
+from infeed.pull import pull
 from infeed.spec import Array
 from infeed_server.engines import host
 from infeed_server.engines.iteration import Iteration
 from infeed_server.engines.monitor import Monitor
-from infeed_server.engines.pull import pull
 from infeed_server.engines.queue import FairQueue
 from infeed_server.engines.work import Work, settle
 from infeed_server.pipeline.plan import IndexedPlan
@@ -116,7 +116,8 @@ class Lane:
         def one(row: dict[str, Any]) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
             return row["index"], sample_function(row["columns"], row["key"])
 
-        rows = pull(self._feed(), self._signature())
+        feed = self._feed()
+        rows = pull(lambda _: next(feed, None), self._signature())
         mapped = rows.unbatch().map(one, num_parallel_calls=tf.data.AUTOTUNE)
         batched = mapped.batch(self._slots, drop_remainder=True).prefetch(2)
         return batched.with_options(_options())

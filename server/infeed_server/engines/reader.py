@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -153,8 +154,8 @@ class DatasetReader:
         arrays = {}
         for field in self._plan.spec.wire_spec:
             rows = [block.arrays[field.name][cut] for block, cut in zip(blocks, cuts, strict=True)]
-            arrays[field.name] = _filled(field.zeros(self.slots), rows)
-        sample_ids = _filled(np.full(self.slots, -1, np.int64), ids)
+            arrays[field.name] = _filled(partial(field.zeros, self.slots), rows, self.slots)
+        sample_ids = _filled(lambda: np.full(self.slots, -1, np.int64), ids, self.slots)
         epoch = blocks[0].epoch if blocks else max(self.epochs - 1, 0)
         return HostBatch(request.start, epoch, arrays, sample_ids, sample_ids >= 0)
 
@@ -203,12 +204,13 @@ def _cut(block: Block, request: Request) -> slice:
     return slice(begin, begin + _overlap(block, request))
 
 
-def _filled(slots: Array, parts: list[Array]) -> Array:
-    """The parts end to end, in the slots from the first on. One that fills all is not copied."""
-    if len(parts) == 1 and len(parts[0]) == len(slots):
+def _filled(empty: Callable[[], Array], parts: list[Array], slots: int) -> Array:
+    """The parts end to end, then what is empty. One part that fills all slots is not copied."""
+    if len(parts) == 1 and len(parts[0]) == slots:
         return parts[0]
+    whole = empty()
     end = 0
     for part in parts:
-        slots[end : end + len(part)] = part
+        whole[end : end + len(part)] = part
         end += len(part)
-    return slots
+    return whole

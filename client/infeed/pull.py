@@ -1,8 +1,8 @@
-"""A Python iterator as a tf.data dataset, one call into Python for each element."""
+"""A Python function as a `tf.data.Dataset`, one call for each element."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,11 @@ Signature = Any
 """The same structure of `tf.TensorSpec`, of shapes that are fully known."""
 
 
-def pull(elements: Iterator[Element], signature: Signature) -> tf.data.Dataset:
-    """The elements, each taken when tf.data asks for it; the dataset is iterated once.
+def pull(take: Callable[[int], Element | None], signature: Signature) -> tf.data.Dataset:
+    """What `take` gives when tf.data asks for elements 0, 1, ...; None is the end.
+
+    Counting begins anew with each iteration of the dataset. An exception of `take` becomes a
+    TensorFlow error whose message holds it.
 
     `Dataset.from_generator` would do, but making one also sets the C allocator of the whole
     process to give each block of 128 KiB or more back to the kernel when it is freed, whatever it
@@ -26,23 +29,27 @@ def pull(elements: Iterator[Element], signature: Signature) -> tf.data.Dataset:
     specs = tf.nest.flatten(signature)
     nothing = [_nothing(spec) for spec in specs]
 
-    def following() -> tuple[Any, ...]:
-        element = next(elements, None)
+    def following(number: Any) -> tuple[Any, ...]:
+        element = take(int(number))
         if element is None:
             return (False, *nothing)
         return (True, *tf.nest.flatten(element))
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def call(_: tf.Tensor) -> tuple[tf.Tensor, Element]:
+    def call(number: tf.Tensor) -> tuple[tf.Tensor, Element]:
         types = [tf.bool, *(spec.dtype for spec in specs)]
-        more, *parts = tf.numpy_function(following, [], types)
+        more, *parts = tf.numpy_function(following, [number], types)
         parts = [tf.ensure_shape(part, spec.shape) for part, spec in zip(parts, specs, strict=True)]
         return tf.ensure_shape(more, []), tf.nest.pack_sequence_as(signature, parts)
 
-    calls = tf.data.Dataset.counter().map(call)
-    return calls.take_while(lambda more, _: more).map(lambda _, element: element)
+    # Synchronous: tf.data would take the last step for one to parallelize, and take ahead.
+    calls = tf.data.Dataset.counter().map(call, synchronous=True)
+    return calls.take_while(lambda more, _: more).map(lambda _, element: element, synchronous=True)
 
 
 def _nothing(spec: tf.TensorSpec) -> Any:
     kind = spec.dtype.as_numpy_dtype
     return np.full(spec.shape, b"" if kind is object else 0, kind)
+
+
+__all__ = ["Element", "Signature", "pull"]
