@@ -16,20 +16,19 @@ CLIENT_PATIENCE_SECONDS = PING_TIMEOUT_MS / 1000
 """How long it waits for the answer: a server that vanished without a word (power, network) is
 noticed within 15 seconds."""
 
-SERVER_OPTIONS: list[tuple[str, int]] = [
-    ("grpc.keepalive_time_ms", 3 * PING_EVERY_MS),
-    ("grpc.keepalive_timeout_ms", 2 * PING_TIMEOUT_MS),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.http2.min_ping_interval_without_data_ms", PING_EVERY_MS // 2),
-    ("grpc.http2.max_ping_strikes", 0),
-]
-"""Allows what clients send, and frees what a vanished trainer held."""
+SERVER_PING_SECONDS = 3 * CLIENT_PING_SECONDS
+"""A server that heard nothing from a peer for so long asks whether it is there: later than clients
+do, so that with them there is nothing to ask."""
+
+SERVER_PATIENCE_SECONDS = 2 * CLIENT_PATIENCE_SECONDS
+"""How long it waits for the answer, and for a peer that takes nothing of what it is sent. Then
+what a vanished trainer held is freed."""
 
 __all__ = [
     "CLIENT_PATIENCE_SECONDS",
     "CLIENT_PING_SECONDS",
     "PING_EVERY_MS",
     "PING_TIMEOUT_MS",
-    "SERVER_OPTIONS",
+    "SERVER_PATIENCE_SECONDS",
+    "SERVER_PING_SECONDS",
 ]

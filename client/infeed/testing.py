@@ -161,7 +161,7 @@ class FakeTransport:
             spec = self.spec.element_spec
         epoch = request.start // self._count
         batch = wire.encode_batch(request.request_id, request.start, epoch, spec, arrays, ids, mask)
-        yield from batch.frames()
+        yield from map(b"".join, batch.frames())
 
     def _rows(self, ids: Array, mask: Array) -> dict[str, Array]:
         rows = {}

@@ -29,9 +29,9 @@ class EncodedBatch:
     header: stream_pb2.BatchHeader
     parts: tuple[tuple[int, memoryview], ...]
 
-    def frames(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
-        """The messages, in order: the header, then the chunks."""
-        yield stream_pb2.StreamBatchesResponse(header=self.header).SerializeToString()
+    def frames(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[bytes | memoryview, ...]]:
+        """The messages in pieces, in order: the header, then the chunks."""
+        yield (stream_pb2.StreamBatchesResponse(header=self.header).SerializeToString(),)
         for pieces in _cut(self.parts, self.header.payload_size, chunk_bytes):
             yield encode_chunk(pieces)
 

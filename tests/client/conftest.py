@@ -21,7 +21,6 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from infeed.errors import DOMAIN, InfeedError, PipelineNotFoundError
-from infeed.keepalive import SERVER_OPTIONS
 from infeed.testing import FakeTransport
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
@@ -40,6 +39,12 @@ def to_status(error: InfeedError) -> Any:
     return rpc_status.to_status(status)
 
 
+_OPTIONS = [
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5000),  # or it would hang up on our pings
+]
+
+
 class Server:
     """Serves fakes on a real port; `stop` cuts every connection, `start` takes the port again."""
 
@@ -52,7 +57,7 @@ class Server:
 
     def start(self) -> None:
         self._pool = ThreadPoolExecutor(16)
-        self._server = grpc.server(self._pool, options=[*SERVER_OPTIONS, ("grpc.so_reuseport", 0)])
+        self._server = grpc.server(self._pool, options=_OPTIONS)
         handlers = {
             "ListPipelines": grpc.unary_unary_rpc_method_handler(
                 self._list,

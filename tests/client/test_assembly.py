@@ -42,7 +42,7 @@ def frames(request_id: int = 0, start: int = 12) -> list[bytes]:
     arrays = {"x": np.arange(15, dtype=np.float32).reshape(3, 5), "label": np.arange(3)}
     ids, mask = np.array([4, 5, -1]), np.array([True, True, False])
     batch = wire.encode_batch(request_id, start, 1, SPEC, arrays, ids, mask)
-    return list(batch.frames(chunk_bytes=40))
+    return [b"".join(pieces) for pieces in batch.frames(chunk_bytes=40)]
 
 
 class Message:
@@ -172,7 +172,7 @@ def test_the_payload_is_read_to_where_it_stays() -> None:
     x = np.arange(3 * 5, dtype=np.float32).reshape(3, 5)
     arrays = {"x": x, "label": np.arange(3)}
     ids, mask = np.arange(3), np.ones(3, bool)
-    head, chunk = wire.encode_batch(0, 12, 1, SPEC, arrays, ids, mask).frames()
+    head, chunk = map(b"".join, wire.encode_batch(0, 12, 1, SPEC, arrays, ids, mask).frames())
     assembler = new_assembler()
     take(assembler, opened())
     take(assembler, head)
@@ -197,7 +197,7 @@ def test_a_chunk_in_any_valid_encoding_is_read() -> None:
 
 
 def test_empty_chunks_add_nothing() -> None:
-    (received,) = assemble(opened(), HEAD, encode_chunk([]), *CHUNKS)
+    (received,) = assemble(opened(), HEAD, b"".join(encode_chunk([])), *CHUNKS)
     assert received.payload_bytes == 64 + 24
 
 

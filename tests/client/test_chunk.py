@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,12 +18,22 @@ def of(data: bytes) -> int:
     return checksum(np.frombuffer(data, np.uint8))
 
 
+def written(pieces: list[Any]) -> bytes:
+    return b"".join(encode_chunk(pieces))
+
+
+def test_the_data_is_not_copied() -> None:
+    data = np.arange(1000, dtype=np.uint8)
+    _, sent = encode_chunk([memoryview(data)])
+    assert np.shares_memory(np.frombuffer(sent, np.uint8), data)
+
+
 @pytest.mark.parametrize(
     "size", [0, 1, 119, 120, 127, 128, 16_370, 16_384, CHUNK_BYTES, 2 << 20, 1 << 22]
 )
 def test_what_is_written_is_read(size: int) -> None:
     data = np.random.default_rng(size).bytes(size)
-    message = encode_chunk([data])
+    message = written([data])
     head = read_head(message[:HEAD_BYTES], len(message))
     assert head is not None
     assert (head.data_bytes, head.checksum) == (size, of(data))
@@ -34,7 +46,7 @@ def test_what_is_written_is_read(size: int) -> None:
 def test_it_is_what_protobuf_writes(pieces: list[bytes]) -> None:
     data = b"".join(pieces)
     views = [memoryview(piece) for piece in pieces]
-    message = encode_chunk(views)
+    message = written(views)
     read = stream_pb2.StreamBatchesResponse.FromString(message)
     assert read.WhichOneof("event") == "chunk"
     assert (read.chunk.data, read.chunk.checksum) == (data, of(data))
@@ -45,7 +57,7 @@ def test_it_is_what_protobuf_writes(pieces: list[bytes]) -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=300), st.integers(0, 400))
 def test_a_part_is_never_taken_for_whole(data: bytes, cut: int) -> None:
-    message = encode_chunk([data])
+    message = written([data])
     part = message[:cut]
     if part != message:
         assert read_head(part[:HEAD_BYTES], len(part)) is None
@@ -61,7 +73,7 @@ def test_other_messages_are_no_chunks() -> None:
 
 
 def test_other_encodings_are_left_to_protobuf() -> None:
-    told = encode_chunk([b"abcd"])[2:7]
+    told = written([b"abcd"])[2:7]
     swapped = bytes((0x7A, 11, 0x12, 4)) + b"abcd" + told
     long_length = bytes((0x7A, 12)) + told + bytes((0x12, 0x84, 0x00)) + b"abcd"
     without_data = bytes((0x7A, 5)) + told

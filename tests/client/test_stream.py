@@ -180,7 +180,10 @@ class Spoiled:
     [
         (lambda message: message[:-1] + bytes((message[-1] ^ 1,)), "does not match its checksum"),
         (lambda message: b"\x7a\x05nonsense", "cannot be parsed"),
-        (lambda message: wire.encode_chunk([b"x" * 999]), "999 bytes arrived of a batch of 96"),
+        (
+            lambda message: b"".join(wire.encode_chunk([b"x" * 999])),
+            "999 bytes arrived of a batch of 96",
+        ),
     ],
 )
 def test_damage_on_the_way(serve: Any, fake: FakeTransport, spoil: Any, told: str) -> None:

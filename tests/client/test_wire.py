@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -53,7 +54,8 @@ def encoded(spec: Spec, arrays: dict[str, Any], mask: Any = None) -> wire.Encode
     return wire.encode_batch(5, 40, 2, spec, arrays, ids, mask)
 
 
-def joined(frames: list[bytes]) -> tuple[stream_pb2.BatchHeader, Any]:
+def joined(messages: Iterable[Sequence[Any]]) -> tuple[stream_pb2.BatchHeader, Any]:
+    frames = [b"".join(pieces) for pieces in messages]
     header = wire.parse(frames[0]).header
     payload = Buffers().take(header.payload_size)
     at = 0
@@ -81,7 +83,7 @@ def assert_same(got: dict[str, Any], want: dict[str, Any]) -> None:
 @given(batches(), st.integers(1, 200))
 def test_a_batch_survives(batch: tuple[Spec, dict[str, Any]], chunk_bytes: int) -> None:
     spec, arrays = batch
-    header, payload = joined(list(encoded(spec, arrays).frames(chunk_bytes)))
+    header, payload = joined(encoded(spec, arrays).frames(chunk_bytes))
     assert (header.request_id, header.start, header.epoch) == (5, 40, 2)
     assert list(header.sample_ids) == [7, 8, 9]
     assert not header.mask
@@ -95,7 +97,7 @@ def test_the_generated_classes_read_the_same(
     batch: tuple[Spec, dict[str, Any]], chunk_bytes: int
 ) -> None:
     spec, arrays = batch
-    first, *rest = encoded(spec, arrays).frames(chunk_bytes)
+    first, *rest = map(b"".join, encoded(spec, arrays).frames(chunk_bytes))
     header = stream_pb2.StreamBatchesResponse.FromString(first).header
     chunks = [stream_pb2.StreamBatchesResponse.FromString(frame) for frame in rest]
     assert all(chunk.WhichOneof("event") == "chunk" for chunk in chunks)
@@ -110,7 +112,7 @@ def test_bfloat16_and_strided_arrays() -> None:
     spec = (FieldSpec("x", "bfloat16", (2,)), FieldSpec("y", "int32", (2,)))
     x = np.arange(6).reshape(3, 2).astype(ml_dtypes.bfloat16)
     y = np.arange(6, dtype=np.int32).reshape(2, 3).T  # not contiguous
-    header, payload = joined(list(encoded(spec, {"x": x, "y": y}).frames()))
+    header, payload = joined(encoded(spec, {"x": x, "y": y}).frames())
     assert_same(wire.decode_batch(header, payload, spec), {"x": x, "y": y})
 
 

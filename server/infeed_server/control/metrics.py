@@ -8,13 +8,14 @@ from typing import Literal
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
-Stage = Literal["read", "transform", "send"]
-"""A batch's way through the server: out of the source, through the graph, onto the wire."""
+Stage = Literal["read", "transform", "encode", "send"]
+"""A batch's way through the server: out of the source, through the graph, into
+messages (server-side finish transforms included), onto the wire."""
 
 Action = Literal["raise", "substitute", "mask"]
 """What was done about a bad sample: the pipeline's `on_error`."""
 
-STAGES: tuple[Stage, ...] = ("read", "transform", "send")
+STAGES: tuple[Stage, ...] = ("read", "transform", "encode", "send")
 
 # From a cached batch that is sent at once to one that an object store makes wait.
 STAGE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)

@@ -6,14 +6,14 @@ from typing import Literal, Protocol
 
 from infeed.spec import OnError
 
-Stage = Literal["read", "transform", "send"]
+Stage = Literal["read", "transform", "encode", "send"]
 
 
 class Monitor(Protocol):
     """Counts and times, by pipeline. Every method is cheap and thread-safe."""
 
     def stage(self, pipeline: str, stage: Stage, seconds: float) -> None:
-        """One batch took that long in a stage: read, transform or send."""
+        """One batch took that long in a stage: read, transform, encode or send."""
 
     def bad_sample(self, pipeline: str, action: OnError) -> None:
         """A sample could not be read or transformed, and this was done."""

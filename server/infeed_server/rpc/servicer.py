@@ -11,6 +11,8 @@ from google.protobuf.message import DecodeError
 from infeed.errors import InvalidRequestError
 from infeed.v1 import feed_service_pb2 as messages
 from infeed_server.engines.monitor import Monitor
+from infeed_server.rpc.call import Framed, ServerCall
+from infeed_server.rpc.encoder import Encoder
 from infeed_server.rpc.status import abort
 from infeed_server.rpc.stream import serve_stream
 from infeed_server.service.catalog import Catalog
@@ -28,8 +30,9 @@ class FeedServicer(grpc.GenericRpcHandler):
     a protobuf serializer; here the stream's answers are the bytes that `infeed.wire` made.
     """
 
-    def __init__(self, catalog: Catalog, monitor: Monitor) -> None:
+    def __init__(self, catalog: Catalog, encoder: Encoder, monitor: Monitor) -> None:
         self._catalog = catalog
+        self._encoder = encoder
         self._monitor = monitor
         self._handlers = {
             f"/{SERVICE}/ListPipelines": _unary(self._list, messages.ListPipelinesRequest),
@@ -62,16 +65,16 @@ class FeedServicer(grpc.GenericRpcHandler):
     def _stream(
         self,
         messages: Iterator[bytes],
-        context: grpc.ServicerContext,
-    ) -> Iterator[bytes]:
+        context: ServerCall,
+    ) -> Iterator[Framed]:
         try:
-            yield from serve_stream(self._catalog, self._monitor, messages, context)
+            yield from serve_stream(self._catalog, self._encoder, self._monitor, messages, context)
         except Exception as error:  # noqa: BLE001 - every error becomes a status
             abort(context, error)
 
 
 def _unary(call: Callable[[Any], Any], request: Any) -> grpc.RpcMethodHandler[Any, Any]:
-    def handle(message: bytes, context: grpc.ServicerContext) -> Any:
+    def handle(message: bytes, context: ServerCall) -> Any:
         try:
             return call(_parsed(request, message))
         except Exception as error:  # noqa: BLE001 - every error becomes a status

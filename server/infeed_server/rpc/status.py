@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable
 from typing import NoReturn
 
-import grpc
 from google.protobuf import any_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from infeed.errors import DOMAIN, InfeedError, ServerError
+from infeed_server.rpc.call import PeerGoneError, ServerCall, StatusError
 
 log = logging.getLogger(__name__)
 
@@ -20,8 +20,10 @@ _MAX_METADATA_BYTES = 1500
 """As they travel. Most peers refuse trailers above 8 KiB in all."""
 
 
-def abort(context: grpc.ServicerContext, error: Exception) -> NoReturn:
+def abort(context: ServerCall, error: Exception) -> NoReturn:
     """Ends the call with the error's status."""
+    if isinstance(error, (StatusError, PeerGoneError)):
+        raise error
     if not isinstance(error, InfeedError):
         log.exception("a call failed", exc_info=error)
         error = ServerError(f"{type(error).__name__}: {error}")

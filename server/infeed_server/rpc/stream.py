@@ -11,14 +11,13 @@ from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TypeAlias
 
-import grpc
 from google.protobuf.message import DecodeError
 
 from infeed.errors import InfeedError, InvalidRequestError, ServerError
 from infeed.v1 import stream_pb2
-from infeed.wire import EncodedBatch
-from infeed_server.engines.base import Answer
 from infeed_server.engines.monitor import Monitor
+from infeed_server.rpc.call import Framed, PeerGoneError, ServerCall, StatusError, framed
+from infeed_server.rpc.encoder import Encoded, Encoder
 from infeed_server.service.catalog import Catalog, Stream
 
 log = logging.getLogger(__name__)
@@ -29,25 +28,29 @@ _HEARTBEAT_SECONDS = 5.0
 _MAX_OUTSTANDING = 1024
 """Requests of one stream that wait for their answer."""
 
-_Pending: TypeAlias = tuple[int, "Future[Answer]"] | InfeedError | None
-"""A request's id and its answer to come; or what is wrong with it; or the end."""
+_Pending: TypeAlias = "Future[Encoded] | InfeedError | StatusError | None"
+"""The answer to come; or what is wrong with the request; or the end."""
 
 
 def serve_stream(
-    catalog: Catalog, monitor: Monitor, messages: Iterator[bytes], context: grpc.ServicerContext
-) -> Iterator[bytes]:
+    catalog: Catalog,
+    encoder: Encoder,
+    monitor: Monitor,
+    messages: Iterator[bytes],
+    context: ServerCall,
+) -> Iterator[Framed]:
     """The answer side of one call, message by message."""
     requests = _parsed(messages)
     try:
         first = next(requests, None)
-    except grpc.RpcError:
+    except PeerGoneError:
         return  # The peer is gone before it asked for anything.
     if first is None or first.WhichOneof("event") != "open":
         raise InvalidRequestError("the first message of a stream must be StreamOpen")
     stream = catalog.open(first.open)
     name = stream.pipeline.name
     monitor.stream_opened(name)
-    intake = Intake(stream, requests)
+    intake = Intake(stream, encoder, requests)
 
     def end() -> None:
         intake.stop()
@@ -62,7 +65,8 @@ def serve_stream(
         return
     try:
         intake.start()
-        yield stream_pb2.StreamBatchesResponse(opened=stream.opened()).SerializeToString()
+        opened = stream_pb2.StreamBatchesResponse(opened=stream.opened())
+        yield framed([opened.SerializeToString()])
         yield from _answers(stream, intake, monitor)
     finally:
         end_once()
@@ -94,8 +98,14 @@ class Once:
 class Intake:
     """Takes requests in as fast as they come, so that the engine can work ahead."""
 
-    def __init__(self, stream: Stream, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        encoder: Encoder,
+        requests: Iterator[stream_pb2.StreamBatchesRequest],
+    ) -> None:
         self._stream = stream
+        self._encoder = encoder
         self._requests = requests
         self._pending: queue.SimpleQueue[_Pending] = queue.SimpleQueue()
         self._stopped = False
@@ -114,7 +124,7 @@ class Intake:
         self._pending.put(None)
 
     def next(self, timeout: float) -> _Pending:
-        """The oldest request with its future; None when there are no more. Raises `queue.Empty`."""
+        """The answer to the oldest request; None when there are no more. Raises `queue.Empty`."""
         pending = self._pending.get(timeout=timeout)
         return None if self._stopped else pending
 
@@ -129,9 +139,9 @@ class Intake:
                     if self._stopped:
                         return
                     self._pending.put(self._accept(message))
-        except InfeedError as error:
+        except (InfeedError, StatusError) as error:
             self._pending.put(error)
-        except grpc.RpcError:
+        except PeerGoneError:
             pass  # The peer cancelled; `stop` has been called, or will be.
         except Exception as error:  # or the stream would end as if all were well
             log.exception("a request could not be taken in")
@@ -146,10 +156,11 @@ class Intake:
             raise InvalidRequestError(
                 f"more than {_MAX_OUTSTANDING} requests wait for their answer"
             )
-        return message.batch.request_id, self._stream.submit(message.batch)
+        answer = self._stream.submit(message.batch)
+        return self._encoder.encode(self._stream, message.batch.request_id, answer)
 
 
-def _answers(stream: Stream, intake: Intake, monitor: Monitor) -> Iterator[bytes]:
+def _answers(stream: Stream, intake: Intake, monitor: Monitor) -> Iterator[Framed]:
     while True:
         try:
             pending = intake.next(_HEARTBEAT_SECONDS)
@@ -158,12 +169,11 @@ def _answers(stream: Stream, intake: Intake, monitor: Monitor) -> Iterator[bytes
             continue
         if pending is None:
             return
-        if isinstance(pending, InfeedError):
+        if isinstance(pending, Exception):
             raise pending
-        request_id, future = pending
         while True:
             try:
-                answer = future.result(_HEARTBEAT_SECONDS)
+                encoded = pending.result(_HEARTBEAT_SECONDS)
                 break
             except CancelledError:
                 return  # The stream was closed: by its peer, or with the server.
@@ -171,22 +181,19 @@ def _answers(stream: Stream, intake: Intake, monitor: Monitor) -> Iterator[bytes
                 if intake.stopped:
                     return
                 yield _HEARTBEAT
-        yield from _send(stream, request_id, answer, monitor)
+        yield from _send(stream, encoded, monitor)
 
 
-def _send(stream: Stream, request_id: int, answer: Answer, monitor: Monitor) -> Iterator[bytes]:
+def _send(stream: Stream, encoded: Encoded, monitor: Monitor) -> Iterator[Framed]:
     begin = time.perf_counter()
-    encoded = stream.encode(request_id, answer)
-    if not isinstance(encoded, EncodedBatch):
-        yield stream_pb2.StreamBatchesResponse(end=encoded).SerializeToString()
-        stream.session.sent()
-        return
-    yield from encoded.frames()
+    yield encoded.messages
     stream.session.sent()
-    name, header = stream.pipeline.name, encoded.header
-    filled = sum(sample >= 0 for sample in header.sample_ids)
-    monitor.batch_sent(name, filled, header.payload_size)
-    monitor.stage(name, "send", time.perf_counter() - begin)
+    if encoded.samples is not None:
+        name = stream.pipeline.name
+        monitor.batch_sent(name, encoded.samples, encoded.payload_bytes)
+        monitor.stage(name, "send", time.perf_counter() - begin)
 
 
-_HEARTBEAT = stream_pb2.StreamBatchesResponse(heartbeat=stream_pb2.Heartbeat()).SerializeToString()
+_HEARTBEAT = framed(
+    [stream_pb2.StreamBatchesResponse(heartbeat=stream_pb2.Heartbeat()).SerializeToString()]
+)

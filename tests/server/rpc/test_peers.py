@@ -12,6 +12,7 @@ import pytest
 from infeed.errors import InvalidRequestError, UserCodeError
 from infeed.v1 import stream_pb2
 from infeed_server.rpc import stream as rpc_stream
+from infeed_server.rpc.encoder import Encoder
 
 
 def test_answers_come_in_order_and_end_when_the_peer_asks_no_more(live: Any, peer: Any) -> None:
@@ -241,6 +242,15 @@ def test_streams_that_are_dropped_at_once_leave_nothing(
     assert (len(answers), error) == (3, None)
 
 
+class Unencoded(Encoder):
+    """Leaves answers as they are."""
+
+    def __init__(self) -> None: ...
+
+    def encode(self, stream: Any, request_id: int, answer: Future[Any]) -> Future[Any]:
+        return answer
+
+
 def test_behind_its_stop_an_intake_submits_nothing() -> None:
     submitted = []
 
@@ -257,7 +267,7 @@ def test_behind_its_stop_an_intake_submits_nothing() -> None:
             yield stream_pb2.StreamBatchesRequest(batch=batch)
 
     stream: Any = Stream()
-    intake = rpc_stream.Intake(stream, requests())
+    intake = rpc_stream.Intake(stream, Unencoded(), requests())
     intake._run()
     assert submitted == [0, 1]
     assert intake.next(0) is None

@@ -129,21 +129,24 @@ def test_a_stop_ends_streams_that_wait(live: Any, peer: Any, eventually: Any) ->
 
 
 def test_a_taken_port(live: Any) -> None:
-    with pytest.raises(ConfigError, match=rf"cannot listen on {live.address}: the port is taken"):
+    with pytest.raises(ConfigError, match=f"{live.address}: address already in use"):
         RpcServer(Catalog({}), Silent(), live.address)
 
 
 def test_an_address_of_another_machine() -> None:
-    with pytest.raises(ConfigError, match=r"192\.0\.2\.1:0: .* not of this machine"):
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.1:0: cannot assign requested address"):
         RpcServer(Catalog({}), Silent(), "192.0.2.1:0")
 
 
-@pytest.mark.parametrize("name", ["missing/a.sock", "x" * 200])
-def test_a_unix_path_that_holds_no_socket(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("missing/a.sock", "no such file or directory"), ("x" * 200, "AF_UNIX path too long")],
+)
+def test_a_unix_path_that_holds_no_socket(tmp_path: Path, name: str, why: str) -> None:
     address = f"unix:{tmp_path / name}"
     with pytest.raises(ConfigError) as caught:
         RpcServer(Catalog({}), Silent(), address)
-    assert str(caught.value) == f"cannot listen on {address}: no socket can be made there"
+    assert str(caught.value) == f"cannot listen on {address}: {why}"
 
 
 def test_the_port_is_free_after_the_stop() -> None:

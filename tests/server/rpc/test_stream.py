@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
-import grpc
 import pytest
 
 from infeed.errors import InfeedError, InvalidRequestError, ServerError
 from infeed.v1 import stream_pb2
+from infeed_server.rpc.call import PeerGoneError
+from infeed_server.rpc.encoder import Encoder
 from infeed_server.rpc.stream import Intake, Once
 
 BATCH = stream_pb2.StreamBatchesRequest(batch=stream_pb2.BatchRequest(request_id=7))
@@ -29,10 +30,21 @@ class FakeStream:
         return Future()
 
 
+class Numbered(Encoder):
+    """Gives an answer that is the request's id, at once."""
+
+    def __init__(self) -> None: ...
+
+    def encode(self, stream: Any, request_id: int, answer: Future[Any]) -> Future[Any]:
+        encoded: Future[Any] = Future()
+        encoded.set_result(request_id)
+        return encoded
+
+
 def taken_in(requests: Iterator[Any], error: Exception | None = None) -> list[Any]:
     """All that an intake makes of requests."""
     stream: Any = FakeStream(error)
-    intake = Intake(stream, requests)
+    intake = Intake(stream, Numbered(), requests)
     intake.start()
     result = []
     while (pending := intake.next(10)) is not None:
@@ -45,13 +57,13 @@ def test_requests_keep_their_order_and_ids() -> None:
         stream_pb2.StreamBatchesRequest(batch=stream_pb2.BatchRequest(request_id=number))
         for number in (5, 3, 9)
     ]
-    assert [pending[0] for pending in taken_in(iter(requests))] == [5, 3, 9]
+    assert [pending.result() for pending in taken_in(iter(requests))] == [5, 3, 9]
 
 
 def test_an_error_stands_behind_the_good_requests() -> None:
     again = stream_pb2.StreamBatchesRequest(open=stream_pb2.StreamOpen(pipeline="x"))
     first, error = taken_in(iter([BATCH, again, BATCH]))
-    assert first[0] == 7
+    assert first.result() == 7
     assert isinstance(error, InvalidRequestError)
 
 
@@ -61,7 +73,7 @@ def test_more_requests_than_may_wait() -> None:
             yield BATCH
 
     stream: Any = FakeStream()
-    intake = Intake(stream, endless())
+    intake = Intake(stream, Numbered(), endless())
     intake._run()  # to its end, before anybody takes anything out
     taken = [intake.next(1) for _ in range(1025)]
     assert isinstance(taken[-1], InvalidRequestError)
@@ -79,14 +91,14 @@ def test_a_failure_of_ours_is_not_taken_for_the_end(error: Exception) -> None:
 def test_a_peer_that_is_gone_is_no_error() -> None:
     def lost() -> Iterator[Any]:
         yield BATCH
-        raise grpc.RpcError
+        raise PeerGoneError
 
     assert len(taken_in(lost())) == 1
 
 
 def test_a_stopped_intake_wakes_who_waits() -> None:
     stream: Any = FakeStream()
-    intake = Intake(stream, iter(()))
+    intake = Intake(stream, Numbered(), iter(()))
     with pytest.raises(queue.Empty):
         intake.next(0.01)
     intake.stop()

@@ -1,0 +1,77 @@
+"""The bytes to and from one peer: a socket on which no wait is without end."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+import threading
+from collections.abc import Sequence
+from typing import TypeAlias
+
+Piece: TypeAlias = "bytes | bytearray | memoryview"
+
+_MOST_PIECES = 512
+"""For one system call; Linux takes 1024."""
+
+_RECEIVE_BYTES = 1 << 16
+
+
+class Wire:
+    """A connection that was accepted. Every method but `cut` raises `OSError` when it is lost."""
+
+    def __init__(self, connection: socket.socket, send_seconds: float) -> None:
+        """`send_seconds`: for how long a peer may take nothing of what it is sent."""
+        connection.settimeout(None)
+        # The kernel's own limit rather than Python's: a large send is one system call then, and the
+        # interpreter's lock is given up and awaited once.
+        limit = struct.pack("@ll", *divmod(round(send_seconds * 1_000_000), 1_000_000))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        if connection.family != socket.AF_UNIX:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = connection
+        self._send_seconds = send_seconds
+        self._lock = threading.Lock()
+
+    def receive(self, timeout: float) -> bytes:
+        """Some bytes; none when the peer has ended. Raises `TimeoutError`."""
+        poll = select.poll()  # select() would fail beyond 1024 open files
+        poll.register(self._socket, select.POLLIN)
+        if not poll.poll(max(0.0, timeout) * 1000):
+            raise TimeoutError(f"the peer said nothing for {timeout:g} s")
+        return self._socket.recv(_RECEIVE_BYTES)
+
+    def send(self, pieces: Sequence[Piece]) -> None:
+        """All the pieces, end to end. Raises `TimeoutError` when the peer takes none of them."""
+        rest = [memoryview(piece) for piece in pieces if piece]
+        begin = 0
+        while begin < len(rest):
+            try:
+                sent = self._socket.sendmsg(rest[begin : begin + _MOST_PIECES])
+            except BlockingIOError:
+                raise TimeoutError(f"the peer took nothing for {self._send_seconds:g} s") from None
+            while begin < len(rest) and sent >= len(rest[begin]):
+                sent -= len(rest[begin])
+                begin += 1
+            if sent:
+                rest[begin] = rest[begin][sent:]
+
+    def is_writable(self) -> bool:
+        """Whether a few bytes can be sent without a wait."""
+        with self._lock:
+            if self._socket.fileno() < 0:
+                return False
+            poll = select.poll()
+            poll.register(self._socket, select.POLLOUT)
+            return bool(poll.poll(0))
+
+    def cut(self) -> None:
+        """Ends the connection at once, from any thread; who waits on it wakes up."""
+        with self._lock, contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Frees the socket; nobody may be using it any more."""
+        with self._lock:
+            self._socket.close()

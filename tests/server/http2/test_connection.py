@@ -1,0 +1,275 @@
+"""A connection's streams, its windows and its end, with peers of all kinds."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import Any
+
+import h2.events
+import h2.exceptions
+import pytest
+from h2.errors import ErrorCodes
+from h2.settings import SettingCodes
+
+from infeed_server.http2 import connection as connection_module
+from infeed_server.http2.stream import GoneError, Stream
+
+ANSWER = [(":status", "200")]
+TRAILERS = [("grpc-status", "0")]
+WINDOW = SettingCodes.INITIAL_WINDOW_SIZE
+FRAME = SettingCodes.MAX_FRAME_SIZE
+
+
+def answer(stream: Stream, *pieces: bytes) -> None:
+    stream.send_headers(ANSWER)
+    stream.send(pieces)
+    stream.send_headers(TRAILERS, end=True)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {WINDOW: 1}, {WINDOW: 1000}, {WINDOW: (1 << 31) - 1, FRAME: (1 << 24) - 1}]
+)
+def test_whatever_the_peer_has_room_for(serve: Any, background: Any, settings: Any) -> None:
+    connection, peer = serve(settings)
+    pieces = [os.urandom(size) for size in (1, 5, 100, *((100_000,) if not settings else ()))]
+    number = peer.open(end=True)
+    sending = background(answer, connection.stream(), *pieces)
+    whole = b"".join(pieces)
+    assert peer.receive(number, len(whole)) == whole
+    peer.expect(h2.events.StreamEnded, stream_id=number)
+    sending.result()
+
+
+def test_large_frames_for_a_peer_that_takes_them(serve: Any, background: Any) -> None:
+    connection, peer = serve({WINDOW: 1 << 24, FRAME: 1 << 20})
+    peer.window(1 << 24)
+    number = peer.open(end=True)
+    data = os.urandom(5 << 20)
+    sending = background(answer, connection.stream(), data)
+    sizes, got = [], b""
+    while len(got) < len(data):
+        event = peer.expect(h2.events.DataReceived, stream_id=number)
+        sizes.append(len(event.data))
+        got += event.data
+    assert got == data
+    assert sizes == [1 << 20] * 5
+    sending.result()
+
+
+def test_windows_that_shrink_below_zero(serve: Any, background: Any) -> None:
+    connection, peer = serve({WINDOW: 30_000})
+    number = peer.open(end=True)
+    data = os.urandom(60_000)
+    sending = background(answer, connection.stream(), data)
+    got = b""
+    while len(got) < 30_000:
+        got += peer.expect(h2.events.DataReceived).data
+    peer.settings(initial_window_size=100)  # 29,900 too many have come by now
+    peer.expect(h2.events.SettingsAcknowledged)
+    peer.expect(h2.events.SettingsAcknowledged)
+    peer.window(29_900, number)
+    peer.machine.ping(b"12345678")
+    peer.flush()
+    peer.expect(h2.events.PingAckReceived)
+    assert not peer.has(h2.events.DataReceived)
+    assert not sending.is_done
+    peer.settings(initial_window_size=50_000)  # opens it, without any window update
+    while len(got) < len(data):
+        got += peer.expect(h2.events.DataReceived).data
+    assert got == data
+    peer.expect(h2.events.StreamEnded)
+    sending.result()
+
+
+def test_streams_share_the_connection(serve: Any, background: Any) -> None:
+    connection, peer = serve({WINDOW: 20_000})
+    numbers = [peer.open(end=True) for _ in range(8)]
+    data = {number: os.urandom(50_000) for number in numbers}
+    streams = [connection.stream() for _ in numbers]
+    sending = [background(answer, stream, data[stream.number]) for stream in streams]
+    got = dict.fromkeys(numbers, b"")
+    while any(len(got[number]) < 50_000 for number in numbers):
+        event = peer.expect(h2.events.DataReceived)
+        got[event.stream_id] += event.data
+        peer.machine.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+        peer.flush()
+    assert got == data
+    for each in sending:
+        each.result()
+
+
+def test_a_stream_whose_window_is_shut_holds_no_other_up(served: Any, background: Any) -> None:
+    connection, peer = served
+    peer.settings(initial_window_size=0)
+    waiting = peer.open(end=True)
+    held = background(answer, connection.stream(), b"held")
+    peer.expect(h2.events.ResponseReceived, stream_id=waiting)
+    peer.settings(initial_window_size=10)
+    peer.machine.increment_flow_control_window(10, waiting)
+    other = peer.open(end=True)
+    background(answer, connection.stream(), b"other").result()
+    assert peer.receive(other, 5) == b"other"
+    assert peer.receive(waiting, 4) == b"held"
+    held.result()
+
+
+def test_what_is_said_while_a_batch_goes_out_is_not_forgotten(
+    serve: Any, background: Any, eventually: Any
+) -> None:
+    connection, peer = serve({WINDOW: 1 << 24})
+    peer.window(1 << 24)
+    number = peer.open(end=True)
+    stream = connection.stream()
+    stream.send_headers(ANSWER)
+    sending = background(stream.send, [bytes(1 << 25)])  # more than there is room for
+    eventually(lambda: not connection.wire.is_writable(), "the sockets are full")
+    peer.machine.ping(b"infeed!!")
+    peer.flush()
+    peer.expect(h2.events.PingAckReceived)  # while the rest of the batch waits for room
+    assert not sending.is_done
+    peer.reset(number)
+    with pytest.raises(GoneError):
+        sending.result()
+
+
+def test_a_peer_that_resets_in_mid_batch(serve: Any, background: Any, eventually: Any) -> None:
+    connection, peer = serve({WINDOW: 1 << 24})
+    peer.window(1 << 28)
+    number = peer.open(end=True)
+    stream = connection.stream()
+    stream.send_headers(ANSWER)
+    sending = background(lambda: [stream.send([bytes(1 << 24)]) for _ in range(9)])
+    eventually(lambda: not connection.wire.is_writable(), "the sockets are full")
+    peer.reset(number)
+    other = peer.open(end=True)
+    answering = background(lambda: answer(connection.stream(), b"well"))
+    assert peer.receive(other, 4) == b"well"
+    answering.result()
+    with pytest.raises(GoneError):
+        sending.result()
+
+
+@pytest.mark.parametrize("how", ["close", "cut", "shutdown"])
+def test_a_connection_that_is_lost_in_mid_batch(
+    serve: Any, background: Any, eventually: Any, how: str
+) -> None:
+    connection, peer = serve({WINDOW: 1 << 24})
+    peer.window(1 << 28)
+    for _ in range(3):
+        peer.open(end=True)
+    streams = [connection.stream() for _ in range(3)]
+    streams[0].send_headers(ANSWER)
+    sending = [background(stream.send, [bytes(1 << 25)]) for stream in streams]
+    eventually(lambda: not connection.wire.is_writable(), "the sockets are full")
+    if how == "close":
+        peer.socket.close()
+    elif how == "cut":
+        connection.connection.cut()
+    else:
+        peer.socket.shutdown(socket.SHUT_WR)
+    assert connection.ended()
+    for stream, each in zip(streams, sending, strict=True):
+        with pytest.raises(GoneError):
+            each.result()
+        assert stream.over
+    connection.connection.cut()
+    connection.connection.drain()
+
+
+def test_a_peer_that_takes_nothing_is_given_up(serve: Any, background: Any) -> None:
+    connection, peer = serve({WINDOW: 1 << 30}, send_seconds=0.1)
+    peer.window(1 << 30)
+    peer.open(end=True)
+    sending = background(connection.stream().send, [bytes(1 << 27)])
+    with pytest.raises(GoneError):
+        sending.result()
+    assert connection.ended()
+
+
+def test_a_peer_that_says_nothing(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "SERVER_PING_SECONDS", 0.02)
+    monkeypatch.setattr(connection_module, "SERVER_PATIENCE_SECONDS", 0.3)
+    connection, peer = serve()
+    for _ in range(3):  # it is asked, and answers
+        peer.expect(h2.events.PingReceived)
+    assert connection.thread.is_alive()
+    assert connection.ended()  # it does not any more
+
+
+def test_a_peer_that_takes_a_batch_slowly_is_there(
+    serve: Any, background: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "SERVER_PING_SECONDS", 0.01)
+    monkeypatch.setattr(connection_module, "SERVER_PATIENCE_SECONDS", 0.02)
+    connection, peer = serve({WINDOW: 1 << 30})
+    peer.window(1 << 30)
+    peer.open(end=True)
+    sending = background(connection.stream().send, [bytes(1 << 24)])
+    eventually(lambda: not connection.wire.is_writable(), "the sockets are full")
+    time.sleep(0.2)  # it says nothing, for the question lies behind the batch
+    assert connection.thread.is_alive()
+    got = 0
+    while got < 1 << 24:
+        got += len(peer.socket.recv(1 << 20))
+    sending.result()
+
+
+def test_open_streams_outlive_a_drain(served: Any) -> None:
+    connection, peer = served
+    number = peer.open()
+    stream = connection.stream()
+    stream.send_headers(ANSWER)
+    connection.connection.drain()
+    connection.connection.drain()
+    late = peer.open()
+    peer.data(late, b"more")
+    goaway = peer.expect(h2.events.ConnectionTerminated)
+    assert (goaway.error_code, goaway.last_stream_id) == (0, number)
+    assert peer.expect(h2.events.StreamReset).error_code == ErrorCodes.REFUSED_STREAM
+    peer.data(number, b"request", end=True)
+    assert stream.receive() == b"request"
+    stream.send([b"answer"])
+    stream.send_headers(TRAILERS, end=True)
+    assert peer.receive(number, 6) == b"answer"
+    peer.expect(h2.events.StreamEnded, stream_id=number)
+    assert connection.streams.empty()
+
+
+def test_open_streams_outlive_the_peers_goaway(served: Any) -> None:
+    connection, peer = served
+    number = peer.open(end=True)
+    stream = connection.stream()
+    peer.raw(b"\0\0\x08\7\0\0\0\0\0" + bytes(8))
+    peer.machine.ping(b"12345678")
+    peer.flush()
+    peer.expect(h2.events.PingAckReceived)
+    answer(stream, b"still")
+    assert peer.receive(number, 5) == b"still"
+    peer.expect(h2.events.StreamEnded, stream_id=number)
+
+
+def test_a_drain_does_not_wait_for_a_peer_that_reads_nothing(serve: Any, eventually: Any) -> None:
+    connection, peer = serve()
+    peer.socket.setblocking(False)
+    while connection.wire.is_writable():
+        connection.wire.send([bytes(1 << 10)])  # no frames, but nobody reads them
+    connection.connection.drain()
+
+
+def test_data_that_nobody_took_is_given_back(served: Any) -> None:
+    connection, peer = served
+    for _ in range(20):  # in all, many times the connection's window
+        number = peer.open()
+        stream = connection.stream()
+        left = 40_000
+        while left:
+            room = min(left, peer.machine.local_flow_control_window(number), 16_000)
+            if room:
+                peer.data(number, bytes(room))
+                left -= room
+            else:
+                assert peer.read()
+        stream.send_headers([*ANSWER, *TRAILERS], end=True)
+        peer.expect(h2.events.StreamReset, stream_id=number)

@@ -1,0 +1,139 @@
+"""Answers become messages while others are sent; what becomes of an answer, its stream is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, Future
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from infeed.errors import SampleError, ServerUnavailableError
+from infeed.spec import FieldSpec
+from infeed.v1 import stream_pb2
+from infeed.wire import encode_batch
+from infeed_server.engines.base import End, HostBatch
+from infeed_server.engines.monitor import Silent
+from infeed_server.rpc.encoder import Encoder
+
+ROWS = np.arange(6, dtype=np.uint8).reshape(3, 2)
+IDS = np.array([4, 5, -1])
+SPEC = (FieldSpec("x", "uint8", (2,)),)
+
+
+class FakeStream:
+    """Encodes batches of `SPEC`; waits for `open` before each."""
+
+    pipeline = SimpleNamespace(name="p")
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.open.set()
+
+    def encode(self, request_id: int, answer: Any) -> Any:
+        assert self.open.wait(10)
+        if isinstance(answer, End):
+            return stream_pb2.EndOfData(request_id=request_id, position_count=answer.position_count)
+        return encode_batch(request_id, 0, 0, SPEC, answer.arrays, answer.sample_ids, answer.mask)
+
+
+@pytest.fixture
+def encoder() -> Iterator[Encoder]:
+    encoder = Encoder(Silent())
+    yield encoder
+    encoder.close()
+
+
+@pytest.fixture
+def stream() -> Any:
+    return FakeStream()
+
+
+def batch() -> HostBatch:
+    return HostBatch(0, 0, {"x": ROWS}, IDS, IDS >= 0)
+
+
+def done(answer: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(answer)
+    return future
+
+
+def messages(framed: list[Any]) -> list[stream_pb2.StreamBatchesResponse]:
+    """What a peer reads out of the bytes."""
+    data, found = b"".join(framed), []
+    while data:
+        end = 5 + int.from_bytes(data[1:5], "big")
+        assert data[0] == 0
+        found.append(stream_pb2.StreamBatchesResponse.FromString(data[5:end]))
+        data = data[end:]
+    return found
+
+
+def test_a_batch(encoder: Encoder, stream: Any) -> None:
+    encoded = encoder.encode(stream, 7, done(batch())).result(10)
+    header, chunk = messages(encoded.messages)
+    assert (header.header.request_id, list(header.header.sample_ids)) == (7, IDS.tolist())
+    assert chunk.chunk.data == ROWS.tobytes()
+    assert (encoded.samples, encoded.payload_bytes) == (2, 6)
+
+
+def test_its_bytes_lie_where_the_engine_put_them(encoder: Encoder, stream: Any) -> None:
+    encoded = encoder.encode(stream, 7, done(batch())).result(10)
+    last = np.frombuffer(encoded.messages[-1], np.uint8)
+    assert np.shares_memory(last, ROWS)
+
+
+def test_the_end(encoder: Encoder, stream: Any) -> None:
+    encoded = encoder.encode(stream, 7, done(End(11))).result(10)
+    (end,) = messages(encoded.messages)
+    assert (end.end.request_id, end.end.position_count) == (7, 11)
+    assert encoded.samples is None
+
+
+def test_nothing_is_encoded_before_there_is_an_answer(encoder: Encoder, stream: Any) -> None:
+    answer: Future[Any] = Future()
+    encoded = encoder.encode(stream, 7, answer)
+    assert not encoded.done()
+    answer.set_result(batch())
+    assert encoded.result(10).samples == 2
+
+
+def test_who_answers_does_not_wait(encoder: Encoder, stream: Any) -> None:
+    stream.open.clear()
+    answer: Future[Any] = Future()
+    encoded = encoder.encode(stream, 7, answer)
+    answer.set_result(batch())  # by the engine's thread, which has more to do
+    assert not encoded.done()
+    stream.open.set()
+    assert encoded.result(10).samples == 2
+
+
+def test_an_error(encoder: Encoder, stream: Any) -> None:
+    answer: Future[Any] = Future()
+    answer.set_exception(SampleError("a bad sample"))
+    with pytest.raises(SampleError, match="a bad sample"):
+        encoder.encode(stream, 7, answer).result(10)
+
+
+def test_a_batch_that_cannot_be_encoded(encoder: Encoder, stream: Any) -> None:
+    with pytest.raises(KeyError):
+        encoder.encode(stream, 7, done(HostBatch(0, 0, {}, IDS, IDS >= 0))).result(10)
+
+
+def test_a_cancelled_answer(encoder: Encoder, stream: Any) -> None:
+    answer: Future[Any] = Future()
+    encoded = encoder.encode(stream, 7, answer)
+    answer.cancel()
+    with pytest.raises(CancelledError):
+        encoded.result(10)
+
+
+def test_an_answer_behind_the_close(stream: Any) -> None:
+    encoder = Encoder(Silent())
+    encoder.close()
+    with pytest.raises(ServerUnavailableError, match="shutting down"):
+        encoder.encode(stream, 7, done(batch())).result(10)

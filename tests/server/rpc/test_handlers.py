@@ -1,0 +1,389 @@
+"""Handlers of gRPC, called over real connections by grpcio and by peers of bare HTTP/2."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import h2.config
+import h2.connection
+import h2.events
+import pytest
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
+
+from infeed_server.http2.connection import Connection
+from infeed_server.http2.listener import Listener
+from infeed_server.http2.stream import Stream
+from infeed_server.http2.wire import Wire
+from infeed_server.rpc.call import PeerGoneError, StatusError, framed
+from infeed_server.rpc.handlers import Handlers
+
+
+class Answering:
+    """A server around `Handlers`, and nothing else."""
+
+    def __init__(self, handlers: Handlers) -> None:
+        self._handlers = handlers
+        self._pool = ThreadPoolExecutor(40)
+        self._connections: list[tuple[Connection, threading.Thread]] = []
+        self.refusing = False
+        self.listener = Listener("127.0.0.1:0")
+        self.listener.start(self._take)
+        self.address = f"127.0.0.1:{self.listener.port}"
+
+    def drain(self) -> None:
+        for connection, _ in self._connections:
+            connection.drain()
+
+    def close(self) -> None:
+        self.listener.close()
+        for connection, thread in self._connections:
+            connection.cut()
+            thread.join(10)
+            assert not thread.is_alive()
+        self._pool.shutdown()
+
+    def _take(self, accepted: socket.socket, peer: str) -> None:
+        connection = Connection(Wire(accepted, 10), peer, self._accept)
+        thread = threading.Thread(target=connection.run, daemon=True)
+        self._connections.append((connection, thread))
+        thread.start()
+
+    def _accept(self, stream: Stream) -> None:
+        if self.refusing:
+            self._handlers.refuse(
+                stream, StatusError(grpc.StatusCode.RESOURCE_EXHAUSTED, "no room")
+            )
+        else:
+            self._pool.submit(self._handlers.answer, stream)
+
+
+class Methods(grpc.GenericRpcHandler):
+    """`/t/<name>` for each function that it has."""
+
+    def __init__(self) -> None:
+        self.closed: list[str] = []
+        self.streaming = threading.Event()
+
+    def service(self, details: Any) -> Any:
+        service, _, _ = str(details.method).rpartition("/")
+        if service != "/t":
+            return None
+        rpc = grpc.method_handlers_generic_handler("t", self._all())
+        return rpc.service(details)
+
+    def _all(self) -> dict[str, Any]:
+        def double(request: bytes, context: Any) -> bytes:
+            return request * 2
+
+        def join(requests: Iterator[bytes], context: Any) -> bytes:
+            return b"+".join(requests)
+
+        def count(request: bytes, context: Any) -> Iterator[bytes]:
+            for number in range(int(request)):
+                yield b"%d" % number
+
+        def echo(requests: Iterator[bytes], context: Any) -> Iterator[Any]:
+            for request in requests:
+                yield framed([request], [b"and", b" more"])
+
+        def fail(request: bytes, context: Any) -> bytes:
+            raise ValueError("a secret")
+
+        def abort(request: bytes, context: Any) -> bytes:
+            context.abort(grpc.StatusCode.OUT_OF_RANGE, f"zu groß: {request.decode()}")
+
+        def late(request: bytes, context: Any) -> Iterator[bytes]:
+            yield b"one"
+            context.abort(grpc.StatusCode.ABORTED, "after one")
+
+        def endless(request: bytes, context: Any) -> Iterator[bytes]:
+            context.add_callback(lambda: self.closed.append("call"))
+            try:
+                while True:
+                    self.streaming.set()
+                    yield bytes(1 << 16)
+            finally:
+                self.closed.append("generator")
+
+        def unencodable(request: bytes, context: Any) -> bytes:
+            context.set_details(5)
+            return b""
+
+        def reads(requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
+            yield b"begun"
+            try:
+                list(requests)
+            except PeerGoneError:
+                self.closed.append("reader")
+                raise
+
+        def unary(function: Any, parse: Any = None, serialize: Any = bytes) -> Any:
+            return grpc.unary_unary_rpc_method_handler(function, parse, serialize)
+
+        def stream(function: Any) -> Any:
+            return grpc.unary_stream_rpc_method_handler(function, None, bytes)
+
+        return {
+            "double": unary(double),
+            "text": unary(double, bytes.decode, str.encode),
+            "parsed": unary(double, health_pb2.HealthCheckRequest.FromString),
+            "join": grpc.stream_unary_rpc_method_handler(join, None, bytes),
+            "count": stream(count),
+            "echo": grpc.stream_stream_rpc_method_handler(echo),
+            "fail": unary(fail),
+            "abort": unary(abort),
+            "late": stream(late),
+            "endless": stream(endless),
+            "unencodable": unary(unencodable),
+            "reads": grpc.stream_stream_rpc_method_handler(reads, None, bytes),
+        }
+
+
+@pytest.fixture
+def methods() -> Methods:
+    return Methods()
+
+
+@pytest.fixture
+def handlers(methods: Methods) -> Handlers:
+    return Handlers(methods)
+
+
+@pytest.fixture
+def answering(handlers: Handlers) -> Iterator[Answering]:
+    server = Answering(handlers)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def channel(answering: Answering) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(answering.address) as channel:
+        yield channel
+
+
+def refused(call: Callable[[], Any]) -> tuple[str, str]:
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    error: Any = caught.value
+    return error.code().name, error.details()
+
+
+def test_all_kinds_of_calls(channel: grpc.Channel) -> None:
+    assert channel.unary_unary("/t/double")(b"ab", timeout=10) == b"abab"
+    assert channel.unary_unary("/t/double")(b"", timeout=10) == b""
+    assert channel.unary_unary("/t/text")("grün".encode(), timeout=10) == "grüngrün".encode()
+    assert channel.stream_unary("/t/join")(iter([b"a", b"b"]), timeout=10) == b"a+b"
+    assert channel.stream_unary("/t/join")(iter([]), timeout=10) == b""
+    assert list(channel.unary_stream("/t/count")(b"3", timeout=10)) == [b"0", b"1", b"2"]
+    assert list(channel.unary_stream("/t/count")(b"0", timeout=10)) == []
+    answers = channel.stream_stream("/t/echo")(iter([b"x", b""]), timeout=10)
+    assert list(answers) == [b"x", b"and more", b"", b"and more"]
+
+
+def test_many_calls_at_once(channel: grpc.Channel) -> None:
+    double = channel.unary_unary("/t/double")
+    calls = [double.future(bytes([number]) * 30_000, timeout=20) for number in range(60)]
+    assert [call.result() for call in calls] == [bytes([it]) * 60_000 for it in range(60)]
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "refusal"),
+    [
+        ("/t/none", b"", ("UNIMPLEMENTED", "no method '/t/none'")),
+        ("/none/double", b"", ("UNIMPLEMENTED", "no method '/none/double'")),
+        ("/t/abort", b"x", ("OUT_OF_RANGE", "zu groß: x")),
+        ("/t/fail", b"", ("UNKNOWN", "ValueError")),
+        ("/t/count", b"many", ("UNKNOWN", "ValueError")),
+        ("/t/double", bytes(65537), ("RESOURCE_EXHAUSTED", "a message of 65537 bytes; at most")),
+        ("/t/parsed", b"\xff", ("INTERNAL", "a message of 1 bytes that is not what")),
+    ],
+)
+def test_calls_that_fail(
+    channel: grpc.Channel, method: str, request_: bytes, refusal: tuple[str, str]
+) -> None:
+    code, details = refused(lambda: channel.unary_unary(method)(request_, timeout=10))
+    assert code == refusal[0]
+    assert details.startswith(refusal[1])
+    assert channel.unary_unary("/t/double")(b"x", timeout=10) == b"xx"
+
+
+def test_a_mistake_of_a_handler_is_logged_and_kept_from_the_peer(
+    channel: grpc.Channel, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert refused(lambda: channel.unary_unary("/t/fail")(b"", timeout=10)) == (
+        "UNKNOWN",
+        "ValueError",
+    )
+    assert "a secret" in caplog.text
+    assert "/t/fail" in caplog.text
+
+
+def test_a_call_that_cannot_be_ended_is_reset(
+    channel: grpc.Channel, caplog: pytest.LogCaptureFixture
+) -> None:
+    code, _ = refused(lambda: channel.unary_unary("/t/unencodable")(b"", timeout=10))
+    assert code == "INTERNAL"
+    assert "a call could not be ended" in caplog.text
+
+
+def test_an_error_behind_an_answer(channel: grpc.Channel) -> None:
+    call = channel.unary_stream("/t/late")(b"", timeout=10)
+    assert next(call) == b"one"
+    assert refused(lambda: next(call)) == ("ABORTED", "after one")
+
+
+def test_a_compressed_message(answering: Answering) -> None:
+    with grpc.insecure_channel(answering.address, compression=grpc.Compression.Gzip) as channel:
+        code, details = refused(lambda: channel.unary_unary("/t/double")(bytes(9000), timeout=10))
+    assert code == "UNIMPLEMENTED"
+    assert "compressed" in details
+
+
+def test_a_call_without_its_request(channel: grpc.Channel) -> None:
+    call = channel.stream_stream("/t/double")(iter([]), timeout=10)
+    assert refused(lambda: next(call)) == ("UNIMPLEMENTED", "a call without its request")
+
+
+def test_refusals(answering: Answering, channel: grpc.Channel) -> None:
+    answering.refusing = True
+    assert refused(lambda: channel.unary_unary("/t/double")(b"", timeout=10)) == (
+        "RESOURCE_EXHAUSTED",
+        "no room",
+    )
+
+
+def wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("how", ["cancel", "close"])
+def test_a_handler_ends_when_its_peer_is_gone(
+    answering: Answering, methods: Methods, how: str
+) -> None:
+    channel = grpc.insecure_channel(answering.address)
+    call = channel.unary_stream("/t/endless")(b"", timeout=30)
+    assert next(call)
+    if how == "cancel":
+        call.cancel()
+        wait(lambda: sorted(methods.closed) == ["call", "generator"])
+    channel.close()
+    wait(lambda: sorted(methods.closed) == ["call", "generator"])
+
+
+def test_a_handler_that_reads_ends_when_its_peer_is_gone(
+    channel: grpc.Channel, methods: Methods
+) -> None:
+    more = threading.Event()
+    requests = (b"" for _ in iter(more.wait, True))
+    call = channel.stream_stream("/t/reads")(requests, timeout=30)
+    assert next(call) == b"begun"
+    call.cancel()
+    wait(lambda: methods.closed == ["reader"])
+    more.set()
+
+
+def test_calls_outlive_a_drain(answering: Answering, channel: grpc.Channel) -> None:
+    requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    call = channel.stream_stream("/t/echo")(iter(requests.get, b"end"), timeout=30)
+    requests.put(b"before")
+    assert [next(call), next(call)] == [b"before", b"and more"]
+    answering.drain()
+    # On another connection, for the channel has understood.
+    assert channel.unary_unary("/t/double")(b"x", timeout=10) == b"xx"
+    requests.put(b"after")
+    assert [next(call), next(call)] == [b"after", b"and more"]
+    requests.put(b"end")
+    assert list(call) == []
+
+
+def http(address: str, *headers: tuple[str, str]) -> dict[str, str]:
+    """How a request of bare HTTP/2 is answered."""
+    host, _, port = address.rpartition(":")
+    machine = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
+    machine.initiate_connection()
+    common = {":method": "POST", ":scheme": "http", ":authority": "s", ":path": "/t/double"}
+    machine.send_headers(1, list({**common, **dict(headers)}.items()), end_stream=True)
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(machine.data_to_send())
+        while data := connection.recv(1 << 16):
+            for event in machine.receive_data(data):
+                if isinstance(event, h2.events.ResponseReceived):
+                    return dict(event.headers)
+    raise AssertionError("no answer")
+
+
+@pytest.mark.parametrize(
+    ("headers", "answer"),
+    [
+        ({":method": "GET"}, {":status": "405", "allow": "POST"}),
+        ({":method": "PUT", "content-type": "application/grpc"}, {":status": "405"}),
+        ({}, {":status": "415"}),
+        ({"content-type": "text/html"}, {":status": "415"}),
+        ({"content-type": "application/grpc-web"}, {":status": "415"}),
+        ({"content-type": "application/grpc"}, {":status": "200", "grpc-status": "12"}),
+        ({"content-type": "application/grpc+proto"}, {":status": "200"}),
+        ({"content-type": "application/grpc;x=y"}, {":status": "200"}),
+    ],
+)
+def test_requests_that_are_no_grpc(
+    answering: Answering, headers: dict[str, str], answer: dict[str, str]
+) -> None:
+    got = http(answering.address, *headers.items())
+    assert {name: got.get(name) for name in answer} == answer
+
+
+def test_an_unknown_name_is_told_back_in_part(channel: grpc.Channel) -> None:
+    _, details = refused(lambda: channel.unary_unary("/t/" + "x" * 7000)(b"", timeout=10))
+    assert len(details) < 300
+
+
+@pytest.fixture
+def servicer(handlers: Handlers) -> health.HealthServicer:
+    servicer = health.HealthServicer(experimental_non_blocking=False)
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, handlers)
+    return servicer
+
+
+def test_health(servicer: health.HealthServicer, channel: grpc.Channel) -> None:
+    kinds = health_pb2.HealthCheckResponse
+    servicer.set("one", kinds.SERVING)
+    stub = health_pb2_grpc.HealthStub(channel)
+    request = health_pb2.HealthCheckRequest(service="one")
+    assert stub.Check(request, timeout=10).status == kinds.SERVING
+    none = health_pb2.HealthCheckRequest(service="none")
+    assert refused(lambda: stub.Check(none, timeout=10))[0] == "NOT_FOUND"
+    watch = stub.Watch(request, timeout=30)
+    assert next(watch).status == kinds.SERVING
+    servicer.set("one", kinds.NOT_SERVING)
+    assert next(watch).status == kinds.NOT_SERVING
+    watchers = servicer._send_response_callbacks["one"]
+    assert len(watchers) == 1
+    watch.cancel()
+    wait(lambda: not watchers)
+
+
+def test_reflection(handlers: Handlers, channel: grpc.Channel) -> None:
+    reflection.enable_server_reflection([health.SERVICE_NAME], handlers)
+    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+    asked = reflection_pb2.ServerReflectionRequest
+    requests = [
+        asked(list_services=""),
+        asked(file_containing_symbol=health.SERVICE_NAME),
+        asked(file_by_filename="none"),
+    ]
+    names, file, error = stub.ServerReflectionInfo(iter(requests), timeout=10)
+    assert [it.name for it in names.list_services_response.service] == [health.SERVICE_NAME]
+    assert b"HealthCheckRequest" in file.file_descriptor_response.file_descriptor_proto[0]
+    assert error.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
