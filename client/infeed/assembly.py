@@ -57,15 +57,17 @@ class Asked:
 
 @dataclass(frozen=True)
 class EndOfData:
-    """The data set, whose length nobody knew, holds that many positions."""
+    """The data set, whose length nobody knew, holds that many positions; the step is beyond."""
 
+    step: int
     position_count: int
 
 
 @dataclass(frozen=True)
 class Received:
-    """A whole batch in the wire spec, and the bytes that it took to send."""
+    """A step's whole batch in the wire spec, and the bytes that it took to send."""
 
+    step: int
     batch: Batch
     payload_bytes: int
 
@@ -107,7 +109,7 @@ class Assembler:
             return self._begin(answer.header)
         if kind == "end" and self.opened:
             self._answers(answer.end.request_id)
-            return EndOfData(answer.end.position_count)
+            return EndOfData(answer.end.request_id, answer.end.position_count)
         raise ProtocolError(f"an unexpected message ({kind or 'of an unknown kind'})")
 
     def _open(self, opened: stream_pb2.StreamOpened) -> None:
@@ -198,7 +200,7 @@ class Assembler:
         )
         # The batch alone holds the buffer now: its memory goes when the trainer lets go of it.
         self._header, self._payload = None, _NOTHING
-        return Received(batch, header.payload_size)
+        return Received(header.request_id, batch, header.payload_size)
 
 
 def _read(count: int, read_into: ReadInto) -> bytearray:

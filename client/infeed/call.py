@@ -56,22 +56,22 @@ class GrpcCall:
         requests: Iterator[Any],
         *,
         timeout: float | None,
-        lost: Callable[[], None],
+        draining: Callable[[], None],
         closed: Callable[[GrpcCall], None],
     ) -> None:
         """`requests` are protobuf messages. `timeout`, in seconds, is for the whole call.
 
-        `lost` is called when the server cannot be reached any more, `closed` when the call ends.
+        `draining` is called when the server says that it will soon be gone, `closed` when the call
+        ends.
         """
         self.server = address
         self._method = method
         self._requests = requests
         self._timeout = timeout
-        self._lost = lost
         self._closed = closed
         self._link = Link(address)
         self._exchange = Exchange(
-            self._link, None if timeout is None else time.monotonic() + timeout
+            self._link, None if timeout is None else time.monotonic() + timeout, draining
         )
         self._sender: threading.Thread | None = None
         self._left = 0
@@ -171,12 +171,9 @@ class GrpcCall:
             raise ProtocolError(
                 f"{self.server} answers, but not as an infeed server: {error}", target=self.server
             ) from error
-        except InfeedError as error:
-            if isinstance(error, ServerUnavailableError):
-                self._lost()
+        except InfeedError:
             raise
         except (LostError, OSError) as error:
-            self._lost()
             raise ServerUnavailableError(
                 f"no server at {self.server}: {_reason(error)}", target=self.server
             ) from error

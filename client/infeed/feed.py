@@ -39,7 +39,8 @@ def connect(
 ) -> Feed:
     """Opens a feed and starts to fetch its first batches.
 
-    target             "host:port", "dns:///host:port", "unix:/path", or several with commas
+    target             "host:port", "dns:///host:port", "unix:/path", or several with commas, all of
+                       which are used
     batch_size         slots per rank; the pipeline's when None
     shard              this trainer's rank and the world size; alone when None
     seed               of order and augmentation; the cursor's or the pipeline's when None
@@ -185,7 +186,7 @@ class Feed(Iterator[Batch]):
 
     def stats(self) -> Stats:
         """What the feed did so far; print it for a summary."""
-        return self._meter.stats(self._stream.reconnects, tuple(self._stream.servers))
+        return self._meter.stats(self._stream.tally)
 
     def close(self) -> None:
         """Ends the feed within two seconds, also while another thread waits in `next`."""
@@ -221,8 +222,7 @@ class Feed(Iterator[Batch]):
             raise FeedClosedError(f"the feed of {self._spec.name!r} was closed")
 
     def _stalled(self, seconds: float, error: StallError) -> StallError:
-        servers = self._stream.servers
-        server = servers[-1] if servers else self._transport.target
+        server = error.metadata["server"]
         start, _ = self._job.plan.at(self._meter.steps)
         return StallError(
             f"{server}: position {start} of {self._spec.name!r}: {error.message}",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import h2.config
 import h2.connection
@@ -55,12 +55,21 @@ class Exchange:
     `TimeoutError` at the deadline.
     """
 
-    def __init__(self, link: Link, deadline: float | None = None) -> None:
-        """`deadline`, of `time.monotonic`, bounds every wait; without one, pings do."""
+    def __init__(
+        self,
+        link: Link,
+        deadline: float | None = None,
+        draining: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`deadline`, of `time.monotonic`, bounds every wait; without one, pings do.
+
+        `draining` is called when the peer says that it will soon be gone.
+        """
         self.headers: dict[str, str] = {}
         """Of the answer, names in lower case."""
         self.trailers: dict[str, str] = {}
         self._link = link
+        self._draining = draining
         self._inflow = Inflow(link, deadline, self._ping)
         self._machine = _machine()
         self._changed = threading.Condition()  # holds for the machine and the order of sending
@@ -160,6 +169,7 @@ class Exchange:
         if error != _NO_ERROR or last & 0x7FFFFFFF < _STREAM:
             told = body[8:].decode("utf-8", "replace")
             raise LostError(f"the connection was closed with code {error} {told}".rstrip())
+        self._draining()
 
     def _control(self, frame: bytes) -> None:
         with self._changed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 STARVED_SECONDS = 0.001
 """A step that waited longer for its batch was starved."""
@@ -20,7 +20,8 @@ class Stats:
 
     The wait before the first batch is the start-up; it stands alone and is in no other number.
     Percentiles are within 4 %. `wait_share` is the share of the time between the first and the
-    last batch that the trainer spent waiting, from 0 to 1.
+    last batch that the trainer spent waiting, from 0 to 1. `hedges` counts the batches that were
+    asked of a second server because the first took too long.
     """
 
     steps: int
@@ -35,6 +36,7 @@ class Stats:
     bytes_per_second: float
     samples_per_second: float
     reconnects: int
+    hedges: int
     servers: tuple[str, ...]
 
     @property
@@ -53,16 +55,29 @@ class Stats:
     def __str__(self) -> str:
         waits = (self.wait_p50_seconds, self.wait_p99_seconds, self.wait_max_seconds)
         p50, p99, longest = (_seconds(wait) for wait in waits)
+        servers = ", ".join(self.servers) or "nobody"
         plural = "" if self.reconnects == 1 else "s"
+        hedged = f", {self.hedges} asked twice" if self.hedges else ""
         lines = (
             f"{self.verdict}",
             f"{self.steps} steps, {self.samples} samples",
             f"{self.samples_per_second:.0f} samples/s, {self.bytes_per_second / 1e6:.1f} MB/s",
             f"first batch after {_seconds(self.first_batch_seconds)}",
             f"then waits of p50 {p50}, p99 {p99}, max {longest}",
-            f"{self.reconnects} reconnect{plural}, served by {', '.join(self.servers) or 'nobody'}",
+            f"{self.reconnects} reconnect{plural}{hedged}, served by {servers}",
         )
         return "\n  ".join(lines)
+
+
+@dataclass
+class Tally:
+    """What a feed's servers have been up to."""
+
+    servers: list[str] = field(default_factory=list)
+    """Those that were ever connected, in the order in which they came."""
+    losses: int = 0
+    reconnects: int = 0
+    hedges: int = 0
 
 
 class Meter:
@@ -93,7 +108,7 @@ class Meter:
         self._starved += wait > STARVED_SECONDS
         self._bins[_bin(wait)] += 1
 
-    def stats(self, reconnects: int, servers: tuple[str, ...]) -> Stats:
+    def stats(self, tally: Tally) -> Stats:
         span = self._end - self._begin
         samples, payload_bytes, first_wait = self._first
         return Stats(
@@ -108,8 +123,9 @@ class Meter:
             bytes=self.bytes,
             bytes_per_second=(self.bytes - payload_bytes) / span if span else 0.0,
             samples_per_second=(self.samples - samples) / span if span else 0.0,
-            reconnects=reconnects,
-            servers=servers,
+            reconnects=tally.reconnects,
+            hedges=tally.hedges,
+            servers=tuple(tally.servers),
         )
 
     def _quantile(self, q: float) -> float:
@@ -139,4 +155,4 @@ def _seconds(value: float) -> str:
     return f"{value * 1e3:.1f} ms" if value < 1 else f"{value:.2f} s"
 
 
-__all__ = ["STARVED_SECONDS", "Meter", "Stats"]
+__all__ = ["STARVED_SECONDS", "Meter", "Stats", "Tally"]

@@ -52,6 +52,23 @@ def resolve(address: str) -> list[SocketAddress]:
         raise OSError(f"no host can have that name ({error})") from error
 
 
+def servers(address: str) -> list[str]:
+    """The servers that an address stands for: each host of a name that has several."""
+    if is_unix(address):
+        return [address]
+    try:
+        found = resolve(address)
+    except OSError:
+        return [address]  # whoever connects to it says why
+    _, port = _host_and_port(address)
+    for family, form in ((socket.AF_INET, "{}:{}"), (socket.AF_INET6, "[{}]:{}")):
+        hosts = sorted({str(where[0]) for kind, where in found if kind == family})
+        if hosts:
+            # Of one host, IPv4 and IPv6 addresses are tried in turn; so its name is kept.
+            return [form.format(host, port) for host in hosts] if len(hosts) > 1 else [address]
+    return [address]
+
+
 def _resolve(address: str) -> list[SocketAddress]:
     if address.startswith("unix-abstract:"):
         return [(socket.AF_UNIX, "\0" + address.removeprefix("unix-abstract:"))]
@@ -71,4 +88,4 @@ def _host_and_port(address: str) -> tuple[str, str]:
     return host, port
 
 
-__all__ = ["SocketAddress", "authority", "is_unix", "parse_target", "resolve"]
+__all__ = ["SocketAddress", "authority", "is_unix", "parse_target", "resolve", "servers"]

@@ -93,7 +93,15 @@ class FakeTransport:
             )
         return self.spec
 
-    def open_stream(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Call:
+    def servers(self) -> tuple[str, ...]:
+        return ("fake",)
+
+    def open_stream(
+        self,
+        server: str,  # noqa: ARG002
+        requests: Iterator[stream_pb2.StreamBatchesRequest],
+        draining: Callable[[], None],  # noqa: ARG002
+    ) -> Call:
         self.streams += 1
         return _FakeCall(self.answer(requests))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from google.protobuf.message import DecodeError
@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from infeed.call import Call, GrpcCall
 from infeed.errors import InfeedError, ProtocolError, ServerUnavailableError, StallError
 from infeed.spec import PipelineSpec
-from infeed.target import parse_target
+from infeed.target import parse_target, servers
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
 
@@ -41,18 +41,27 @@ class Transport(Protocol):
         Raises `PipelineNotFoundError` and `ServerUnavailableError`.
         """
 
-    def open_stream(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Call:
-        """Opens a stream; the requests are taken as fast as the iterator gives them."""
+    def servers(self) -> tuple[str, ...]:
+        """The servers that the target stands for now; names are looked up each time."""
+
+    def open_stream(
+        self,
+        server: str,
+        requests: Iterator[stream_pb2.StreamBatchesRequest],
+        draining: Callable[[], None],
+    ) -> Call:
+        """Opens a stream to one of the servers.
+
+        The requests are taken as fast as the iterator gives them. `draining` is called when the
+        server says that it will soon be gone: it still sends what it was asked for.
+        """
 
     def close(self) -> None:
         """Ends every call. Idempotent."""
 
 
 class GrpcTransport:
-    """gRPC to `host:port`, `dns:///host:port` or `unix:/path`, or several, separated by commas.
-
-    One server is used at a time: the first that answers, and after a loss the next.
-    """
+    """gRPC to `host:port`, `dns:///host:port` or `unix:/path`, or several, separated by commas."""
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -78,8 +87,16 @@ class GrpcTransport:
         answer = self._unary("GetPipeline", request, service.GetPipelineResponse, timeout)
         return PipelineSpec.from_proto(answer.pipeline)
 
-    def open_stream(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Call:
-        return self._call("StreamBatches", requests)
+    def servers(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(one for each in self._addresses for one in servers(each)))
+
+    def open_stream(
+        self,
+        server: str,
+        requests: Iterator[stream_pb2.StreamBatchesRequest],
+        draining: Callable[[], None],
+    ) -> Call:
+        return self._call(server, "StreamBatches", requests, draining=draining)
 
     def close(self) -> None:
         with self._lock:
@@ -95,7 +112,8 @@ class GrpcTransport:
         pause = FIRST_PAUSE
         last: InfeedError | None = None
         while (left := deadline - time.monotonic()) > 0:
-            call = self._call(name, iter([request]), timeout=min(left, each))
+            address = self._addresses[self._current]
+            call = self._call(address, name, iter([request]), timeout=min(left, each))
             try:
                 with contextlib.closing(call):
                     return _parsed(response, _only_message(call), call.server)
@@ -117,17 +135,24 @@ class GrpcTransport:
             if self._addresses[self._current] == address:
                 self._current = (self._current + 1) % len(self._addresses)
 
-    def _call(self, name: str, requests: Iterator[Any], timeout: float | None = None) -> GrpcCall:
+    def _call(
+        self,
+        address: str,
+        name: str,
+        requests: Iterator[Any],
+        *,
+        timeout: float | None = None,
+        draining: Callable[[], None] = lambda: None,
+    ) -> GrpcCall:
         with self._lock:
             if self._closed:
                 raise ServerUnavailableError(f"the connection to {self.target} was closed")
-            address = self._addresses[self._current]
             call = GrpcCall(
                 address,
                 _SERVICE + name,
                 requests,
                 timeout=timeout,
-                lost=lambda: self._leave(address),
+                draining=draining,
                 closed=self._forget,
             )
             self._calls.add(call)

@@ -94,7 +94,7 @@ def test_whole_batches() -> None:
 
 def test_end_of_data() -> None:
     end = response(end=stream_pb2.EndOfData(request_id=0, position_count=11))
-    assert assemble(opened(), end) == [EndOfData(11)]
+    assert assemble(opened(), end) == [EndOfData(0, 11)]
 
 
 def test_expected_bytes() -> None:

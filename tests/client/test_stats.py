@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infeed.stats import Meter, Stats
+from infeed.stats import Meter, Stats, Tally
 
 
 def meter(waits: list[float], work: float) -> Stats:
@@ -18,7 +18,7 @@ def meter(waits: list[float], work: float) -> Stats:
     for wait in waits:
         found.took(now, now + wait, 4, 1000)
         now += wait + work
-    return found.stats(2, ("a:1", "b:2"))
+    return found.stats(Tally(["a:1", "b:2"], 2, 2))
 
 
 def test_input_bound() -> None:
@@ -74,4 +74,4 @@ def test_memory_does_not_grow() -> None:
     for step in range(10_000):
         found.took(float(step), step + 0.1 / (step + 1), 1, 1)
     assert sys.getsizeof(found._bins) == size
-    assert dataclasses.is_dataclass(found.stats(0, ()))
+    assert dataclasses.is_dataclass(found.stats(Tally()))

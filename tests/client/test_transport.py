@@ -142,7 +142,7 @@ def test_no_connection_before_it_is_needed() -> None:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         transport = GrpcTransport(f"127.0.0.1:{listener.getsockname()[1]}")
-        transport.open_stream(iter(()))
+        transport.open_stream(transport.servers()[0], iter(()), lambda: None)
         assert threading.active_count() == before
         listener.settimeout(0.1)
         with pytest.raises(TimeoutError):
@@ -155,7 +155,7 @@ def test_close_ends_a_call_that_waits() -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         transport = GrpcTransport(f"127.0.0.1:{silent.getsockname()[1]}")
-        call = transport.open_stream(iter(()))
+        call = transport.open_stream(transport.servers()[0], iter(()), lambda: None)
         timer = threading.Timer(0.1, transport.close)
         timer.start()
         with pytest.raises(ServerUnavailableError):

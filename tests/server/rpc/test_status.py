@@ -43,7 +43,7 @@ def by_infeed(address: str) -> InfeedError | None:
     """What infeed's own client gets."""
     request = iter([feed_service_pb2.GetPipelineRequest()])
     call = GrpcCall(
-        address, "/test/Fail", request, timeout=10, lost=lambda: None, closed=lambda _: None
+        address, "/test/Fail", request, timeout=10, draining=lambda: None, closed=lambda _: None
     )
     with contextlib.closing(call), pytest.raises(InfeedError) as caught:
         call.next()

@@ -1,0 +1,273 @@
+"""All servers of a feed as one: what to ask whom, what came, what went wrong. Thread-safe."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from infeed.assembly import Received
+from infeed.errors import InfeedError, ServerUnavailableError
+from infeed.handoff import Handoff
+from infeed.job import Job
+from infeed.ledger import Ledger
+from infeed.stats import Tally
+from infeed.window import Window
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.25
+"""How often a server that has nothing to do looks for a straggler."""
+
+
+class End:
+    """Stands in the queue behind the last batch."""
+
+
+Item = Received | BaseException | End
+
+
+@dataclass
+class _Member:
+    """A server of the target, as it stands."""
+
+    entered: bool = False
+    """Whether it is connected, or about to be."""
+    open: bool = False
+    """Whether it has accepted the stream."""
+    draining: bool = False
+    left_out: InfeedError | None = None
+    """Why it is not one of this feed's servers, though it answers."""
+    trouble: str = ""
+    """Why it was lost last."""
+
+
+class Pool:
+    """Servers come and go; what they bring leaves by `ready`, in order."""
+
+    def __init__(self, target: str, job: Job, ready: Handoff[Item]) -> None:
+        self.tally = Tally()
+        self.position_count = job.plan.total
+        """Positions of the data; None while nobody knows."""
+        self._target = target
+        self._job = job
+        self._ready = ready
+        self._window = Window(job.prefetch_bytes, job.expected.payload_bytes)
+        self._ledger: Ledger[Received | BaseException] = Ledger(job.plan.steps)
+        # Only batches that are the same everywhere can come from several servers.
+        self._together = job.pipeline.guarantee.resume == "constant_time"
+        self._changed = threading.Condition()
+        self._members: dict[str, _Member] = {}
+        self._alone_since: float | None = None
+        self._over = False
+        with self._changed:
+            self._deliver()
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is to be asked any more."""
+        return self._over
+
+    def expect(self, servers: Sequence[str]) -> None:
+        """The target stands for these servers too; a supplier is about to enter for each."""
+        with self._changed:
+            for server in servers:
+                self._members.setdefault(server, _Member())
+            self._ledger.alone = len(self._members) == 1
+
+    # What a server's supplier calls, in this order.
+
+    def enter(self, server: str) -> bool:
+        """Waits until the server may be connected to; False when the feed is over.
+
+        Where only one server at a time can serve a feed, the others wait for their turn.
+        """
+        with self._changed:
+            while not (self._over or self._together) and any(
+                name != server and member.entered for name, member in self._members.items()
+            ):
+                self._changed.wait()
+            self._members[server].entered = True
+            return not self._over
+
+    def connected(self, server: str) -> None:
+        """The server can be asked from now on."""
+        with self._changed:
+            self._members[server].draining = False
+            self._ledger.join(server)
+            self._changed.notify_all()
+
+    def opened(self, server: str) -> None:
+        """The server has accepted the stream."""
+        with self._changed:
+            member = self._members[server]
+            member.open, member.left_out, member.trouble = True, None, ""
+            if server not in self.tally.servers:
+                self.tally.servers.append(server)
+            if self.tally.reconnects < self.tally.losses:
+                self.tally.reconnects += 1
+
+    def ask(self, server: str, over: threading.Event) -> int | None:
+        """Waits for the step to ask the server for next; None when its stream shall end."""
+        with self._changed:
+            while not (self._over or over.is_set() or self._members[server].draining):
+                step = self._ledger.ask(server, self._window.limit)
+                self.tally.hedges = self._ledger.hedges
+                if step is not None:
+                    return step
+                self._changed.wait(
+                    _LOOK_SECONDS if self._together and self._others(server) else None
+                )
+            return None
+
+    def arrived(self, server: str, step: int, item: Received) -> None:
+        """The server has sent a batch that it was asked for."""
+        with self._changed:
+            self._ledger.arrive(server, step, item)
+            self._alone_since = None
+            self._window.saw(item.payload_bytes)
+            self._deliver()
+
+    def failed(self, server: str, error: BaseException) -> None:
+        """The server could not make the oldest batch that it owes, and nor could another."""
+        with self._changed:
+            step = self._ledger.oldest(server)
+            if step is None:
+                self._finish(error)
+                return
+            self._ledger.arrive(server, step, error)
+            self._ledger.end(step + 1)
+            self._leave(server)
+            self._deliver()
+
+    def ends_at(self, step: int, position_count: int | None = None) -> None:
+        """A server says that the data, whose length nobody knew, ends before this step."""
+        with self._changed:
+            self._ledger.end(step)
+            if position_count is not None:
+                self.position_count = position_count
+            self._deliver()
+
+    def drain(self, server: str) -> None:
+        """The server will soon be gone: it is asked for nothing more, and sends what it owes."""
+        with self._changed:
+            self._members[server].draining = True
+            self._changed.notify_all()
+
+    def lost(self, server: str, error: InfeedError) -> None:
+        """The connection is gone, or there never was one: others are asked for what it owed."""
+        with self._changed:
+            member = self._members[server]
+            self.tally.losses += member.open
+            self._leave(server)
+            member.trouble = error.message
+            self._give_up_if_hopeless()
+            self._changed.notify_all()
+
+    def leave_out(self, server: str, error: InfeedError) -> None:
+        """The server answers, but cannot serve this feed; if no other can, that ends the feed."""
+        with self._changed:
+            self._leave(server)
+            member = self._members[server]
+            if self._together and member.left_out is None and len(self._members) > 1:
+                log.warning("%s is left out: %s", server, error.message)
+            member.left_out = error
+            self._give_up_if_hopeless()
+            self._changed.notify_all()
+
+    def nudge(self) -> None:
+        """Wakes who waits to ask a stream that is over."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """Nothing can go on."""
+        with self._changed:
+            self._finish(error)
+
+    def rest(self, seconds: float) -> None:
+        """Waits; not beyond the end of the feed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._over, seconds)
+
+    # What the feed calls.
+
+    def took(self) -> None:
+        """The trainer took a batch."""
+        with self._changed:
+            self._window.took()
+            self._changed.notify_all()
+
+    def awaited(self) -> tuple[str, str]:
+        """Who should send the next batch, and what is known about why it does not come."""
+        with self._changed:
+            troubles = [
+                f"{name}: {one.trouble}" for name, one in self._members.items() if one.trouble
+            ]
+            if owing := self._ledger.awaited():
+                return owing[0], f"asked for it {owing[1]:.1f} s ago"
+            if troubles:
+                return self._target, "reconnecting after: " + "; ".join(troubles)
+            return self._target, "the server is silent"
+
+    def close(self) -> None:
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
+    def check(self) -> None:
+        """Ends the feed if no server was there for too long; to be called now and then."""
+        with self._changed:
+            self._give_up_if_hopeless()
+
+    def _others(self, server: str) -> bool:
+        return any(name != server for name in self._ledger.servers)
+
+    def _leave(self, server: str) -> None:
+        member = self._members[server]
+        member.entered = member.open = False
+        self._ledger.leave(server)
+        if self._alone_since is None and not self._ledger.servers:
+            self._alone_since = time.monotonic()
+
+    def _deliver(self) -> None:
+        while not self._over and (due := self._ledger.deliver()) is not None:
+            if isinstance(due, Received):
+                self._ready.put(due)
+            else:
+                self._finish(due)
+        if self._ledger.complete:
+            self._finish(End())
+        self._changed.notify_all()
+
+    def _finish(self, item: Item) -> None:
+        if not self._over:
+            self._over = True
+            self._ready.put(item)
+        self._changed.notify_all()
+
+    def _give_up_if_hopeless(self) -> None:
+        if self._over or self._ledger.servers:
+            return
+        refusals = [one.left_out for one in self._members.values() if one.left_out]
+        if refusals and len(refusals) == len(self._members):
+            self._finish(refusals[-1])
+            return
+        seconds = self._job.reconnect_timeout
+        if self._alone_since is not None and time.monotonic() >= self._alone_since + seconds:
+            self._finish(refusals[-1] if refusals else self._gone(seconds))
+
+    def _gone(self, seconds: float) -> ServerUnavailableError:
+        start, _ = self._job.plan.at(self._ledger.next)
+        reasons = {one.trouble for one in self._members.values() if one.trouble}
+        return ServerUnavailableError(
+            f"{self._target} was lost at position {start} and did not come back within "
+            f"{seconds:g} s; last reason: {'; '.join(sorted(reasons))}",
+            target=self._target,
+            position=start,
+        )
+
+
+__all__ = ["End", "Item", "Pool"]

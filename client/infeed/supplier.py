@@ -1,0 +1,159 @@
+"""One server's part in a feed: asks it for what the pool wants, and puts together what it sends."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+
+from infeed.assembly import Asked, Assembler, EndOfData, Received
+from infeed.buffers import Buffers
+from infeed.call import Call
+from infeed.errors import (
+    FingerprintError,
+    PipelineNotFoundError,
+    ProtocolError,
+    ServerUnavailableError,
+)
+from infeed.handoff import HandoffClosedError
+from infeed.job import Job
+from infeed.pool import Pool
+from infeed.transport import FIRST_PAUSE, LONGEST_PAUSE, Transport
+from infeed.v1 import stream_pb2
+
+_UNSUITABLE = (FingerprintError, PipelineNotFoundError, ProtocolError)
+"""What says more about a server than about the feed: another one may do."""
+
+_LEFT_OUT_SECONDS = 10.0
+"""After which a server that was left out is tried again: it may have been redeployed."""
+
+
+class Supplier:
+    """Keeps a stream open to one server for as long as the pool wants it. Has a thread of its own.
+
+    plan → pool → requests → (server) → messages → assembler → pool
+    """
+
+    def __init__(
+        self, server: str, transport: Transport, job: Job, pool: Pool, buffers: Buffers
+    ) -> None:
+        self.server = server
+        self._transport = transport
+        self._job = job
+        self._pool = pool
+        self._buffers = buffers
+        self._call: Call | None = None
+        self._stopping = threading.Event()
+        self._asked: deque[Asked] = deque()
+        self._was_open = False
+        self._thread = threading.Thread(target=self._run, name="infeed-reader", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Tells it to end, from any thread, without waiting for it."""
+        self._stopping.set()
+        if self._call is not None:
+            self._call.cancel()
+
+    def join(self, timeout: float) -> None:
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        pause = FIRST_PAUSE
+        while not self._stopping.is_set() and self._pool.enter(self.server):
+            rest = pause
+            try:
+                self._read_stream()
+            except HandoffClosedError:
+                return
+            except ServerUnavailableError as error:
+                self._pool.lost(self.server, error)
+            except _UNSUITABLE as error:
+                self._pool.leave_out(self.server, error)
+                rest = _LEFT_OUT_SECONDS
+            except BaseException as error:  # noqa: BLE001 - the trainer's thread is to see it
+                self._fail(error)
+                return
+            self._pool.rest(rest)
+            pause = FIRST_PAUSE if self._was_open else min(2 * pause, LONGEST_PAUSE)
+
+    def _read_stream(self) -> None:
+        """Reads one stream to its end. Raises what ends it badly."""
+        over = threading.Event()
+        self._asked.clear()
+        self._was_open = False
+        call = self._transport.open_stream(self.server, self._requests(over), self._drain)
+        self._call = call
+        if self._stopping.is_set():
+            call.cancel()  # stop() may have come before there was a call to cancel
+        try:
+            self._read_messages(call)
+        finally:
+            over.set()
+            self._pool.nudge()
+            call.close()
+        if not self._pool.over:
+            raise ServerUnavailableError(f"{call.server} ended the stream")
+
+    def _read_messages(self, call: Call) -> None:
+        assembler = Assembler(self._job.expected, self._due(), self._buffers)
+        while (size := call.next()) is not None:
+            try:
+                done = assembler.take(size, call.read_into)
+            except ProtocolError as error:
+                told = f"{call.server} broke the protocol: {error.message}"
+                raise ProtocolError(told, server=call.server) from error
+            if assembler.opened and not self._was_open:
+                self._was_open = True
+                self._pool.opened(self.server)
+            if isinstance(done, EndOfData):
+                self._ended(done)
+            elif done is not None:
+                self._accept(done)
+            if self._pool.over:
+                return
+
+    def _accept(self, received: Received) -> None:
+        plan = self._job.plan
+        if plan.total is None and plan.remainder == "drop" and received.batch.sample_ids[-1] < 0:
+            # Only now is it known that the data set does not fill this batch. Where it fills
+            # those of lower ranks, they end one step later.
+            self._pool.ends_at(received.step, None)
+        else:
+            self._pool.arrived(self.server, received.step, received)
+
+    def _ended(self, end: EndOfData) -> None:
+        if self._job.plan.total is not None:
+            raise ProtocolError(
+                f"the server says that the data ends at position {end.position_count}; it had "
+                f"announced {self._job.plan.total}"
+            )
+        self._pool.ends_at(end.step, end.position_count)
+
+    def _fail(self, error: BaseException) -> None:
+        """Ends the feed behind the batches before the one that the server could not make."""
+        self._pool.failed(self.server, error)
+
+    def _drain(self) -> None:
+        self._pool.drain(self.server)
+
+    def _requests(self, over: threading.Event) -> Iterator[stream_pb2.StreamBatchesRequest]:
+        """What one stream is asked; runs in the transport's thread."""
+        self._pool.connected(self.server)
+        yield stream_pb2.StreamBatchesRequest(open=self._job.open)
+        while (step := self._pool.ask(self.server, over)) is not None:
+            start, count = self._job.plan.at(step)
+            self._asked.append(Asked(step, start))
+            batch = stream_pb2.BatchRequest(request_id=step, start=start, count=count)
+            yield stream_pb2.StreamBatchesRequest(batch=batch)
+
+    def _due(self) -> Iterator[Asked]:
+        """What the stream was asked, in order, for as long as it has been asked."""
+        while self._asked:
+            yield self._asked.popleft()
+
+
+__all__ = ["Supplier"]

@@ -1,0 +1,196 @@
+"""The ledger: every step is delivered once and in order, whatever becomes of the servers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from infeed.ledger import LEAST_PATIENCE_SECONDS, Ledger
+
+
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def ledger(clock: Clock, steps: int | None = None, servers: str = "ab") -> Ledger[int]:
+    book: Ledger[int] = Ledger(steps, clock)
+    for server in servers:
+        book.join(server)
+    return book
+
+
+def delivered(book: Ledger[int]) -> list[int]:
+    steps = []
+    while (step := book.deliver()) is not None:
+        steps.append(step)
+    return steps
+
+
+def test_one_server_is_asked_for_all_that_is_wanted(clock: Clock) -> None:
+    book = ledger(clock, servers="a")
+    assert [book.ask("a", 3) for _ in range(4)] == [0, 1, 2, None]
+    book.arrive("a", 0, 0)
+    assert delivered(book) == [0]
+    assert book.ask("a", 4) == 3
+
+
+def test_the_first_to_join_does_not_get_all(clock: Clock) -> None:
+    book = ledger(clock, servers="a")
+    book.alone = False
+    assert [book.ask("a", 20) for _ in range(5)] == [0, 1, 2, 3, None]
+    book.join("b")
+    assert [book.ask("b", 20) for _ in range(5)] == [4, 5, 6, 7, None]
+
+
+def test_the_end(clock: Clock) -> None:
+    book = ledger(clock, steps=2, servers="a")
+    assert [book.ask("a", 9) for _ in range(3)] == [0, 1, None]
+    assert not book.complete
+    for step in range(2):
+        book.arrive("a", step, step)
+    assert delivered(book) == [0, 1]
+    assert book.complete
+
+
+def test_servers_share_and_the_order_stays(clock: Clock) -> None:
+    book = ledger(clock)
+    assert [book.ask(server, 4) for server in "abab"] == [0, 1, 2, 3]
+    book.arrive("b", 1, 1)
+    assert delivered(book) == []
+    book.arrive("a", 0, 0)
+    assert delivered(book) == [0, 1]
+
+
+def test_what_a_lost_server_owed_comes_first(clock: Clock) -> None:
+    book = ledger(clock)
+    assert [book.ask(server, 8) for server in "aabb"] == [0, 1, 2, 3]
+    book.arrive("a", 0, 0)
+    book.leave("a")
+    assert [book.ask("b", 8) for _ in range(3)] == [1, 4, 5]
+    assert book.owed("a") == 0
+
+
+def test_a_server_that_returns_is_asked_again(clock: Clock) -> None:
+    book = ledger(clock, servers="a")
+    assert book.ask("a", 2) == 0
+    book.leave("a")
+    book.join("a")
+    assert [book.ask("a", 2) for _ in range(2)] == [0, 1]
+
+
+def test_a_quick_server_may_owe_more(clock: Clock) -> None:
+    book = ledger(clock)
+    for _ in range(30):
+        clock.now += 1
+        for server, seconds in (("a", 0.1), ("b", 0.9)):
+            step = book.ask(server, book.next + 20)
+            assert step is not None
+            clock.now += seconds
+            book.arrive(server, step, step)
+        delivered(book)
+    limit = book.next + 20
+    shares = {"a": 0, "b": 0}
+    for server in shares:
+        while book.ask(server, limit) is not None:
+            shares[server] += 1
+    assert shares == {"a": 18, "b": 2}
+
+
+def test_a_straggler_is_asked_of_an_idle_server_once(clock: Clock) -> None:
+    book = ledger(clock, steps=2)
+    assert [book.ask("a", 2), book.ask("b", 2)] == [0, 1]
+    book.arrive("b", 1, 1)
+    clock.now += 0.9 * LEAST_PATIENCE_SECONDS
+    assert book.ask("b", 2) is None
+    clock.now += LEAST_PATIENCE_SECONDS
+    assert book.awaited() == ("a", pytest.approx(1.9))
+    assert book.ask("b", 2) == 0
+    assert book.ask("b", 2) is None
+    assert book.hedges == 1
+    book.arrive("b", 0, 0)
+    assert delivered(book) == [0, 1]
+    book.arrive("a", 0, 0)
+    assert delivered(book) == []
+    assert book.duplicates == 1
+
+
+def test_a_loss_of_one_of_two_that_owe_a_step_asks_nobody(clock: Clock) -> None:
+    book = ledger(clock, steps=1)
+    assert book.ask("a", 1) == 0
+    clock.now = 2
+    assert book.ask("b", 1) == 0
+    book.leave("a")
+    book.join("c")
+    assert book.ask("c", 1) is None
+    book.leave("b")
+    assert book.ask("c", 1) == 0
+
+
+def test_second_requests_are_bounded(clock: Clock) -> None:
+    book = ledger(clock)
+    hedged = 0
+    for step in range(100):
+        assert book.ask("a", step + 1) == step
+        clock.now += 100
+        second = book.ask("b", step + 1)
+        hedged += second is not None
+        if second is not None:
+            book.arrive("b", step, step)
+        book.arrive("a", step, step)
+        assert delivered(book) == [step]
+    assert hedged == book.hedges <= 4 + 0.05 * 100
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_every_step_once_and_in_order(data: Any) -> None:
+    """Servers come, go, answer what they owe in any order, slowly or at once."""
+    clock = Clock()
+    total = data.draw(st.integers(1, 30), "steps")
+    book = ledger(clock, steps=total, servers="")
+    owed: dict[str, list[int]] = {}
+    out: list[int] = []
+    for _ in range(data.draw(st.integers(0, 120), "events")):
+        clock.now += data.draw(st.sampled_from([0, 0.01, 3.0]))
+        server = data.draw(st.sampled_from("abc"))
+        if server not in owed:
+            book.join(server)
+            owed[server] = []
+        event = data.draw(st.sampled_from(["ask", "ask", "arrive", "arrive", "leave"]))
+        if event == "leave":
+            book.leave(server)
+            del owed[server]
+        elif event == "ask":
+            step = book.ask(server, len(out) + data.draw(st.integers(1, 8)))
+            if step is not None:
+                assert len(out) <= step < total
+                owed[server].append(step)
+        elif owed[server]:
+            step = owed[server].pop(0)
+            book.arrive(server, step, step)
+        out += delivered(book)
+        assert all(book.owed(name) == len(steps) for name, steps in owed.items())
+    # Whatever has happened, one good server ends it.
+    for name in list(owed):
+        if name != "z":
+            book.leave(name)
+    book.join("z")
+    while (step := book.ask("z", total)) is not None:
+        book.arrive("z", step, step)
+        out += delivered(book)
+    assert out == list(range(total))
+    assert book.complete

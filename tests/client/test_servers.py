@@ -1,0 +1,141 @@
+"""Several servers, one feed: the same batches in the same order, whatever becomes of each."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import infeed
+from infeed.errors import FingerprintError, SampleError
+from infeed.testing import FakeTransport
+
+STEPS = 37
+
+
+def fake(arrays: Any, before_batch: Any = None) -> FakeTransport:
+    return FakeTransport(arrays, batch_size=4, seed=3, before_batch=before_batch)
+
+
+def whole(feed: infeed.Feed, arrays: Any) -> None:
+    """Takes all of three epochs; every batch is there once, in order, with the right samples."""
+    told = fake(arrays)
+    batches = list(feed)
+    assert [batch.start for batch in batches] == [4 * k for k in range(STEPS)]
+    for batch in batches:
+        assert batch.sample_ids.tolist() == told.sample_ids(3, batch.start, 4).tolist()
+        np.testing.assert_array_equal(batch["label"], batch.sample_ids)
+
+
+def target(*servers: Any) -> str:
+    return ",".join(server.address for server in servers)
+
+
+def test_each_is_asked(serve: Any, arrays: Any) -> None:
+    starts: list[set[int]] = [set(), set(), set()]
+
+    def server(seen: set[int]) -> Any:
+        def note(start: int) -> None:
+            time.sleep(0.002)
+            seen.add(start)
+
+        return serve(fake(arrays, note))
+
+    servers = [server(seen) for seen in starts]
+    with infeed.connect(target(*servers), "fake", epochs=3) as feed:
+        whole(feed, arrays)
+        assert set(feed.stats().servers) == {one.address for one in servers}
+        assert feed.stats().reconnects == 0
+    assert all(starts)
+    assert set.union(*starts) == {4 * k for k in range(STEPS)}
+
+
+def test_what_a_dead_one_owed_is_asked_of_another(serve: Any, arrays: Any) -> None:
+    stuck = threading.Event()
+    first = serve(fake(arrays, lambda start: stuck.wait(20)))
+    second = serve(fake(arrays))
+    with infeed.connect(target(second, first), "fake", epochs=3, prefetch_bytes=1000) as feed:
+        while set(feed.stats().servers) != {first.address, second.address}:
+            time.sleep(0.01)
+        first.stop()
+        stuck.set()
+        whole(feed, arrays)
+
+
+def test_one_that_is_not_there_holds_up_nobody(serve: Any, arrays: Any) -> None:
+    away = serve(fake(arrays))
+    away.stop()
+    server = serve(fake(arrays))
+    with infeed.connect(target(server, away), "fake", epochs=3, reconnect_timeout=0.1) as feed:
+        whole(feed, arrays)
+        assert feed.stats().servers == (server.address,)
+
+
+def test_one_that_comes_back_is_used_again(serve: Any, arrays: Any) -> None:
+    def slow(start: int) -> None:
+        time.sleep(0.02)
+
+    first, second = serve(fake(arrays, slow)), serve(fake(arrays, slow))
+    second.stop()
+    with infeed.connect(target(first, second), "fake", prefetch_bytes=1) as feed:
+        next(feed)
+        second.start()
+        deadline = time.monotonic() + 10
+        while len(feed.stats().servers) < 2 and time.monotonic() < deadline:
+            next(feed)
+        assert set(feed.stats().servers) == {first.address, second.address}
+
+
+def test_a_straggler_is_asked_of_another_and_counted(serve: Any, arrays: Any) -> None:
+    stuck = threading.Event()
+    first = serve(fake(arrays, lambda start: stuck.wait(20)))
+    second = serve(fake(arrays))
+    try:
+        with infeed.connect(target(second, first), "fake", prefetch_bytes=1000) as feed:
+            while set(feed.stats().servers) != {first.address, second.address}:
+                time.sleep(0.01)
+            assert [feed.next(timeout=15).start for _ in range(20)] == [4 * k for k in range(20)]
+            assert feed.stats().hedges >= 1
+            assert "asked twice" in str(feed.stats())
+    finally:
+        stuck.set()
+
+
+def test_another_version_is_left_out(
+    serve: Any, arrays: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = serve(fake(arrays))
+    other = serve(fake({**arrays, "label": arrays["label"] + 1}))
+    with infeed.connect(target(server, other), "fake", epochs=3, prefetch_bytes=1) as feed:
+        whole(feed, arrays)
+        assert feed.stats().servers == (server.address,)
+    assert f"{other.address} is left out" in caplog.text
+    assert "fingerprint" in caplog.text
+
+
+def test_none_that_suits(serve: Any, arrays: Any) -> None:
+    servers = [serve(fake(arrays)), serve(fake(arrays))]
+    with infeed.connect(target(*servers), "fake", prefetch_bytes=1) as feed:
+        next(feed)
+        for server in servers:
+            server.stop()
+            server.pipelines["fake"] = fake({**arrays, "label": arrays["label"] + 1})
+            server.start()
+        with pytest.raises(FingerprintError):
+            list(feed)
+
+
+def test_a_bad_sample_comes_in_its_turn(serve: Any, arrays: Any) -> None:
+    def fail(start: int) -> None:
+        if start == 40:
+            raise SampleError("a.jpg is no image")
+
+    servers = [serve(fake(arrays, fail)), serve(fake(arrays, fail))]
+    with infeed.connect(target(*servers), "fake", epochs=3) as feed:
+        assert [next(feed).start for _ in range(10)] == [4 * k for k in range(10)]
+        for _ in range(2):
+            with pytest.raises(SampleError, match="no image"):
+                next(feed)
