@@ -74,6 +74,8 @@ class GrpcCall:
             self._link, None if timeout is None else time.monotonic() + timeout, draining
         )
         self._sender: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        """What the requests themselves raised."""
         self._left = 0
 
     def next(self) -> int | None:
@@ -137,12 +139,16 @@ class GrpcCall:
         return headers
 
     def _send(self) -> None:
-        # Whatever goes wrong here, the thread that reads meets it too.
-        with contextlib.suppress(LostError, OSError):
+        try:
             for request in self._requests:
                 message = request.SerializeToString()
                 self._exchange.send(b"\0" + len(message).to_bytes(4, "big") + message)
             self._exchange.send(b"", end=True)
+        except (LostError, OSError):
+            pass  # the thread that reads meets it too
+        except BaseException as error:  # noqa: BLE001 - or the reader would wait for ever
+            self._failure = error
+            self._link.cut()
 
     def _fill(self, memory: memoryview) -> bool:
         """Fills the memory; False when the stream has ended before the first byte."""
@@ -174,6 +180,8 @@ class GrpcCall:
         except InfeedError:
             raise
         except (LostError, OSError) as error:
+            if self._failure is not None:
+                raise self._failure from None
             raise ServerUnavailableError(
                 f"no server at {self.server}: {_reason(error)}", target=self.server
             ) from error

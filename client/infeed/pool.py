@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from infeed.assembly import Received
 from infeed.errors import InfeedError, ServerUnavailableError
@@ -48,7 +48,6 @@ class Pool:
     """Servers come and go; what they bring leaves by `ready`, in order."""
 
     def __init__(self, target: str, job: Job, ready: Handoff[Item]) -> None:
-        self.tally = Tally()
         self.position_count = job.plan.total
         """Positions of the data; None while nobody knows."""
         self._target = target
@@ -60,10 +59,16 @@ class Pool:
         self._together = job.pipeline.guarantee.resume == "constant_time"
         self._changed = threading.Condition()
         self._members: dict[str, _Member] = {}
+        self._tally = Tally()
         self._alone_since: float | None = None
         self._over = False
         with self._changed:
             self._deliver()
+
+    @property
+    def tally(self) -> Tally:
+        """What the servers have been up to."""
+        return replace(self._tally, hedges=self._ledger.hedges)
 
     @property
     def over(self) -> bool:
@@ -92,29 +97,29 @@ class Pool:
             self._members[server].entered = True
             return not self._over
 
-    def connected(self, server: str) -> None:
-        """The server can be asked from now on."""
+    def connected(self, server: str, over: threading.Event) -> None:
+        """The server can be asked from now on, until its stream is over."""
         with self._changed:
-            self._members[server].draining = False
-            self._ledger.join(server)
-            self._changed.notify_all()
+            if not over.is_set():
+                self._members[server].draining = False
+                self._ledger.join(server)
+                self._changed.notify_all()
 
     def opened(self, server: str) -> None:
         """The server has accepted the stream."""
         with self._changed:
             member = self._members[server]
             member.open, member.left_out, member.trouble = True, None, ""
-            if server not in self.tally.servers:
-                self.tally.servers.append(server)
-            if self.tally.reconnects < self.tally.losses:
-                self.tally.reconnects += 1
+            if server not in self._tally.servers:
+                self._tally.servers.append(server)
+            if self._tally.reconnects < self._tally.losses:
+                self._tally.reconnects += 1
 
     def ask(self, server: str, over: threading.Event) -> int | None:
         """Waits for the step to ask the server for next; None when its stream shall end."""
         with self._changed:
             while not (self._over or over.is_set() or self._members[server].draining):
                 step = self._ledger.ask(server, self._window.limit)
-                self.tally.hedges = self._ledger.hedges
                 if step is not None:
                     return step
                 self._changed.wait(
@@ -160,9 +165,9 @@ class Pool:
         """The connection is gone, or there never was one: others are asked for what it owed."""
         with self._changed:
             member = self._members[server]
-            self.tally.losses += member.open
+            self._tally.losses += member.open
             self._leave(server)
-            member.trouble = error.message
+            member.trouble, member.left_out = error.message, None
             self._give_up_if_hopeless()
             self._changed.notify_all()
 
@@ -177,9 +182,10 @@ class Pool:
             self._give_up_if_hopeless()
             self._changed.notify_all()
 
-    def nudge(self) -> None:
-        """Wakes who waits to ask a stream that is over."""
+    def end(self, over: threading.Event) -> None:
+        """Declares one stream over and frees who waits to ask it."""
         with self._changed:
+            over.set()
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:

@@ -44,7 +44,6 @@ class Supplier:
         self._buffers = buffers
         self._call: Call | None = None
         self._stopping = threading.Event()
-        self._asked: deque[Asked] = deque()
         self._was_open = False
         self._thread = threading.Thread(target=self._run, name="infeed-reader", daemon=True)
 
@@ -75,7 +74,8 @@ class Supplier:
                 self._pool.leave_out(self.server, error)
                 rest = _LEFT_OUT_SECONDS
             except BaseException as error:  # noqa: BLE001 - the trainer's thread is to see it
-                self._fail(error)
+                # Behind the batches before the one that the server could not make.
+                self._pool.failed(self.server, error)
                 return
             self._pool.rest(rest)
             pause = FIRST_PAUSE if self._was_open else min(2 * pause, LONGEST_PAUSE)
@@ -83,23 +83,22 @@ class Supplier:
     def _read_stream(self) -> None:
         """Reads one stream to its end. Raises what ends it badly."""
         over = threading.Event()
-        self._asked.clear()
+        asked: deque[Asked] = deque()
         self._was_open = False
-        call = self._transport.open_stream(self.server, self._requests(over), self._drain)
+        call = self._transport.open_stream(self.server, self._requests(asked, over), self._drain)
         self._call = call
         if self._stopping.is_set():
             call.cancel()  # stop() may have come before there was a call to cancel
         try:
-            self._read_messages(call)
+            self._read_messages(call, asked)
         finally:
-            over.set()
-            self._pool.nudge()
+            self._pool.end(over)
             call.close()
         if not self._pool.over:
             raise ServerUnavailableError(f"{call.server} ended the stream")
 
-    def _read_messages(self, call: Call) -> None:
-        assembler = Assembler(self._job.expected, self._due(), self._buffers)
+    def _read_messages(self, call: Call, asked: deque[Asked]) -> None:
+        assembler = Assembler(self._job.expected, _due(asked), self._buffers)
         while (size := call.next()) is not None:
             try:
                 done = assembler.take(size, call.read_into)
@@ -117,11 +116,14 @@ class Supplier:
                 return
 
     def _accept(self, received: Received) -> None:
-        plan = self._job.plan
-        if plan.total is None and plan.remainder == "drop" and received.batch.sample_ids[-1] < 0:
+        spec = self._job.pipeline
+        # Elsewhere an empty slot is a masked sample, or ends one epoch of a data set of batches.
+        unknown_end = spec.sample_count is None and not spec.batch_stride
+        drops = self._job.plan.remainder == "drop"
+        if unknown_end and drops and received.batch.sample_ids[-1] < 0:
             # Only now is it known that the data set does not fill this batch. Where it fills
             # those of lower ranks, they end one step later.
-            self._pool.ends_at(received.step, None)
+            self._pool.ends_at(received.step)
         else:
             self._pool.arrived(self.server, received.step, received)
 
@@ -133,27 +135,26 @@ class Supplier:
             )
         self._pool.ends_at(end.step, end.position_count)
 
-    def _fail(self, error: BaseException) -> None:
-        """Ends the feed behind the batches before the one that the server could not make."""
-        self._pool.failed(self.server, error)
-
     def _drain(self) -> None:
         self._pool.drain(self.server)
 
-    def _requests(self, over: threading.Event) -> Iterator[stream_pb2.StreamBatchesRequest]:
-        """What one stream is asked; runs in the transport's thread."""
-        self._pool.connected(self.server)
+    def _requests(
+        self, asked: deque[Asked], over: threading.Event
+    ) -> Iterator[stream_pb2.StreamBatchesRequest]:
+        """What one stream is asked, and noted in `asked`; runs in the transport's thread."""
+        self._pool.connected(self.server, over)
         yield stream_pb2.StreamBatchesRequest(open=self._job.open)
         while (step := self._pool.ask(self.server, over)) is not None:
             start, count = self._job.plan.at(step)
-            self._asked.append(Asked(step, start))
+            asked.append(Asked(step, start))
             batch = stream_pb2.BatchRequest(request_id=step, start=start, count=count)
             yield stream_pb2.StreamBatchesRequest(batch=batch)
 
-    def _due(self) -> Iterator[Asked]:
-        """What the stream was asked, in order, for as long as it has been asked."""
-        while self._asked:
-            yield self._asked.popleft()
+
+def _due(asked: deque[Asked]) -> Iterator[Asked]:
+    """What a stream was asked, in order; it ends where the server answers what it was not."""
+    while asked:
+        yield asked.popleft()
 
 
 __all__ = ["Supplier"]

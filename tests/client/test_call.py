@@ -483,3 +483,34 @@ def test_many_calls_leave_nothing_behind(peer: Any, dial: Open) -> None:
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)  # the peer's own threads
     assert threading.active_count() <= before
+
+
+def test_requests_that_fail_end_the_call(peer: Any, dial: Open) -> None:
+    """Or the peer would wait for a request, and the reader for the peer."""
+
+    def requests() -> Iterator[Any]:
+        raise LookupError("no such step")
+        yield
+
+    def script(talk: Any) -> None:
+        talk.greet()
+        talk.until_closed()
+
+    opened = dial(peer(script), requests())
+    with pytest.raises(LookupError, match="no such step"):
+        opened.next()
+
+
+def test_a_server_that_drains_is_told_of_and_ends_what_it_began(peer: Any, dial: Open) -> None:
+    def script(talk: Any) -> None:
+        talk.greet()
+        talk.answer()
+        talk.send(talk.frame(7, 0, 0, (1).to_bytes(4, "big") + bytes(4) + b"leaving"))
+        talk.data(message(b"owed"))
+        talk.answer(TRAILERS, end=True)
+        talk.until_closed()
+
+    opened = dial(peer(script))
+    assert opened.next() == b"owed"
+    assert opened.draining == 1
+    assert opened.next() is None

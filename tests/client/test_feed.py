@@ -346,3 +346,19 @@ def test_after_a_fork(fake: FakeTransport) -> None:
 def test_repr(fake: FakeTransport) -> None:
     with connect(fake, shard=infeed.Shard(1, 2)) as feed:
         assert repr(feed) == "Feed('fake' at fake, batch_size=4, rank 1 of 2, 0 delivered)"
+
+
+class LastSlotMasked(FakeTransport):
+    """A bad sample in the last slot of the second batch, under `on_error: mask`."""
+
+    def sample_ids(self, seed: int, start: int, count: int) -> Any:
+        ids = super().sample_ids(seed, start, count)
+        if start == 4:
+            ids[-1] = -1
+        return ids
+
+
+def test_a_masked_last_slot_is_not_the_end(arrays: Any) -> None:
+    with connect(LastSlotMasked(arrays, batch_size=4, on_error="mask")) as feed:
+        masks = [next(feed).mask.tolist() for _ in range(3)]
+    assert masks == [[True] * 4, [True] * 3 + [False], [True] * 4]

@@ -139,3 +139,26 @@ def test_a_bad_sample_comes_in_its_turn(serve: Any, arrays: Any) -> None:
         for _ in range(2):
             with pytest.raises(SampleError, match="no image"):
                 next(feed)
+
+
+def test_a_drained_one_sends_what_it_owes_and_is_asked_no_more(arrays: Any) -> None:
+    """Told to the transport as gRPC's GOAWAY is."""
+    tell: list[Any] = []
+    asked: list[int] = []
+
+    class Draining(FakeTransport):
+        def open_stream(self, server: str, requests: Any, draining: Any) -> Any:
+            tell.append(draining)
+            return super().open_stream(server, requests, draining)
+
+    def note(start: int) -> None:
+        asked.append(start)
+        if len(asked) == 5:
+            tell[0]()
+
+    transport = Draining(arrays, batch_size=4, seed=3, before_batch=note)
+    with infeed.connect("fake", "fake", epochs=3, transport=transport) as feed:
+        whole(feed, arrays)
+        assert feed.stats().reconnects == 1
+    assert transport.streams == 2
+    assert asked == [4 * k for k in range(STEPS)]

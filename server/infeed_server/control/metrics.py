@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
-Stage = Literal["read", "transform", "encode", "send"]
-"""A batch's way through the server: out of the source, through the graph, into
-messages (server-side finish transforms included), onto the wire."""
+from infeed.spec import OnError
+from infeed_server.engines.monitor import Stage
 
-Action = Literal["raise", "substitute", "mask"]
-"""What was done about a bad sample: the pipeline's `on_error`."""
-
-STAGES: tuple[Stage, ...] = ("read", "transform", "encode", "send")
+STAGES = get_args(Stage)
 
 # From a cached batch that is sent at once to one that an object store makes wait.
 STAGE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -74,7 +70,7 @@ class Metrics:
         """Notes the seconds that one batch spent in a stage."""
         self._seconds.labels(pipeline, stage).observe(seconds)
 
-    def bad_sample(self, pipeline: str, action: Action) -> None:
+    def bad_sample(self, pipeline: str, action: OnError) -> None:
         """Counts one sample that could not be read or transformed."""
         self._bad.labels(pipeline, action).inc()
 
@@ -99,4 +95,4 @@ class Metrics:
         return encode(self.registry), content_type
 
 
-__all__ = ["STAGES", "STAGE_BUCKETS", "Action", "Metrics", "Stage"]
+__all__ = ["STAGES", "STAGE_BUCKETS", "Metrics"]

@@ -7,6 +7,8 @@ from typing import Literal, Protocol
 from infeed.spec import OnError
 
 Stage = Literal["read", "transform", "encode", "send"]
+"""A batch's way through the server: out of the source, through the graph, into messages (with the
+finish transforms that a trainer leaves to the server), onto the wire."""
 
 
 class Monitor(Protocol):
