@@ -23,6 +23,7 @@ from types import ModuleType
 from infeed.batch import Batch
 from infeed.cursor import Shard
 from infeed.errors import (
+    AuthenticationError,
     ConfigError,
     CursorError,
     FeedClosedError,
@@ -30,6 +31,7 @@ from infeed.errors import (
     InfeedError,
     InvalidRequestError,
     MissingExtraError,
+    PermissionDeniedError,
     PipelineNotFoundError,
     ProtocolError,
     SampleError,
@@ -41,6 +43,7 @@ from infeed.errors import (
 )
 from infeed.feed import Feed, connect
 from infeed.stats import Stats
+from infeed.tls import TLS
 
 __version__ = "0.1.0"
 
@@ -55,6 +58,8 @@ def __getattr__(name: str) -> ModuleType:
 
 
 __all__ = [
+    "TLS",
+    "AuthenticationError",
     "Batch",
     "ConfigError",
     "CursorError",
@@ -64,6 +69,7 @@ __all__ = [
     "InfeedError",
     "InvalidRequestError",
     "MissingExtraError",
+    "PermissionDeniedError",
     "PipelineNotFoundError",
     "ProtocolError",
     "SampleError",

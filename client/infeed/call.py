@@ -8,9 +8,15 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from infeed.errors import InfeedError, ProtocolError, ServerUnavailableError
+from infeed.credentials import Credentials
+from infeed.errors import (
+    AuthenticationError,
+    InfeedError,
+    ProtocolError,
+    ServerUnavailableError,
+)
 from infeed.http2 import BrokenError, Exchange, Headers, LostError
-from infeed.link import CONNECT_SECONDS, Link
+from infeed.link import CONNECT_SECONDS, UntrustedError
 from infeed.status import map_status, refusal
 from infeed.target import authority
 
@@ -18,6 +24,8 @@ _PREFIX_BYTES = 5
 """Before each message: whether it is compressed, and its length."""
 
 _JOIN_SECONDS = 1.0
+
+NONE = Credentials()
 
 MAX_MESSAGE_BYTES = 1 << 26
 """A message that announces more is taken for damaged. Batches travel in chunks of 1 MiB."""
@@ -58,8 +66,12 @@ class GrpcCall:
         timeout: float | None,
         draining: Callable[[], None],
         closed: Callable[[GrpcCall], None],
+        credentials: Credentials = NONE,
+        name: str | None = None,
     ) -> None:
         """`requests` are protobuf messages. `timeout`, in seconds, is for the whole call.
+
+        `name` is the address that the user gave, where `address` is one of what it stands for.
 
         `draining` is called when the server says that it will soon be gone, `closed` when the call
         ends.
@@ -69,7 +81,9 @@ class GrpcCall:
         self._requests = requests
         self._timeout = timeout
         self._closed = closed
-        self._link = Link(address)
+        self._name = name or address
+        self._credentials = credentials
+        self._link = credentials.link(address, self._name)
         self._exchange = Exchange(
             self._link, None if timeout is None else time.monotonic() + timeout, draining
         )
@@ -125,14 +139,15 @@ class GrpcCall:
         self._sender.start()
 
     def _headers(self) -> Headers:
-        headers = [
+        headers: Headers = [
             (":method", "POST"),
-            (":scheme", "http"),
+            (":scheme", self._credentials.scheme),
             (":path", self._method),
-            (":authority", authority(self.server)),
+            (":authority", authority(self._name)),
             ("te", "trailers"),
             ("content-type", "application/grpc"),
             ("user-agent", "infeed"),
+            *self._credentials.headers(),
         ]
         if self._timeout is not None:
             headers.append(("grpc-timeout", f"{max(1, round(self._timeout * 1000))}m"))
@@ -179,6 +194,8 @@ class GrpcCall:
             ) from error
         except InfeedError:
             raise
+        except UntrustedError as error:
+            raise AuthenticationError(str(error), target=self.server) from error
         except (LostError, OSError) as error:
             if self._failure is not None:
                 raise self._failure from None

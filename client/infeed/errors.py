@@ -12,6 +12,8 @@ InfeedError
 ├── ServerUnavailableError  SERVER_UNAVAILABLE     no server answers
 ├── StallError              STALLED                no batch within the time that was given
 ├── ProtocolError           PROTOCOL               bytes that no correct peer sends
+├── AuthenticationError     UNAUTHENTICATED        one end does not believe who the other is
+├── PermissionDeniedError   PERMISSION_DENIED      the token has no right to the pipeline
 ├── FeedClosedError         FEED_CLOSED            the feed was closed
 ├── MissingExtraError       MISSING_EXTRA          an optional dependency is not installed
 └── ServerError             INTERNAL               the server failed without a name for it
@@ -129,6 +131,20 @@ class ProtocolError(InfeedError):
     code = "DATA_LOSS"
 
 
+class AuthenticationError(InfeedError):
+    """The server wants a token or a certificate that it knows, or its own is not to be trusted."""
+
+    reason = "UNAUTHENTICATED"
+    code = "UNAUTHENTICATED"
+
+
+class PermissionDeniedError(InfeedError, PermissionError):
+    """The token is known, and has no right to the pipeline."""
+
+    reason = "PERMISSION_DENIED"
+    code = "PERMISSION_DENIED"
+
+
 class FeedClosedError(InfeedError):
     """The feed was closed, or belongs to the process that this one was forked from."""
 
@@ -165,6 +181,7 @@ def from_reason(reason: str, message: str, metadata: Mapping[str, str]) -> Infee
 __all__ = [
     "BY_REASON",
     "DOMAIN",
+    "AuthenticationError",
     "ConfigError",
     "CursorError",
     "FeedClosedError",
@@ -172,6 +189,7 @@ __all__ = [
     "InfeedError",
     "InvalidRequestError",
     "MissingExtraError",
+    "PermissionDeniedError",
     "PipelineNotFoundError",
     "ProtocolError",
     "SampleError",

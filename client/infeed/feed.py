@@ -10,12 +10,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from infeed.batch import Batch
+from infeed.credentials import Credentials, Token
 from infeed.cursor import Cursor, Shard
-from infeed.errors import FeedClosedError, StallError
+from infeed.errors import FeedClosedError, InvalidRequestError, StallError
 from infeed.job import Job, check_options, new_job
 from infeed.spec import FinishPlacement, Guarantee, PipelineSpec, Remainder, Spec
 from infeed.stats import Meter, Stats
 from infeed.stream import BatchStream
+from infeed.tls import TLS
 from infeed.transport import GrpcTransport, Transport
 
 PREFETCH_BYTES = 256 << 20
@@ -35,6 +37,8 @@ def connect(
     prefetch_bytes: int = PREFETCH_BYTES,
     timeout: float = 20.0,
     reconnect_timeout: float = 60.0,
+    token: Token | None = None,
+    tls: TLS | bool | None = None,
     transport: Transport | None = None,
 ) -> Feed:
     """Opens a feed and starts to fetch its first batches.
@@ -52,14 +56,21 @@ def connect(
     prefetch_bytes     the bound on what is fetched ahead; two batches are, whatever they weigh
     timeout            seconds to wait for a server that is not up yet
     reconnect_timeout  seconds to wait for a lost server before the feed fails
+    token              shows the server who asks: text, or a function that gives it, asked for each
+                       call; travels in the clear only to this machine, unless tls is False
+    tls                an `infeed.TLS`, or True for the system's authorities; in the clear when None
     transport          instead of gRPC, such as `infeed.testing.FakeTransport`
 
     Raises `ServerUnavailableError`, `PipelineNotFoundError` (lists the known ones),
-    `InvalidRequestError` and `CursorError`.
+    `InvalidRequestError`, `ConfigError`, `AuthenticationError`, `PermissionDeniedError` and
+    `CursorError`.
     """
     check_options(batch_size, seed, epochs, remainder, finish, prefetch_bytes)
     cursor = None if state is None else Cursor.from_json(state)
-    link = transport or GrpcTransport(target)
+    credentials = Credentials(token, tls)
+    if transport is not None and credentials != Credentials():
+        raise InvalidRequestError("token and tls are the transport's; give them to that")
+    link = transport or GrpcTransport(target, credentials)
     try:
         job = new_job(
             link.get_pipeline(pipeline, timeout),

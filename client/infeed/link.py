@@ -20,6 +20,10 @@ SEND_SECONDS = 15.0
 """A peer that takes none of our few bytes for so long is taken for gone."""
 
 
+class UntrustedError(ConnectionError):
+    """One end does not trust the other: another attempt would end in the same way."""
+
+
 class Link:
     """A connection to an address, made by `open`. Every method raises `OSError` when it is lost."""
 
@@ -114,4 +118,4 @@ def _wait(connection: socket.socket, event: int, timeout: float) -> bool:
     return bool(poll.poll(max(0.0, timeout) * 1000))
 
 
-__all__ = ["Link"]
+__all__ = ["CONNECT_SECONDS", "Link", "UntrustedError"]

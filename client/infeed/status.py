@@ -17,7 +17,9 @@ from google.protobuf.message import DecodeError
 
 from infeed.errors import (
     DOMAIN,
+    AuthenticationError,
     InfeedError,
+    PermissionDeniedError,
     ProtocolError,
     ServerError,
     ServerUnavailableError,
@@ -94,11 +96,15 @@ def _away(target: str, reason: str) -> ServerUnavailableError:
 
 
 def _by_code(code: str, details: str, target: str) -> InfeedError:
-    if code == "UNAVAILABLE" or any(word in details for word in _LOST):
+    if code in {"UNAVAILABLE", "RESOURCE_EXHAUSTED"} or any(word in details for word in _LOST):
         return _away(target, details)
     if code == "CANCELLED":
         # A feed that cancels expects no answer, so this is a server that shuts down.
         return ServerUnavailableError(f"{target} ended the call: {details}", target=target)
+    if code == "UNAUTHENTICATED":
+        return AuthenticationError(f"{target} wants to know who asks: {details}", target=target)
+    if code == "PERMISSION_DENIED":
+        return PermissionDeniedError(f"{target} refuses: {details}", target=target)
     if code == "DEADLINE_EXCEEDED":
         return StallError(f"{target} did not answer in time: {details}", target=target)
     if code == "UNIMPLEMENTED":

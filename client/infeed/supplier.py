@@ -10,7 +10,9 @@ from infeed.assembly import Asked, Assembler, EndOfData, Received
 from infeed.buffers import Buffers
 from infeed.call import Call
 from infeed.errors import (
+    AuthenticationError,
     FingerprintError,
+    PermissionDeniedError,
     PipelineNotFoundError,
     ProtocolError,
     ServerUnavailableError,
@@ -21,7 +23,13 @@ from infeed.pool import Pool
 from infeed.transport import FIRST_PAUSE, LONGEST_PAUSE, Transport
 from infeed.v1 import stream_pb2
 
-_UNSUITABLE = (FingerprintError, PipelineNotFoundError, ProtocolError)
+_UNSUITABLE = (
+    AuthenticationError,
+    FingerprintError,
+    PermissionDeniedError,
+    PipelineNotFoundError,
+    ProtocolError,
+)
 """What says more about a server than about the feed: another one may do."""
 
 _LEFT_OUT_SECONDS = 10.0

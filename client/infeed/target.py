@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 
 from infeed.errors import InvalidRequestError
@@ -37,6 +38,22 @@ def _is_port(text: str) -> bool:
 
 def is_unix(address: str) -> bool:
     return address.startswith(("unix:", "unix-abstract:"))
+
+
+def host(address: str) -> str:
+    """The name or number of the server's host, without brackets."""
+    return "localhost" if is_unix(address) else _host_and_port(address)[0].strip("[]")
+
+
+def is_local(address: str) -> bool:
+    """Whether what is sent there stays on this machine."""
+    name = host(address)
+    if is_unix(address) or name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def authority(address: str) -> str:
@@ -88,4 +105,13 @@ def _host_and_port(address: str) -> tuple[str, str]:
     return host, port
 
 
-__all__ = ["SocketAddress", "authority", "is_unix", "parse_target", "resolve", "servers"]
+__all__ = [
+    "SocketAddress",
+    "authority",
+    "host",
+    "is_local",
+    "is_unix",
+    "parse_target",
+    "resolve",
+    "servers",
+]

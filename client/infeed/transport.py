@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 from google.protobuf.message import DecodeError
 
-from infeed.call import Call, GrpcCall
+from infeed.call import NONE, Call, GrpcCall
+from infeed.credentials import Credentials
 from infeed.errors import InfeedError, ProtocolError, ServerUnavailableError, StallError
 from infeed.spec import PipelineSpec
 from infeed.target import parse_target, servers
@@ -63,9 +64,14 @@ class Transport(Protocol):
 class GrpcTransport:
     """gRPC to `host:port`, `dns:///host:port` or `unix:/path`, or several, separated by commas."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, credentials: Credentials = NONE) -> None:
+        """Raises `InvalidRequestError` for a target, `ConfigError` for credentials."""
         self.target = target
         self._addresses = parse_target(target)
+        for address in self._addresses:
+            credentials.check(address)
+        self._credentials = credentials
+        self._names: dict[str, str] = {}
         self._lock = threading.Lock()
         self._current = 0
         self._calls: set[GrpcCall] = set()
@@ -88,7 +94,9 @@ class GrpcTransport:
         return PipelineSpec.from_proto(answer.pipeline)
 
     def servers(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(one for each in self._addresses for one in servers(each)))
+        found = {one: name for name in self._addresses for one in servers(name)}
+        self._names |= found
+        return tuple(found)
 
     def open_stream(
         self,
@@ -154,6 +162,8 @@ class GrpcTransport:
                 timeout=timeout,
                 draining=draining,
                 closed=self._forget,
+                credentials=self._credentials,
+                name=self._names.get(address),
             )
             self._calls.add(call)
             return call

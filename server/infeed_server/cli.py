@@ -22,6 +22,7 @@ def register(app: typer.Typer) -> None:
     """Adds the commands to `infeed`; its entry point `infeed.commands` names this function."""
     app.command()(serve)
     app.command()(index)
+    app.command()(token)
     app.command()(demo)
 
 
@@ -31,9 +32,28 @@ def serve(
     http: Annotated[
         str, typer.Option(help="Where /livez, /readyz and /metrics answer; 'off' for nowhere.")
     ] = "127.0.0.1:8471",
+    tls_cert: Annotated[
+        str | None, typer.Option(help="The server's certificate (PEM): trainers connect in TLS.")
+    ] = None,
+    tls_key: Annotated[
+        str | None, typer.Option(help="Its private key, if it is not in the same file.")
+    ] = None,
+    tls_client_ca: Annotated[
+        str | None, typer.Option(help="Trainers must show a certificate of these authorities.")
+    ] = None,
+    tokens: Annotated[
+        str | None, typer.Option(help="A file of bearer tokens, with the pipelines of each.")
+    ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Allow addresses that other machines can reach.")
+        bool,
+        typer.Option("--insecure", help="Allow other machines to reach what is not encrypted."),
     ] = False,
+    grace: Annotated[
+        float, typer.Option(min=0, help="Seconds that open streams get to end at a stop.")
+    ] = 20.0,
+    peer_streams: Annotated[
+        int, typer.Option(min=1, help="Streams that one host may have open.")
+    ] = 128,
     processes: Annotated[
         int, typer.Option(min=1, help="Share the port among so many; for hosts of many cores.")
     ] = 1,
@@ -42,6 +62,7 @@ def serve(
     """Serve the pipelines of a file to trainers, until SIGTERM or Ctrl-C."""
     set_up_logging()
     # Imported here, for TensorFlow takes seconds and `infeed --help` should not.
+    from infeed_server.runtime.certificate import tls_files
     from infeed_server.runtime.options import ServerOptions
     from infeed_server.runtime.processes import serve_processes
     from infeed_server.runtime.signals import Stop
@@ -50,7 +71,16 @@ def serve(
     # the server serves, one ends the process.
     stop = Stop()
     stop.install()
-    options = ServerOptions(listen, None if http == "off" else http, insecure, one_of > 1)
+    options = ServerOptions(
+        listen,
+        None if http == "off" else http,
+        insecure,
+        share_port=one_of > 1,
+        tls=tls_files(tls_cert, tls_key, tls_client_ca),
+        tokens=tokens,
+        grace=grace,
+        peer_streams=peer_streams,
+    )
     if processes > 1:
         serve_processes(pipelines, options, processes, stop.asked, _serving)
         return
@@ -74,7 +104,7 @@ def _serve(pipelines: str, options: ServerOptions, one_of: int, stop: Stop) -> N
         for line in server.specs():
             console.print(f"[bold]pipeline[/] {line}", soft_wrap=True, highlight=False)
         _serving(str(server.address), server.http_address)
-        stop.wait()
+        stop.wait(options.grace)
         console.print("stopping")
 
 
@@ -102,6 +132,24 @@ def index(
         state = "checked" if file.cached else "built"
         print(f"{file.path}: {file.records} records, index {state}")
     print(f"{len(found)} records in {len(found.files)} files, identity {found.identity[:32]}")
+
+
+def token(
+    name: Annotated[str, typer.Argument(help="Whose it is; no secret.")],
+    pipelines: Annotated[
+        list[str] | None,
+        typer.Option("--pipeline", help="A name or pattern it has a right to; can be repeated."),
+    ] = None,
+) -> None:
+    """Make a bearer token, and the entry of it for the file of `infeed serve --tokens`."""
+    set_up_logging()
+    from infeed_server.service.tokens import entry, new_token
+
+    made = new_token()
+    console.print("[bold]the token[/], to be shown by trainers and kept secret:")
+    print(made, flush=True)
+    console.print("[bold]its entry[/], under 'tokens:' in the server's file:")
+    print(entry(made, name, pipelines or ["*"]), end="")
 
 
 def demo(

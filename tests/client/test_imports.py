@@ -19,12 +19,13 @@ SERVER = ROOT / "server" / "infeed_server"
 CLIENT_LAYERS = (
     {"v1"},
     {"errors", "keepalive"},
-    {"datatypes", "status", "target"},
+    {"datatypes", "status", "target", "tls", "cipher"},
     {"finish_spec"},
     {"spec"},
     {"buffers", "checksum", "link"},
-    {"chunk", "inflow"},
+    {"chunk", "inflow", "secure"},
     {"http2"},
+    {"credentials"},
     {"wire", "finish", "batch", "cursor", "handoff", "window", "stats", "call", "ledger"},
     {"transport", "assembly"},
     {"job"},
@@ -49,7 +50,7 @@ SERVER_LAYERS = (
     {"control", "runtime"},
     {"__init__", "cli", "demo", "progress"},
 )
-SHARED = {"v1", "spec", "wire", "errors", "finish", "keepalive", "pull"}
+SHARED = {"v1", "spec", "wire", "errors", "finish", "keepalive", "pull", "tls", "cipher"}
 HEAVY = ("tensorflow", "jax", "torch", "typer", "rich", "pydantic", "yaml")
 LIGHT = {"infeed", "numpy", "h2", "google", "ml_dtypes"}
 

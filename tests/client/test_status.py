@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 from infeed import errors
 from infeed.errors import (
+    AuthenticationError,
     InfeedError,
+    PermissionDeniedError,
     ProtocolError,
     ServerError,
     ServerUnavailableError,
@@ -68,7 +70,9 @@ def test_every_error_arrives_as_what_it_was(
         ("DEADLINE_EXCEEDED", "too late", StallError),
         ("UNIMPLEMENTED", "Method not found!", ProtocolError),
         ("INTERNAL", "a bug", ServerError),
-        ("RESOURCE_EXHAUSTED", "too large: 100 %", ServerError),
+        ("RESOURCE_EXHAUSTED", "too many: 100 %", ServerUnavailableError),
+        ("UNAUTHENTICATED", "no token", AuthenticationError),
+        ("PERMISSION_DENIED", "not yours", PermissionDeniedError),
     ],
 )
 def test_errors_without_details_go_by_their_code(

@@ -19,7 +19,7 @@ from infeed.keepalive import SERVER_PATIENCE_SECONDS, SERVER_PING_SECONDS
 from infeed_server.http2 import frames
 from infeed_server.http2.machine import BrokenError, Machine
 from infeed_server.http2.stream import GoneError, Headers, Stream
-from infeed_server.http2.wire import Piece, Wire
+from infeed_server.http2.wire import Piece, RefusedError, Wire
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,7 @@ class Connection:
         self._streams: dict[int, Stream] = {}
         self._changed = threading.Condition()  # holds for the machine and the streams
         self._sending = threading.Lock()  # taken before `_changed` where both are
+        self._opened = False
         self._draining = False
         self._resets = 0
         self._resets_since = 0.0
@@ -55,10 +56,14 @@ class Connection:
     def run(self) -> None:
         """Reads until the connection ends; frees everything."""
         try:
+            self._wire.open()
+            self._opened = True
             self._flush()
             while data := self._receive():
                 self._take_in(data)
                 self._flush()
+        except RefusedError as error:
+            log.info("%s was refused: %s", self.peer, error)
         except OSError as error:
             log.debug("%s: %s", self.peer, error)
         finally:
@@ -69,6 +74,10 @@ class Connection:
                 self._end(stream)
             with self._sending:  # whoever sends has met the cut
                 self._wire.close()
+
+    @property
+    def secure(self) -> bool:
+        return self._wire.secure
 
     def drain(self) -> None:
         """Tells the peer to open no more streams; those that are open go on. Does not wait."""
@@ -139,7 +148,7 @@ class Connection:
 
     def _flush(self) -> None:
         """Sends what h2 has to say, unless somebody is sending, who then does so."""
-        while True:
+        while self._opened:
             with self._changed:
                 unsent_bytes = self._machine.unsent_bytes
             if not unsent_bytes:

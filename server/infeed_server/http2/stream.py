@@ -42,6 +42,11 @@ class Stream:
         return self._connection.peer
 
     @property
+    def secure(self) -> bool:
+        """Whether nobody on the way can read it."""
+        return self._connection.secure
+
+    @property
     def over(self) -> bool:
         """Whether nothing can be received or sent any more."""
         return self._over

@@ -7,6 +7,7 @@ import select
 import socket
 import struct
 import threading
+import time
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -18,11 +19,17 @@ _MOST_PIECES = 512
 _RECEIVE_BYTES = 1 << 16
 
 
+class RefusedError(ConnectionAbortedError):
+    """The peer is not let in; the text is for the log."""
+
+
 class Wire:
     """A connection that was accepted. Every method but `cut` raises `OSError` when it is lost."""
 
     def __init__(self, connection: socket.socket, send_seconds: float) -> None:
         """`send_seconds`: for how long a peer may take nothing of what it is sent."""
+        self.secure = False
+        """Whether nobody on the way can read it."""
         connection.settimeout(None)
         # The kernel's own limit rather than Python's: a large send is one system call then, and the
         # interpreter's lock is given up and awaited once.
@@ -34,13 +41,18 @@ class Wire:
         self._send_seconds = send_seconds
         self._lock = threading.Lock()
 
+    def open(self) -> None:
+        """What comes before the first byte that counts; called once, by the thread that reads."""
+
     def receive(self, timeout: float) -> bytes:
         """Some bytes; none when the peer has ended. Raises `TimeoutError`."""
-        poll = select.poll()  # select() would fail beyond 1024 open files
-        poll.register(self._socket, select.POLLIN)
-        if not poll.poll(max(0.0, timeout) * 1000):
-            raise TimeoutError(f"the peer said nothing for {timeout:g} s")
+        self._await(timeout)
         return self._socket.recv(_RECEIVE_BYTES)
+
+    def peek(self, timeout: float) -> int | None:
+        """The first byte that `receive` will give; None when the peer has ended."""
+        self._await(timeout)
+        return next(iter(self._socket.recv(1, socket.MSG_PEEK)), None)
 
     def send(self, pieces: Sequence[Piece]) -> None:
         """All the pieces, end to end. Raises `TimeoutError` when the peer takes none of them."""
@@ -66,6 +78,13 @@ class Wire:
             poll.register(self._socket, select.POLLOUT)
             return bool(poll.poll(0))
 
+    def linger(self, seconds: float) -> None:
+        """Ends what is sent, and swallows what comes until the peer ends too, or for so long."""
+        self._socket.shutdown(socket.SHUT_WR)
+        deadline = time.monotonic() + seconds
+        while Wire.receive(self, deadline - time.monotonic()):
+            pass
+
     def cut(self) -> None:
         """Ends the connection at once, from any thread; who waits on it wakes up."""
         with self._lock, contextlib.suppress(OSError):
@@ -75,3 +94,9 @@ class Wire:
         """Frees the socket; nobody may be using it any more."""
         with self._lock:
             self._socket.close()
+
+    def _await(self, timeout: float) -> None:
+        poll = select.poll()  # select() would fail beyond 1024 open files
+        poll.register(self._socket, select.POLLIN)
+        if not poll.poll(max(0.0, timeout) * 1000):
+            raise TimeoutError(f"the peer said nothing for {timeout:g} s")

@@ -11,6 +11,7 @@ import grpc
 
 from infeed_server.http2.stream import GoneError, Headers, Stream
 from infeed_server.http2.wire import Piece
+from infeed_server.service.access import Anybody, Caller
 
 Framed: TypeAlias = "list[Piece]"
 """Messages, each with its prefix, in pieces that lie where they lie."""
@@ -55,6 +56,8 @@ class ServerCall:
 
     def __init__(self, stream: Stream) -> None:
         self.method = stream.headers.get(":path", "")
+        self.caller: Caller = Anybody()
+        """Who makes the call, once that is known."""
         self._stream = stream
         self._buffer = bytearray()
         self._begun = False
@@ -65,6 +68,11 @@ class ServerCall:
 
     def peer(self) -> str:
         return self._stream.peer
+
+    @property
+    def authorization(self) -> str | None:
+        """What the peer shows of itself."""
+        return self._stream.headers.get("authorization")
 
     @property
     def ok(self) -> bool:

@@ -31,11 +31,19 @@ class _Details:
     invocation_metadata: tuple[tuple[str, str | bytes], ...] = ()
 
 
+def _anybody(call: ServerCall) -> None:
+    """Admits every call."""
+
+
 class Handlers:
     """Takes what gRPC's generated code registers at a server, and answers calls with it."""
 
-    def __init__(self, *handlers: grpc.GenericRpcHandler) -> None:
+    def __init__(
+        self, *handlers: grpc.GenericRpcHandler, admit: Callable[[ServerCall], None] = _anybody
+    ) -> None:
+        """`admit` finds out who makes a call, or raises `StatusError`."""
         self._handlers = list(handlers)
+        self._admit = admit
 
     def add_generic_rpc_handlers(self, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
         self._handlers.extend(handlers)
@@ -57,7 +65,7 @@ class Handlers:
             stream.reset(_INTERNAL_ERROR)
 
     def refuse(self, stream: Stream, problem: StatusError) -> None:
-        """Ends a call that nobody can answer now."""
+        """Ends a call that is not answered."""
         with contextlib.suppress(GoneError, PeerGoneError):
             ServerCall(stream).end(problem)
 
@@ -75,6 +83,7 @@ class Handlers:
             call.end()
 
     def _run(self, call: ServerCall) -> None:
+        self._admit(call)
         handler = self._find(call.method)
         if handler is None:
             name = repr(call.method[:_MAX_NAME])

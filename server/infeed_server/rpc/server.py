@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 import threading
 import time
 from concurrent import futures
@@ -12,28 +13,42 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from infeed.errors import ConfigError
+from infeed.errors import AuthenticationError, ConfigError
 from infeed.keepalive import SERVER_PATIENCE_SECONDS, SERVER_PING_SECONDS
+from infeed_server.config.watched import Watched
 from infeed_server.engines.monitor import Monitor
 from infeed_server.http2.connection import Connection
 from infeed_server.http2.listener import Listener
+from infeed_server.http2.secure import SecureWire
 from infeed_server.http2.stream import Stream
 from infeed_server.http2.wire import Wire
-from infeed_server.rpc.call import StatusError
+from infeed_server.rpc.call import ServerCall, StatusError
 from infeed_server.rpc.encoder import Encoder
 from infeed_server.rpc.handlers import Handlers
+from infeed_server.rpc.limits import Limit
 from infeed_server.rpc.servicer import SERVICE, FeedServicer
+from infeed_server.rpc.status import refusal
+from infeed_server.service.access import Access, Anybody
 from infeed_server.service.catalog import Catalog
 
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 1024
+MAX_PEER_CONNECTIONS = 512
+"""Of one host: nobody alone can keep all others out."""
 
 MAX_STREAMS = 256
 """Open streams. Each holds one thread of the pool, which makes threads only as they are needed."""
 
-_RESERVE = 16
-"""Threads beyond the streams, so that a health check is answered when all streams are taken."""
+MAX_PEER_STREAMS = 128
+"""Of one host, unless the operator says another number."""
+
+_RESERVE = 64
+_PEER_RESERVE = 32
+"""Threads beyond the streams: a health check is answered when all streams are taken."""
+
+_ALWAYS_ANSWERED = "/grpc.health.v1.Health/"
+"""Whoever asks after a server's health has no token, and is told nothing else."""
 
 _SEND_SECONDS = SERVER_PING_SECONDS + SERVER_PATIENCE_SECONDS
 """A peer that takes nothing for so long is gone, as one that says nothing."""
@@ -46,17 +61,33 @@ class RpcServer:
     """A gRPC server that listens from the start and can be asked for its port."""
 
     def __init__(
-        self, catalog: Catalog, monitor: Monitor, address: str, *, share_port: bool = False
+        self,
+        catalog: Catalog,
+        monitor: Monitor,
+        address: str,
+        *,
+        share_port: bool = False,
+        tls: Watched[ssl.SSLContext] | None = None,
+        access: Access | None = None,
+        peer_streams: int = MAX_PEER_STREAMS,
     ) -> None:
-        """Raises `ConfigError` when the address cannot be listened on."""
+        """`tls` None: in the clear. `access` None: to anybody. `peer_streams` of one host.
+
+        Raises `ConfigError` when the address cannot be listened on.
+        """
+        self._tls = tls
+        self._access = access or Anybody()
         self._health = health.HealthServicer(experimental_non_blocking=False)
         self._encoder = Encoder(monitor)
-        self._handlers = Handlers(FeedServicer(catalog, self._encoder, monitor))
+        servicer = FeedServicer(catalog, self._encoder, monitor)
+        self._handlers = Handlers(servicer, admit=self._admit)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._handlers)
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._handlers)
         self._pool = futures.ThreadPoolExecutor(MAX_STREAMS + _RESERVE, "infeed-rpc")
-        self._calls = 0
+        self._feeds = Limit("streams", MAX_STREAMS, peer_streams)
+        self._others = Limit("calls", _RESERVE, _PEER_RESERVE)
+        self._places = Limit("connections", MAX_CONNECTIONS, MAX_PEER_CONNECTIONS)
         self._connections: dict[Connection, threading.Thread] = {}
         self._lock = threading.Lock()
         self._stopping = False
@@ -78,7 +109,7 @@ class RpcServer:
             self._health.set(name, value)
 
     def stop(self, grace: float) -> None:
-        """Takes no more calls and ends open ones after `grace` seconds."""
+        """Takes no more calls, tells peers so, and gives open streams `grace` seconds to end."""
         self._health.enter_graceful_shutdown()
         with self._lock:
             self._stopping = True
@@ -86,7 +117,7 @@ class RpcServer:
         for connection in list(self._connections):
             connection.drain()
         deadline = time.monotonic() + grace
-        while self._calls and time.monotonic() < deadline:
+        while len(self._feeds) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
         connections = dict(self._connections)
         for connection in connections:
@@ -98,12 +129,15 @@ class RpcServer:
 
     def _connect(self, accepted: socket.socket, peer: str) -> None:
         with self._lock:
-            if self._stopping or len(self._connections) >= MAX_CONNECTIONS:
+            problem = "the server is stopping" if self._stopping else self._places.enter(peer)
+            if problem:
+                log.info("%s was refused: %s", peer, problem)
                 accepted.close()
                 return
             try:
-                connection = Connection(Wire(accepted, _SEND_SECONDS), peer, self._accept)
+                connection = Connection(self._wire(accepted), peer, self._accept)
             except OSError:
+                self._places.leave(peer)
                 accepted.close()
                 return
             thread = threading.Thread(
@@ -112,9 +146,15 @@ class RpcServer:
             try:
                 thread.start()  # it takes itself off the list, for which it needs the lock
             except RuntimeError:  # no more threads
+                self._places.leave(peer)
                 accepted.close()
                 return
             self._connections[connection] = thread
+
+    def _wire(self, accepted: socket.socket) -> Wire:
+        if self._tls is None:
+            return Wire(accepted, _SEND_SECONDS)
+        return SecureWire(accepted, _SEND_SECONDS, self._tls.value)
 
     def _run(self, connection: Connection) -> None:
         try:
@@ -124,27 +164,41 @@ class RpcServer:
         finally:
             with self._lock:
                 del self._connections[connection]
+                self._places.leave(connection.peer)
 
     def _accept(self, stream: Stream) -> None:
-        """Hands a call to a thread, or refuses it: there is none, or the server is stopping."""
+        """Hands a call to a thread, or refuses it."""
         is_feed = stream.headers.get(":path", "").endswith("/StreamBatches")
-        limit = MAX_STREAMS if is_feed else MAX_STREAMS + _RESERVE
+        limit = self._feeds if is_feed else self._others
+        if self._tls is not None and not stream.secure:
+            self._handlers.refuse(stream, refusal(_IN_THE_CLEAR))
+            return
         with self._lock:
-            stopping, room = self._stopping, self._calls < limit
-            if room and not stopping:
-                self._calls += 1
-                self._pool.submit(self._answer, stream)
+            stopping = self._stopping
+            problem = "the server is shutting down" if stopping else limit.enter(stream.peer)
+            if not problem:
+                self._pool.submit(self._answer, stream, limit)
                 return
-        if stopping:
-            problem = StatusError(grpc.StatusCode.UNAVAILABLE, "the server is shutting down")
-        else:
-            told = f"the server answers {limit} calls already"
-            problem = StatusError(grpc.StatusCode.RESOURCE_EXHAUSTED, told)
-        self._handlers.refuse(stream, problem)
+        code = grpc.StatusCode.UNAVAILABLE if stopping else grpc.StatusCode.RESOURCE_EXHAUSTED
+        self._handlers.refuse(stream, StatusError(code, problem))
 
-    def _answer(self, stream: Stream) -> None:
+    def _answer(self, stream: Stream, limit: Limit) -> None:
         try:
             self._handlers.answer(stream)
         finally:
             with self._lock:
-                self._calls -= 1
+                limit.leave(stream.peer)
+
+    def _admit(self, call: ServerCall) -> None:
+        if call.method.startswith(_ALWAYS_ANSWERED):
+            return
+        try:
+            call.caller = self._access.admit(call.authorization)
+        except AuthenticationError as error:
+            log.info("%s was refused: %s", call.peer(), error)
+            raise refusal(error) from None
+
+
+_IN_THE_CLEAR = AuthenticationError(
+    "this port takes TLS only, and nothing in the clear: connect(..., tls=True or infeed.TLS(...))"
+)

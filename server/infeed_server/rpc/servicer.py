@@ -13,8 +13,9 @@ from infeed.v1 import feed_service_pb2 as messages
 from infeed_server.engines.monitor import Monitor
 from infeed_server.rpc.call import Framed, ServerCall
 from infeed_server.rpc.encoder import Encoder
-from infeed_server.rpc.status import abort
+from infeed_server.rpc.status import ended_by
 from infeed_server.rpc.stream import serve_stream
+from infeed_server.service.access import Caller
 from infeed_server.service.catalog import Catalog
 
 SERVICE = messages.DESCRIPTOR.services_by_name["FeedService"].full_name
@@ -47,19 +48,25 @@ class FeedServicer(grpc.GenericRpcHandler):
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         return self._handlers.get(str(handler_call_details.method))
 
-    def _list(self, request: messages.ListPipelinesRequest) -> messages.ListPipelinesResponse:
+    def _list(
+        self, request: messages.ListPipelinesRequest, caller: Caller
+    ) -> messages.ListPipelinesResponse:
         size = min(request.page_size or _PAGE, _MAX_PAGE)
         if size < 0:
             raise InvalidRequestError(f"page_size {size} is negative")
-        rest = [spec for spec in self._catalog.specs() if spec.name > request.page_token]
+        specs = self._catalog.seen_by(caller).specs()
+        rest = [spec for spec in specs if spec.name > request.page_token]
         page = rest[:size]
         return messages.ListPipelinesResponse(
             pipelines=[spec.to_proto() for spec in page],
             next_page_token=page[-1].name if len(rest) > len(page) else "",
         )
 
-    def _get(self, request: messages.GetPipelineRequest) -> messages.GetPipelineResponse:
-        spec = self._catalog.engine(request.name).spec
+    def _get(
+        self, request: messages.GetPipelineRequest, caller: Caller
+    ) -> messages.GetPipelineResponse:
+        caller.require(request.name)
+        spec = self._catalog.seen_by(caller).engine(request.name).spec
         return messages.GetPipelineResponse(pipeline=spec.to_proto())
 
     def _stream(
@@ -70,15 +77,15 @@ class FeedServicer(grpc.GenericRpcHandler):
         try:
             yield from serve_stream(self._catalog, self._encoder, self._monitor, messages, context)
         except Exception as error:  # noqa: BLE001 - every error becomes a status
-            abort(context, error)
+            raise ended_by(error) from None
 
 
-def _unary(call: Callable[[Any], Any], request: Any) -> grpc.RpcMethodHandler[Any, Any]:
+def _unary(call: Callable[[Any, Caller], Any], request: Any) -> grpc.RpcMethodHandler[Any, Any]:
     def handle(message: bytes, context: ServerCall) -> Any:
         try:
-            return call(_parsed(request, message))
+            return call(_parsed(request, message), context.caller)
         except Exception as error:  # noqa: BLE001 - every error becomes a status
-            abort(context, error)
+            raise ended_by(error) from None
 
     return grpc.unary_unary_rpc_method_handler(
         handle,

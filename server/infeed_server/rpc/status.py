@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+import re
+import secrets
 from collections.abc import Callable
-from typing import NoReturn
 
 from google.protobuf import any_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from infeed.errors import DOMAIN, InfeedError, ServerError
-from infeed_server.rpc.call import PeerGoneError, ServerCall, StatusError
+from infeed_server.rpc.call import PeerGoneError, StatusError
 
 log = logging.getLogger(__name__)
 
@@ -20,15 +21,24 @@ _MAX_METADATA_BYTES = 1500
 """As they travel. Most peers refuse trailers above 8 KiB in all."""
 
 
-def abort(context: ServerCall, error: Exception) -> NoReturn:
-    """Ends the call with the error's status."""
+def ended_by(error: Exception) -> StatusError | PeerGoneError:
+    """What ends a call in which the error was raised."""
     if isinstance(error, (StatusError, PeerGoneError)):
-        raise error
+        return error
     if not isinstance(error, InfeedError):
-        log.exception("a call failed", exc_info=error)
-        error = ServerError(f"{type(error).__name__}: {error}")
-    context.abort_with_status(rpc_status.to_status(to_status(error)))
-    raise AssertionError("abort_with_status always raises")
+        number = secrets.token_hex(4)
+        log.error("a call failed (%s)", number, exc_info=error)
+        error = ServerError(
+            f"the server failed ({type(error).__name__}); its log tells more, under {number}",
+            log=number,
+        )
+    return refusal(error)
+
+
+def refusal(error: InfeedError) -> StatusError:
+    """What ends a call with the error."""
+    status = rpc_status.to_status(to_status(error))
+    return StatusError(status.code, status.details, status.trailing_metadata)
 
 
 def to_status(error: InfeedError) -> status_pb2.Status:
@@ -41,10 +51,26 @@ def to_status(error: InfeedError) -> status_pb2.Status:
         info.metadata[key] = value if whole else _cut(value, share, _base64_bytes)
     detail = any_pb2.Any()
     detail.Pack(info)
-    message = _cut(_encodable(error.message), _MAX_MESSAGE_BYTES, _travelling_bytes)
+    told = _without_folders(error.message, keep=error.metadata.get("file", ""))
+    message = _cut(_encodable(told), _MAX_MESSAGE_BYTES, _travelling_bytes)
     return status_pb2.Status(
         code=code_pb2.Code.Value(error.code), message=message, details=[detail]
     )
+
+
+_QUOTED = re.compile(r"""(["'])(/[^"'\n]*/)([^"'/\n]+)\1""")
+_BARE = re.compile(r"(?<![\w.:/~\"'-])(/(?:[^/\s\"',:;()<>\[\]]+/)+)([^/\s\"',:;()<>\[\]]+)")
+
+
+def _without_folders(text: str, keep: str) -> str:
+    """Without the folders of the server's own files, as in tracebacks: they are nobody's business
+    but its owner's. The data file that the error is about is kept whole."""
+
+    def short(match: re.Match[str]) -> str:
+        folder, name = match.groups()[-2:]
+        return match[0] if folder + name in keep else match[0].replace(folder + name, name)
+
+    return _BARE.sub(short, _QUOTED.sub(short, text))
 
 
 def _encodable(text: str) -> str:

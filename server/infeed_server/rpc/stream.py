@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 import time
@@ -13,14 +12,12 @@ from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
 
-from infeed.errors import InfeedError, InvalidRequestError, ServerError
+from infeed.errors import InvalidRequestError
 from infeed.v1 import stream_pb2
 from infeed_server.engines.monitor import Monitor
-from infeed_server.rpc.call import Framed, PeerGoneError, ServerCall, StatusError, framed
+from infeed_server.rpc.call import Framed, PeerGoneError, ServerCall, framed
 from infeed_server.rpc.encoder import Encoded, Encoder
 from infeed_server.service.catalog import Catalog, Stream
-
-log = logging.getLogger(__name__)
 
 _HEARTBEAT_SECONDS = 5.0
 """How long a client hears nothing while no batch is ready."""
@@ -28,7 +25,7 @@ _HEARTBEAT_SECONDS = 5.0
 _MAX_OUTSTANDING = 1024
 """Requests of one stream that wait for their answer."""
 
-_Pending: TypeAlias = "Future[Encoded] | InfeedError | StatusError | None"
+_Pending: TypeAlias = "Future[Encoded] | Exception | None"
 """The answer to come; or what is wrong with the request; or the end."""
 
 
@@ -47,10 +44,11 @@ def serve_stream(
         return  # The peer is gone before it asked for anything.
     if first is None or first.WhichOneof("event") != "open":
         raise InvalidRequestError("the first message of a stream must be StreamOpen")
-    stream = catalog.open(first.open)
+    context.caller.require(first.open.pipeline)
+    stream = catalog.seen_by(context.caller).open(first.open)
     name = stream.pipeline.name
     monitor.stream_opened(name)
-    intake = Intake(stream, encoder, requests)
+    intake = Intake(stream, encoder, requests, lambda: context.caller.require(name))
 
     def end() -> None:
         intake.stop()
@@ -103,7 +101,10 @@ class Intake:
         stream: Stream,
         encoder: Encoder,
         requests: Iterator[stream_pb2.StreamBatchesRequest],
+        check: Callable[[], None],
     ) -> None:
+        """`check` raises when the peer may not ask any more, which can end in an open stream."""
+        self._check = check
         self._stream = stream
         self._encoder = encoder
         self._requests = requests
@@ -139,13 +140,10 @@ class Intake:
                     if self._stopped:
                         return
                     self._pending.put(self._accept(message))
-        except (InfeedError, StatusError) as error:
-            self._pending.put(error)
         except PeerGoneError:
             pass  # The peer cancelled; `stop` has been called, or will be.
-        except Exception as error:  # or the stream would end as if all were well
-            log.exception("a request could not be taken in")
-            self._pending.put(ServerError(f"{type(error).__name__}: {error}"))
+        except Exception as error:  # noqa: BLE001 - or the stream would end as if all were well
+            self._pending.put(error)
         finally:
             self._pending.put(None)
 
@@ -156,6 +154,7 @@ class Intake:
             raise InvalidRequestError(
                 f"more than {_MAX_OUTSTANDING} requests wait for their answer"
             )
+        self._check()
         answer = self._stream.submit(message.batch)
         return self._encoder.encode(self._stream, message.batch.request_id, answer)
 

@@ -93,11 +93,13 @@ class Address:
             raise ConfigError(f"cannot listen on {self}: no such host", address=str(self)) from None
 
 
-def require_safe(address: Address, option: str, *, insecure: bool) -> None:
-    """Refuses an address that strangers can reach, unless the caller said it means that."""
-    if not insecure and not address.is_loopback:
+def require_safe(address: Address, option: str, *, encrypted: bool, insecure: bool) -> None:
+    """Refuses an address that strangers can reach, unless what is sent there is encrypted, or the
+    caller said it means that."""
+    if not (encrypted or insecure or address.is_loopback):
+        remedy = "give --tls-cert and --tls-key, " if option == "--listen" else ""
         raise ConfigError(
             f"{option} {address}: other machines could connect, unencrypted and unasked who they "
-            "are; add --insecure if the network is trusted, or listen on 127.0.0.1",
+            f"are; {remedy}add --insecure if the network is trusted, or listen on 127.0.0.1",
             address=str(address),
         )

@@ -26,9 +26,6 @@ LONGEST_PAUSE = 30.0
 STEADY_SECONDS = 60.0
 """A process that lasted so long did not end because of how it starts."""
 
-GRACE_SECONDS = 27.0
-"""What processes get to end by themselves: more than their own patience (signals.py)."""
-
 _LOOK_SECONDS = 0.05
 
 _SERVING = re.compile(r"serving on (\S+) \(http (\S+)\)")
@@ -151,10 +148,10 @@ class Fleet:
         """Where each process's control plane answers; None for one that does not serve."""
         return [worker.http for worker in self._workers]
 
-    def stop(self, grace: float = GRACE_SECONDS) -> None:
-        """Ends all processes."""
+    def stop(self, patience: float) -> None:
+        """Ends all processes; they get `patience` seconds to do it by themselves."""
         for worker in self._workers:
             worker.terminate()
-        deadline = time.monotonic() + grace
+        deadline = time.monotonic() + patience
         for worker in self._workers:
             worker.wait(deadline)

@@ -14,9 +14,13 @@ from infeed_server.control.server import ControlServer
 from infeed_server.runtime.address import Address, require_safe
 from infeed_server.runtime.fleet import Fleet
 from infeed_server.runtime.options import ServerOptions
+from infeed_server.service.tokens import read
 from infeed_server.version import VERSION
 
 _LOOK_SECONDS = 0.5
+
+_END_SECONDS = 7.0
+"""What processes get beyond their grace: more than they give themselves (signals.py)."""
 
 
 def serve_processes(
@@ -37,18 +41,19 @@ def serve_processes(
             f"--processes {count}: processes cannot share {listen}; listen on host:port",
             address=str(listen),
         )
-    require_safe(listen, "--listen", insecure=options.insecure)
+    require_safe(listen, "--listen", encrypted=options.tls is not None, insecure=options.insecure)
+    _read_once(options)
     listen.require_free()
     with ExitStack() as stack:
         address = stack.enter_context(_reserved(listen))
         command = [sys.executable, "-m", "infeed", "serve", pipelines]
         command += ["--listen", str(address), "--http", "127.0.0.1:0", "--one-of", str(count)]
-        fleet = Fleet([*command, "--insecure"] if options.insecure else command, count)
+        fleet = Fleet([*command, *_words(options)], count)
         health = MergedHealth(fleet.http_addresses)
         control = _control(options, health, fleet)
         if control:
             stack.enter_context(control)
-        stack.callback(fleet.stop)
+        stack.callback(fleet.stop, options.grace + _END_SECONDS)
         fleet.start(stopped)
         if stopped(0):
             return
@@ -59,11 +64,34 @@ def serve_processes(
             health.update()
 
 
+def _read_once(options: ServerOptions) -> None:
+    """Says at once what is wrong with a file, not from each process. Raises `ConfigError`."""
+    if options.tls:
+        options.tls.context()
+    if options.tokens:
+        read(options.tokens)
+
+
+def _words(options: ServerOptions) -> list[str]:
+    """The options that each process is to have too."""
+    words = ["--grace", str(options.grace), "--peer-streams", str(options.peer_streams)]
+    tls = options.tls
+    files = {
+        "--tls-cert": tls and tls.cert,
+        "--tls-key": tls and tls.key,
+        "--tls-client-ca": tls and tls.client_ca,
+        "--tokens": options.tokens,
+    }
+    for option, file in files.items():
+        words += [option, file] if file else []
+    return [*words, "--insecure"] if options.insecure else words
+
+
 def _control(options: ServerOptions, health: MergedHealth, fleet: Fleet) -> ControlServer | None:
     if options.http is None:
         return None
     http = Address.parse(options.http)
-    require_safe(http, "--http", insecure=options.insecure)
+    require_safe(http, "--http", encrypted=False, insecure=options.insecure)
     state = ControlState(health, MergedMetrics(fleet.http_addresses), VERSION)
     return ControlServer(create_app(state), http.host, http.port)
 

@@ -19,13 +19,11 @@ from infeed_server.rpc.server import RpcServer
 from infeed_server.runtime.address import Address, require_safe
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.service.catalog import Catalog
+from infeed_server.service.tokens import TokenAccess
 from infeed_server.sources import Progress
 from infeed_server.version import VERSION
 
 log = logging.getLogger(__name__)
-
-_GRACE_SECONDS = 2.0
-"""What open streams get to end by themselves when the server is told to stop."""
 
 NamedProgress = Callable[[str], Progress]
 """Pipeline name → what is told of the bytes of its index."""
@@ -46,7 +44,12 @@ class Server:
         """
         options = options or ServerOptions()
         listen = Address.parse(options.listen)
-        require_safe(listen, "--listen", insecure=options.insecure)
+        require_safe(
+            listen, "--listen", encrypted=options.tls is not None, insecure=options.insecure
+        )
+        self._grace = options.grace
+        tls = options.tls.watched() if options.tls else None
+        access = TokenAccess(options.tokens) if options.tokens else None
         self.health = Health()
         self.metrics = Metrics(version=VERSION, tensorflow=tf.__version__)
         # Addresses first: they are refused at once, where a source may take minutes to open.
@@ -59,7 +62,15 @@ class Server:
                 self._control.start()
             self._open(pipelines, progress)
             catalog = Catalog(self._engines)
-            self._rpc = RpcServer(catalog, self.metrics, str(listen), share_port=options.share_port)
+            self._rpc = RpcServer(
+                catalog,
+                self.metrics,
+                str(listen),
+                share_port=options.share_port,
+                tls=tls,
+                access=access,
+                peer_streams=options.peer_streams,
+            )
         except BaseException:
             self._close_engines()
             if self._control:
@@ -74,10 +85,13 @@ class Server:
         for name, engine in self._engines.items():
             self._warm(name, engine)
 
-    def stop(self, grace: float = _GRACE_SECONDS) -> None:
-        """Turns readiness off, ends streams within `grace` seconds, frees everything."""
+    def stop(self, grace: float | None = None) -> None:
+        """Turns readiness off, ends streams within `grace` seconds, frees everything.
+
+        `grace` None: what the options say.
+        """
         self.health.drain()
-        self._rpc.stop(grace)
+        self._rpc.stop(self._grace if grace is None else grace)
         self._close_engines()
         if self._control:
             self._control.stop()
@@ -112,7 +126,7 @@ class Server:
         http = Address.parse(options.http)
         if http.is_unix:
             raise ConfigError(f"--http {http}: HTTP needs host:port", address=str(http))
-        require_safe(http, "--http", insecure=options.insecure)
+        require_safe(http, "--http", encrypted=False, insecure=options.insecure)
         state = ControlState(self.health, self.metrics, VERSION)
         return ControlServer(create_app(state), http.host, http.port)
 

@@ -7,9 +7,9 @@ import signal
 import threading
 from types import FrameType
 
-_PATIENCE_SECONDS = 25.0
-"""What a stop may take in all, before an orchestrator's usual 30 seconds are over: a user's
-function that never returns must not keep the process."""
+_END_SECONDS = 5.0
+"""What a stop may take beyond the grace of open streams: a user's function that never returns must
+not keep the process."""
 
 
 class Stop:
@@ -47,14 +47,15 @@ class Stop:
         self._waited_for = True
         return self._event.wait(seconds)
 
-    def wait(self) -> None:
-        """Returns when the stop is asked for; from then on the process has 25 seconds to end."""
+    def wait(self, grace: float) -> None:
+        """Returns when the stop is asked for; from then on the process has `grace` seconds and a
+        few more to end."""
         self._waited_for = True
         # In pieces: a bare wait() would keep the main thread from running signal handlers on
         # platforms whose lock cannot be interrupted.
         while not self._event.wait(0.5):
             pass
-        last_resort = threading.Timer(_PATIENCE_SECONDS, os._exit, (1,))
+        last_resort = threading.Timer(grace + _END_SECONDS, os._exit, (1,))
         last_resort.daemon = True
         last_resort.start()
 

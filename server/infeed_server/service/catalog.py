@@ -13,6 +13,7 @@ from infeed.v1 import stream_pb2
 from infeed.wire import EncodedBatch, encode_batch
 from infeed_server.engines.base import Answer, End, Engine, HostBatch, Request, Session
 from infeed_server.pipeline.definition import MAX_SEED
+from infeed_server.service.access import Caller
 
 _MAX_POSITION = 1 << 62
 
@@ -26,6 +27,11 @@ class Catalog:
     def specs(self) -> list[PipelineSpec]:
         """All pipelines, sorted by name."""
         return [engine.spec for engine in self._engines.values()]
+
+    def seen_by(self, caller: Caller) -> Catalog:
+        """The part of it that a caller has a right to, and is told of."""
+        engines = self._engines.items()
+        return Catalog({name: engine for name, engine in engines if caller.may(name)})
 
     def engine(self, name: str) -> Engine:
         """Raises `PipelineNotFoundError` that lists the known names."""

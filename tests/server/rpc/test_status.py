@@ -18,7 +18,8 @@ from infeed.call import GrpcCall
 from infeed.errors import BY_REASON, InfeedError, SampleError, ServerError, UserCodeError
 from infeed.status import map_status
 from infeed.v1 import feed_service_pb2
-from infeed_server.rpc.status import abort, to_status
+from infeed_server.rpc.call import StatusError
+from infeed_server.rpc.status import ended_by, to_status
 
 TRAILERS = 8192
 """Bytes of trailers that peers take by default."""
@@ -56,7 +57,10 @@ def call(request: pytest.FixtureRequest) -> Iterator[Call]:
     raised: list[Exception] = []
 
     def handle(_: bytes, context: grpc.ServicerContext) -> bytes:
-        abort(context, raised.pop())
+        problem = ended_by(raised.pop())
+        assert isinstance(problem, StatusError)
+        context.set_trailing_metadata(problem.trailers)
+        context.abort(problem.code, problem.details)
 
     handler = grpc.method_handlers_generic_handler(
         "test", {"Fail": grpc.unary_unary_rpc_method_handler(handle)}
@@ -90,7 +94,31 @@ def test_every_error_arrives_as_it_was(call: Call, reason: str) -> None:
 def test_an_error_without_a_name(call: Call) -> None:
     arrived = call(ZeroDivisionError("division by zero"))
     assert type(arrived) is ServerError
-    assert str(arrived) == "ZeroDivisionError: division by zero"
+    number = arrived.metadata["log"]
+    assert str(arrived) == (
+        f"the server failed (ZeroDivisionError); its log tells more, under {number}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "file", "told"),
+    [
+        ('File "/srv/app/code.py", line 3', "", 'File "code.py", line 3'),
+        ("'/srv/my app/code.py' and /etc/passwd: no", "", "'code.py' and passwd: no"),
+        ("photo /data/a/1.jpg: bad, in /srv/code.py", "/data/a/1.jpg", None),
+        ("photo '/data/my a/1.jpg': bad", "/data/my a/1.jpg", "photo '/data/my a/1.jpg': bad"),
+        (
+            "gs://bucket/a/b.tfrecord, http://host/x/y",
+            "",
+            "gs://bucket/a/b.tfrecord, http://host/x/y",
+        ),
+        ("3/4/5 of a/b/c and /one", "", "3/4/5 of a/b/c and /one"),
+        ("(see /usr/lib/python3/x.py)", "", "(see x.py)"),
+    ],
+)
+def test_folders_of_the_server_stay_there(text: str, file: str, told: str | None) -> None:
+    status = to_status(UserCodeError(text, file=file or None))
+    assert status.message == (told or "photo /data/a/1.jpg: bad, in code.py")
 
 
 @pytest.mark.parametrize(

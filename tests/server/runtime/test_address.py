@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -49,12 +50,14 @@ def test_what_is_none(text: str) -> None:
 def test_loopback(text: str, loopback: bool) -> None:
     address = Address.parse(text)
     assert address.is_loopback == loopback
-    require_safe(address, "--listen", insecure=True)
+    require_safe(address, "--listen", encrypted=False, insecure=True)
+    require_safe(address, "--listen", encrypted=True, insecure=False)
     if loopback:
-        require_safe(address, "--listen", insecure=False)
-    else:
-        with pytest.raises(ConfigError, match=f"--http {text}: .*--insecure".replace("[", r"\[")):
-            require_safe(address, "--http", insecure=False)
+        require_safe(address, "--listen", encrypted=False, insecure=False)
+        return
+    for option, remedies in (("--http", ".*--insecure"), ("--listen", ".*--tls-cert.*--insecure")):
+        with pytest.raises(ConfigError, match=re.escape(f"{option} {text}: ") + remedies):
+            require_safe(address, option, encrypted=False, insecure=False)
 
 
 @pytest.mark.parametrize("host", ["no-host.invalid", "a" * 70, "a b"])

@@ -40,7 +40,7 @@ def started(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
     yield start
     for found in fleets:
-        found.stop(grace=0.2)
+        found.stop(0.2)
 
 
 def waits(seconds: float) -> Callable[[float], bool]:
@@ -65,7 +65,7 @@ def is_alive(pid: int) -> bool:
 def test_all_processes_serve(started: Any) -> None:
     found = started(SERVES, 3)
     assert sorted(found.http_addresses()) == sorted(f"127.0.0.1:{pid}" for pid in found.pids())
-    found.stop()
+    found.stop(20)
     assert not any(is_alive(pid) for pid in found.pids())
 
 
@@ -93,12 +93,12 @@ def test_a_stop_while_starting(tmp_path: Path) -> None:
     found = Fleet([sys.executable, "-c", "import sys; sys.stdin.read()"], 2)
     found.start(waits(0.2))
     assert found.http_addresses() == [None, None]
-    found.stop()
+    found.stop(20)
 
 
 def test_a_process_that_does_not_end_is_killed(started: Any) -> None:
     found = started(STUBBORN, 1)
-    found.stop(grace=0.2)
+    found.stop(0.2)
     assert not is_alive(found.pids()[0])
 
 
@@ -107,4 +107,4 @@ def test_processes_see_that_the_parent_is_gone(started: Any) -> None:
     [worker] = found._workers
     worker._process.stdin.close()  # as the kernel does when the parent dies
     assert worker._process.wait(10) == 0
-    found.stop()
+    found.stop(20)

@@ -14,7 +14,7 @@ import pytest
 PROGRAM = """
 import sys, time
 from infeed_server.runtime import signals
-signals._PATIENCE_SECONDS = 0.5
+signals._END_SECONDS = 0.3
 stop = signals.Stop()
 stop.install()
 kind = sys.argv[1]
@@ -26,7 +26,7 @@ if kind == "starting":
         print("tidied up", flush=True)
 if kind == "asking":
     stop.request()
-stop.wait()
+stop.wait(0.2)
 print("stopping", flush=True)
 if kind == "stuck":
     time.sleep(30)
