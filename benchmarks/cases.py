@@ -99,6 +99,7 @@ def _aim(ratio: float) -> Target:
     return Target(ratio, is_aim=True)
 
 
+_IN_TLS = Side("infeed in TLS", "infeed", servers.infeed_in_tls, "uint8")
 _FAR_INFEED = _behind_proxy(_infeed("uint8"), _FAR_MS)
 
 CASES: dict[str, Case] = {
@@ -138,6 +139,13 @@ CASES: dict[str, Case] = {
     "flight-uint8": _case("9.6 MB batches", _infeed("uint8"), _flight("uint8"), _speed(_aim(1.0))),
     "tcp-float32": _case("38.5 MB batches", _infeed("float32"), _tcp("float32"), _speed(_aim(0.7))),
     "tcp-uint8": _case("9.6 MB batches", _infeed("uint8"), _tcp("uint8"), _speed(_aim(0.7))),
+    "tls-uint8": _case("9.6 MB batches in TLS ÷ in the clear", _IN_TLS, _infeed("uint8"), _speed()),
+    "tls-photos": _case(
+        "in TLS ÷ in the clear, JPEGs to float32",
+        replace(_IN_TLS, dataset="photos", warm_up=_DECODE_WARM_UP),
+        replace(_infeed("photos"), warm_up=_DECODE_WARM_UP),
+        Goal("images/s", images_per_second),
+    ),
     "float32-as-uint8": _case(
         "a float32 pipeline that infeed sends as uint8; GB of float32 delivered",
         _infeed("scaled"),

@@ -15,12 +15,17 @@ Consumer = Callable[[str, str, str, int], Batches]
 """Of the server's address, the data set, the compression (`none` or `auto`) and a seed."""
 
 
-def infeed(address: str, dataset: str, _: str, seed: int) -> Batches:
-    """The default options, as a trainer without any framework would use it."""
+def infeed(address: str, dataset: str, compression: str, seed: int) -> Batches:
+    """The default options, as a trainer without any framework would use it; in TLS where the
+    address names an authority's file."""
+    del compression
     import infeed
 
+    target, _, ca = address.partition("?ca=")
+    tls = infeed.TLS(ca=ca) if ca else None
+
     def batches() -> Batches:
-        with infeed.connect(address, dataset, seed=seed) as feed:
+        with infeed.connect(target, dataset, seed=seed, tls=tls) as feed:
             for batch in feed:
                 yield batch["image"]
 

@@ -7,7 +7,7 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +27,7 @@ Server = Callable[[], AbstractContextManager[Running]]
 
 
 @contextmanager
-def infeed() -> Iterator[Running]:
+def infeed(*options: str) -> Iterator[Running]:
     """`infeed serve` on the benchmarks' pipelines."""
     if not PHOTOS.is_dir():
         raise BenchmarkError(f"no folder {PHOTOS}; set INFEED_BENCH_PHOTOS to one of JPEGs")
@@ -36,12 +36,28 @@ def infeed() -> Iterator[Running]:
         definition = Path(folder) / "pipelines.yaml"
         definition.write_text(text)
         words = ["serve", str(definition), "--listen", "127.0.0.1:0", "--http", "off"]
+        words += options
         with started("infeed", *words) as process:
             line = process.line()
             found = re.search(r"serving on (\S+)", line)
             if found is None:
                 raise BenchmarkError(f"infeed serve said {line!r}")
             yield Running(found[1], (process.pid,))
+
+
+@contextmanager
+def infeed_in_tls() -> Iterator[Running]:
+    """The same with a certificate; the address names the file of the authority that made it."""
+    import trustme
+
+    authority = trustme.CA()
+    pair = authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem
+    with (
+        authority.cert_pem.tempfile() as ca,
+        pair.tempfile() as cert,
+        infeed("--tls-cert", cert) as running,
+    ):
+        yield replace(running, address=f"{running.address}?ca={ca}")
 
 
 @contextmanager

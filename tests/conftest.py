@@ -51,13 +51,13 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
 class ServerProcess:
     """`infeed serve` as a process of its own."""
 
-    def __init__(self, definition: Path, listen: str, log: Path) -> None:
+    def __init__(self, definition: Path, listen: str, log: Path, *words: str) -> None:
         self._log = log.open("ab")
         self._path = log
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "infeed", "serve", str(definition)),
-                *("--listen", listen, "--http", "127.0.0.1:0"),
+                *("--listen", listen, "--http", "127.0.0.1:0", *words),
             ],
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -83,8 +83,19 @@ class ServerProcess:
 
     def terminate(self) -> int:
         """As an orchestrator does; the exit status."""
-        self._process.terminate()
+        self.ask_to_stop()
+        return self.wait()
+
+    def wait(self) -> int:
+        """The exit status."""
         return self._end()
+
+    def ask_to_stop(self) -> None:
+        self._process.terminate()
+
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
 
     def _end(self) -> int:
         status = self._process.wait(30)
@@ -99,10 +110,10 @@ def server_process(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
     """Starts `infeed serve` processes on YAML text; all are gone after the test."""
     running: list[ServerProcess] = []
 
-    def start(text: str, listen: str = "127.0.0.1:0") -> ServerProcess:
+    def start(text: str, listen: str = "127.0.0.1:0", *words: str) -> ServerProcess:
         definition = tmp_path / "pipelines.yaml"
         definition.write_text(text)
-        process = ServerProcess(definition, listen, tmp_path / "server.log")
+        process = ServerProcess(definition, listen, tmp_path / "server.log", *words)
         running.append(process)
         return process
 
