@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import threading
 import time
@@ -9,6 +11,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from infeed.assembly import Received
 from infeed.batch import Batch
 from infeed.credentials import Credentials, Token
 from infeed.cursor import Cursor, Shard
@@ -20,7 +23,12 @@ from infeed.stream import BatchStream
 from infeed.tls import TLS
 from infeed.transport import GrpcTransport, Transport
 
+log = logging.getLogger(__name__)
+
 PREFETCH_BYTES = 256 << 20
+
+STALL_SECONDS = 20.0
+"""After which a trainer that waits without a timeout reads in its log whom it waits for."""
 
 
 def connect(
@@ -171,10 +179,7 @@ class Feed(Iterator[Batch]):
         self._check_open()
         with self._lock:
             asked_at = time.monotonic()
-            try:
-                received = self._stream.next(timeout)
-            except StallError as error:
-                raise self._stalled(timeout or 0.0, error) from None
+            received = self._next(asked_at, timeout)
             if received is None:
                 raise StopIteration
             batch = received.batch
@@ -232,11 +237,28 @@ class Feed(Iterator[Batch]):
         if self._closed:
             raise FeedClosedError(f"the feed of {self._spec.name!r} was closed")
 
-    def _stalled(self, seconds: float, error: StallError) -> StallError:
-        server = error.metadata["server"]
+    def _next(self, asked_at: float, timeout: float | None) -> Received | None:
+        """Says in the log that it waits long, for a trainer that does not give up waiting."""
+        warn_at = asked_at + STALL_SECONDS
+        while True:
+            give_up_at = math.inf if timeout is None else asked_at + timeout
+            try:
+                until = min(warn_at, give_up_at)
+                return self._stream.next(max(0.0, until - time.monotonic()))
+            except StallError:
+                raise  # a server's, which ended the stream
+            except TimeoutError:
+                if until == give_up_at:
+                    raise self._stalled(timeout or 0.0) from None
+                log.warning("%s; waiting on", self._stalled(warn_at - asked_at))
+                warn_at += warn_at - asked_at  # twice as long, so that a log stays readable
+
+    def _stalled(self, seconds: float) -> StallError:
+        server, why = self._stream.awaited()
         start, _ = self._job.plan.at(self._meter.steps)
         return StallError(
-            f"{server}: position {start} of {self._spec.name!r}: {error.message}",
+            f"{server}: position {start} of {self._spec.name!r}: no batch within {seconds:g} s; "
+            f"{why}",
             server=server,
             position=start,
             seconds=f"{seconds:g}",

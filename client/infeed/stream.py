@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from infeed.assembly import Received
 from infeed.buffers import Buffers
-from infeed.errors import FeedClosedError, InfeedError, StallError
+from infeed.errors import FeedClosedError, InfeedError
 from infeed.finish import finish
 from infeed.handoff import Handoff, HandoffClosedError
 from infeed.job import Job
@@ -72,17 +72,12 @@ class BatchStream:
     def next(self, timeout: float | None = None) -> Received | None:
         """The next batch; None behind the last.
 
-        Raises `StallError` after `timeout` seconds (the stream goes on), what ended the stream,
+        Raises `TimeoutError` after `timeout` seconds (the stream goes on), what ended the stream,
         and `FeedClosedError`.
         """
         if self._final is None:
             try:
                 item = self._ready.get(timeout)
-            except TimeoutError:
-                server, why = self._pool.awaited()
-                raise StallError(
-                    f"no batch within {timeout:g} s; {why}", server=server, seconds=timeout
-                ) from None
             except HandoffClosedError:
                 raise FeedClosedError("the feed was closed") from None
             if isinstance(item, Received):
@@ -92,6 +87,10 @@ class BatchStream:
         if isinstance(self._final, End):
             return None
         raise self._final
+
+    def awaited(self) -> tuple[str, str]:
+        """Who should send the next batch, and what is known about why it does not come."""
+        return self._pool.awaited()
 
     def stop(self) -> None:
         """Tells the threads to end, from any thread, without waiting for them."""

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import infeed
+from infeed import feed as feed_module
 from infeed.errors import (
     CursorError,
     FeedClosedError,
@@ -262,6 +263,37 @@ def test_stall(arrays: Any) -> None:
             feed.next(timeout=0.1)
         gate.set()
         assert feed.next(timeout=5).start == 8
+
+
+def test_a_long_wait_is_told(
+    arrays: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(feed_module, "STALL_SECONDS", 0.05)
+    gate = threading.Event()
+
+    def wait(start: int) -> None:
+        if start == 4:
+            gate.wait(20)
+
+    def told() -> list[str]:
+        return [record.getMessage() for record in caplog.records]
+
+    def open_gate() -> None:
+        deadline = time.monotonic() + 20
+        while len(told()) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        gate.set()
+
+    opener = threading.Thread(target=open_gate)
+    with connect(FakeTransport(arrays, batch_size=4, before_batch=wait)) as feed:
+        next(feed)
+        opener.start()
+        assert next(feed).start == 4
+    opener.join()
+    expected = "fake: position 4 of 'fake': no batch within {} s; asked for it"
+    for message, seconds in zip(told(), ("0.05", "0.1"), strict=False):
+        assert message.startswith(expected.format(seconds))
+        assert message.endswith("waiting on")
 
 
 def test_close_frees_a_waiting_trainer(arrays: Any) -> None:
