@@ -19,7 +19,9 @@ def main() -> None:
         import typer  # noqa: PLC0415 - not in the light install
     except ImportError:
         sys.exit("the command line needs two more packages: pip install 'infeed[cli]'")
-    from infeed.commands import peek  # noqa: PLC0415 - needs the packages just asked for
+    # These need the packages just asked for.
+    from infeed.audit_command import audit  # noqa: PLC0415
+    from infeed.commands import peek  # noqa: PLC0415
 
     app = typer.Typer(
         name="infeed",
@@ -30,6 +32,7 @@ def main() -> None:
     )
     app.callback()(lambda: None)
     app.command()(peek)
+    app.command()(audit)
     for command in entry_points(group="infeed.commands"):
         _add(app, command)
     try:

@@ -22,11 +22,13 @@ CLIENT_LAYERS = (
     {"datatypes", "status", "target", "tls", "cipher"},
     {"finish_spec"},
     {"spec"},
-    {"buffers", "checksum", "link"},
+    {"buffers", "checksum", "link", "spans", "sightings"},
     {"chunk", "inflow", "secure"},
     {"http2"},
     {"credentials"},
     {"wire", "finish", "batch", "cursor", "handoff", "window", "stats", "call", "ledger"},
+    {"outcome"},
+    {"counts", "audited"},
     {"transport", "assembly"},
     {"job"},
     {"pool"},
@@ -34,9 +36,10 @@ CLIENT_LAYERS = (
     {"stream"},
     {"feed"},
     {"__init__"},
+    {"audit"},
     {"pull"},
     {"tensorflow", "jax", "torch", "testing"},
-    {"cli", "commands", "__main__"},
+    {"cli", "commands", "audit_command", "__main__"},
 )
 # The layers of the server. `service` may use all below it, and so on.
 SERVER_LAYERS = (
