@@ -163,10 +163,11 @@ class Audit:
         return f"at position {position} ({self.place(position)})"
 
     def _span(self, span: Span) -> str:
-        begin, end = span
-        if end == begin + 1:
+        begin, last = span[0], span[1] - 1
+        if begin == last:
             return f"position {begin} ({self.place(begin)})"
-        return f"positions {begin} to {end - 1} (from {self.place(begin)}, on)"
+        places = dict.fromkeys((self.place(begin), self.place(last)))
+        return f"positions {begin} to {last} ({', to '.join(places)})"
 
 
 def _many(count: int, noun: str) -> str:
