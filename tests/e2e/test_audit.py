@@ -1,0 +1,208 @@
+"""`infeed audit` against real servers, as a person runs it and as a script reads it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from infeed.audit import audit
+
+FUNCTIONS = """
+import tensorflow as tf
+
+def check(sample):
+    x = sample["x"]
+    with tf.control_dependencies([tf.debugging.assert_none_equal(x % 20, tf.constant(7, x.dtype))]):
+        return {"x": tf.identity(x)}
+
+def numbers():
+    return tf.data.Dataset.range(30)
+
+def odd_numbers():
+    return tf.data.Dataset.range(30).filter(lambda x: x % 2 == 1)
+
+def batches():
+    return tf.data.Dataset.range(30).batch(8)
+
+def any_order():
+    options = tf.data.Options()
+    options.deterministic = False
+    dataset = tf.data.Dataset.range(30).map(lambda x: x + 1, num_parallel_calls=4)
+    return dataset.with_options(options)
+"""
+DEFINITION = """
+pipelines:
+  photos:
+    source: {{images: {folder}, labels: {folder}/labels.csv}}
+    shuffle: {{seed: 17}}
+    transforms:
+      - decode_image: {{field: image, channels: 3}}
+      - random_resized_crop: {{field: image, size: [24, 24]}}
+      - normalize: {{field: image, scale: 255.0}}
+    batch: {{size: 32}}
+""" + "".join(
+    f"""
+  bad-{action}:
+    source: {{{{arrays: data.npz}}}}
+    shuffle: {{{{seed: 1}}}}
+    transforms: [{{{{map: audited_functions:check}}}}]
+    batch: {{{{size: 8}}}}
+    on_error: {action}
+    quarantine: bad-{action}.jsonl
+"""
+    for action in ("raise", "substitute", "mask")
+)
+DATASETS = ("numbers", "odd_numbers", "any_order", "batches")
+DEFINITION += "".join(
+    f"""
+  {name}:
+    source: {{{{dataset: audited_functions:{name}}}}}
+    {"" if name == "batches" else "batch: {{size: 8}}"}
+"""
+    for name in DATASETS
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("audited")
+    np.savez(folder / "data.npz", x=np.arange(50))
+    (folder / "audited_functions.py").write_text(FUNCTIONS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(command_line: Any, folder: Path, photos: SimpleNamespace) -> Iterator[str]:
+    server = command_line.serve(DEFINITION.format(folder=photos.folder), folder)
+    yield server.address
+    server.kill()
+
+
+def test_photos_are_exact_on_three_ranks(
+    command_line: Any, address: str, photos: SimpleNamespace, tmp_path: Path
+) -> None:
+    words = ("audit", address, "photos", "--world-size", "3", "--epochs", "2")
+    run = command_line.run(*words, "--json", "found.json", cwd=tmp_path)
+    assert run.status == 0, run.stderr
+    assert run.stdout.splitlines()[-1] == "exact"
+    for words in ("photos fingerprint", "exactly once delivery", "seed 17", "world size 3"):
+        assert words in run.stdout
+    assert run.stderr == ""  # no bar where nobody sees it
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["exact"] is True
+    assert found["total"]["once"] == 2 * photos.count
+    assert found["total"]["never"] == found["total"]["more"] == 0
+
+
+def test_photos_are_exact_across_resumes(
+    command_line: Any, address: str, photos: SimpleNamespace, tmp_path: Path
+) -> None:
+    words = ("--world-size", "3,2,5", "--resume-every", "1", "--batch-size", "10")
+    words = (*words, "--remainder", "drop", "--seed", "4", "--json", "-")
+    run = command_line.run("audit", address, "photos", *words, cwd=tmp_path)
+    assert run.status == 0, run.stderr
+    found = json.loads(run.stdout)
+    assert found["seed"] == 4
+    assert [run["world_size"] for run in found["runs"][:3]] == [3, 2, 5]
+    assert found["total"]["once"] + found["total"]["left_out"] == photos.count
+    assert found["total"]["left_out"] < 50
+
+
+def test_bad_samples(command_line: Any, address: str, folder: Path) -> None:
+    """Numbers 7, 27 and 47 of 50 are bad."""
+    words = ("--world-size", "2", "--epochs", "2")
+    run = command_line.run("audit", address, "bad-mask", *words, cwd=folder)
+    assert run.status == 0, run.stderr
+    assert "6 bad samples masked, as on_error: mask says" in run.stdout
+
+    run = command_line.run("audit", address, "bad-substitute", *words, cwd=folder)
+    assert run.status == 2
+    assert "epoch 0: 3 samples lost: 7, 27, 47" in run.stdout
+    assert "--quarantine LOG" in run.stdout
+    assert run.stdout.splitlines()[-1] == "NOT exact"
+    assert run.stderr == ""
+
+    log = ("--quarantine", "bad-substitute.jsonl")
+    run = command_line.run("audit", address, "bad-substitute", *words, *log, cwd=folder)
+    assert run.status == 0, run.stdout + run.stderr
+    assert "6 bad samples substituted" in run.stdout
+
+    # Entries of other pipelines and actions tell nothing.
+    log = ("--quarantine", "bad-mask.jsonl")
+    run = command_line.run("audit", address, "bad-substitute", *words, *log, cwd=folder)
+    assert run.status == 2
+
+    run = command_line.run("audit", address, "bad-raise", *words, cwd=folder)
+    assert run.status == 1
+    assert run.stderr.startswith("error: ")
+    assert "data.npz" in run.stderr
+
+
+@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("remainder", ["pad", "drop"])
+def test_data_sets_read_from_the_front(address: str, name: str, remainder: Any) -> None:
+    result = audit(address, name, world_size=2, epochs=3, remainder=remainder)
+    assert result.exact, result.findings()
+    there = 15 if name == "odd_numbers" else 30
+    # Of unknown length and with "drop", what the last batch lacks to be full is not known.
+    left_out = 3 * there % 16 if remainder == "drop" and name in ("numbers", "any_order") else 0
+    dropped = 3 * there % 8 if remainder == "drop" and name == "odd_numbers" else 0
+    assert result.total("once") == 3 * there - left_out - dropped
+    assert result.total("left_out") == left_out
+    assert any("reads a data set from its front" in note for note in result.notes())
+    promised = any("none order" in note for note in result.notes())
+    assert promised == (name == "any_order")
+
+
+@pytest.mark.parametrize("name", ["odd_numbers", "batches"])
+def test_data_sets_across_resumes(address: str, name: str) -> None:
+    result = audit(address, name, world_size=(2, 1, 3), resume_every=1, epochs=4)
+    assert result.exact, result.findings()
+    assert len(result.runs) >= 3
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("photo",), "this server has: "),
+        (("photos", "--world-size", "two"), "--world-size 'two' is no number"),
+        (("photos", "--world-size", "2,3"), "2 world sizes"),
+        (("photos", "--epochs", "0"), "epochs must be at least 1"),
+        (("photos", "--remainder", "keep"), 'remainder must be "drop" or "pad"'),
+        (("photos", "--quarantine", "none.jsonl"), "--quarantine none.jsonl: "),
+        (("photos", "--quarantine", "data.npz"), "--quarantine data.npz: "),
+        (("photos", "--quarantine", "audited_functions.py"), "line 1: not an entry"),
+        (("photos", "--quarantine", "bad.jsonl"), "photos' has on_error: raise"),
+        (("numbers", "--json", "none/found.json"), "--json none/found.json: "),
+        (("any_order", "--resume-every", "1"), "cannot be audited across a resume"),
+    ],
+)
+def test_errors(
+    command_line: Any, address: str, folder: Path, words: tuple[str, ...], told: str
+) -> None:
+    entry = {"pipeline": "photos", "action": "substitute", "sample_id": "3"}
+    (folder / "bad.jsonl").write_text(json.dumps(entry) + "\n")
+    run = command_line.run("audit", address, *words, cwd=folder)
+    assert run.status == 1, run.stdout
+    assert run.stderr.startswith("error: ")
+    assert told in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_nobody_there(command_line: Any, tmp_path: Path) -> None:
+    run = command_line.run("audit", "127.0.0.1:1", "photos", "--timeout", "0.2", cwd=tmp_path)
+    assert run.status == 1
+    assert "127.0.0.1:1" in run.stderr
+
+
+def test_help_tells_the_exit_status(command_line: Any, tmp_path: Path) -> None:
+    run = command_line.run("audit", "--help", cwd=tmp_path, COLUMNS="200")
+    assert run.status == 0
+    assert "Exit status: 0 every sample came exactly once" in run.stdout
+    assert "2 not exact" in run.stdout
