@@ -18,8 +18,10 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 import infeed
-from infeed import errors
+from infeed import audit_command, errors
+from infeed.audit import audit
 from infeed.feed import Feed
+from infeed.outcome import EpochOutcome
 from infeed.stats import Stats
 from infeed.testing import FakeTransport
 from infeed_server.pipeline.definition import BatchOptions, Pipeline, Shuffle
@@ -221,6 +223,38 @@ def test_every_statistic_is_listed():
     assert sorted(shown) == sorted(field.name for field in dataclasses.fields(Stats))
 
 
+def test_every_option_of_an_audit_is_listed_with_its_default():
+    page = text("docs/audit.md")
+    shown = {spans(row[0])[0]: row[1] for row in rows(page, "option", "default", "meaning")}
+    shown = {{"--json": "output"}.get(o, o[2:].replace("-", "_")): d for o, d in shown.items()}
+    options = {
+        name: option.default
+        for name, option in inspect.signature(audit_command.audit).parameters.items()
+        if name not in ("target", "pipeline")
+    }
+    assert shown.keys() == options.keys()
+    for name, cell in shown.items():
+        assert next(iter(spans(cell)), "None") == str(options[name]), name
+
+
+def test_every_argument_of_an_audit_is_listed_with_its_default():
+    table = rows(text("docs/audit.md"), "argument", "default", "meaning")
+    shown = {name: row[1] for row in table for name in spans(row[0])}
+    parameters = inspect.signature(audit).parameters
+    assert shown.keys() == parameters.keys()
+    for name, cell in shown.items():
+        default = parameters[name].default
+        if cell in ("required", "none"):
+            assert default is inspect.Parameter.empty, name
+        else:
+            assert eval(spans(cell)[0], {}) == default, name
+
+
+def test_every_number_of_an_audited_epoch_is_listed():
+    shown = [s for row in rows(text("docs/audit.md"), "number", "counts") for s in spans(row[0])]
+    assert shown == [field.name for field in dataclasses.fields(EpochOutcome)]
+
+
 def test_every_error_is_listed_with_its_reason_and_code():
     table = rows(text("docs/errors.md"), "class", "reason", "gRPC code")
     shown = {spans(row[0])[0]: (spans(row[1])[0], spans(row[2])[0]) for row in table}
@@ -295,4 +329,4 @@ def test_commands_exist(command: str):
 
 
 def test_the_usual_commands_are_documented():
-    assert {"serve", "peek", "index"} <= documented_commands().keys()
+    assert {"serve", "peek", "audit", "index"} <= documented_commands().keys()

@@ -85,5 +85,5 @@ def test_index_builds_then_checks(tmp_path: Path) -> None:
 def test_help_lists_the_commands(tmp_path: Path) -> None:
     run = infeed("--help", cwd=tmp_path)
     assert run.returncode == 0
-    for command in ("demo", "serve", "index", "peek"):
+    for command in ("demo", "serve", "index", "peek", "audit"):
         assert re.search(rf"\b{command}\b", run.stdout)
