@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from infeed_server.pipeline.definition import BatchOptions, Pipeline, Shuffle
     from infeed_server.runtime.options import ServerOptions
-from infeed_server.runtime.server import Server
+    from infeed_server.runtime.server import Server
 
 __all__ = ["BatchOptions", "Pipeline", "Server", "ServerOptions", "Shuffle"]
 

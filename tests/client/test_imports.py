@@ -153,6 +153,12 @@ def test_import_infeed_is_light(record_property: Callable[[str, object], None]) 
     assert seconds < 2
 
 
+def test_the_command_line_loads_no_tensorflow_before_it_must() -> None:
+    names, _ = loaded_by("import infeed.cli, infeed_server.cli")
+    assert "infeed_server" in names
+    assert "tensorflow" not in names
+
+
 def test_the_light_check_can_fail() -> None:
     names, _ = loaded_by("import infeed, pydantic")
     assert names & set(HEAVY)
