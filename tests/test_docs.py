@@ -10,7 +10,7 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 import yaml
@@ -18,8 +18,10 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 import infeed
-from infeed import audit_command, errors
+from infeed import errors
 from infeed.audit import audit
+from infeed.commands.audit import audit as audit_command
+from infeed.commands.connection import connection
 from infeed.feed import Feed
 from infeed.outcome import EpochOutcome
 from infeed.stats import Stats
@@ -229,12 +231,22 @@ def test_every_option_of_an_audit_is_listed_with_its_default():
     shown = {{"--json": "output"}.get(o, o[2:].replace("-", "_")): d for o, d in shown.items()}
     options = {
         name: option.default
-        for name, option in inspect.signature(audit_command.audit).parameters.items()
-        if name not in ("target", "pipeline")
+        for name, option in inspect.signature(audit_command).parameters.items()
+        if name not in ("target", "pipeline", *inspect.signature(connection).parameters)
     }
     assert shown.keys() == options.keys()
     for name, cell in shown.items():
         assert next(iter(spans(cell)), "None") == str(options[name]), name
+
+
+def test_every_option_that_says_how_to_connect_is_listed():
+    table = rows(text("docs/security.md"), "option of commands", "environment")
+    shown = {spans(row[0])[0][2:].replace("-", "_"): spans(row[1]) for row in table}
+    hints = get_type_hints(connection, include_extras=True)
+    options = {
+        name: hints[name].__metadata__[0] for name in inspect.signature(connection).parameters
+    }
+    assert shown == {name: [o.envvar] if o.envvar else [] for name, o in options.items()}
 
 
 def test_every_argument_of_an_audit_is_listed_with_its_default():

@@ -20,8 +20,8 @@ def main() -> None:
     except ImportError:
         sys.exit("the command line needs two more packages: pip install 'infeed[cli]'")
     # These need the packages just asked for.
-    from infeed.audit_command import audit  # noqa: PLC0415
-    from infeed.commands import peek  # noqa: PLC0415
+    from infeed.commands.audit import audit  # noqa: PLC0415
+    from infeed.commands.peek import peek  # noqa: PLC0415
 
     app = typer.Typer(
         name="infeed",

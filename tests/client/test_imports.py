@@ -39,7 +39,7 @@ CLIENT_LAYERS = (
     {"audit"},
     {"pull"},
     {"tensorflow", "jax", "torch", "testing"},
-    {"cli", "commands", "audit_command", "__main__"},
+    {"cli", "commands", "__main__"},
 )
 # The layers of the server. `service` may use all below it, and so on.
 SERVER_LAYERS = (

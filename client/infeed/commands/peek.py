@@ -1,4 +1,4 @@
-"""Commands that need no server installed. Imported by `infeed.cli` only: needs the extra `cli`."""
+"""The command `infeed peek`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.table import Table
 
 import infeed
 from infeed.batch import Batch
+from infeed.commands.connection import connects
 from infeed.errors import InvalidRequestError, MissingExtraError
 from infeed.spec import BYTES, Array, FieldSpec
 
@@ -21,7 +22,10 @@ _GRID = 8
 _MAX_IMAGES = 64
 
 
+@connects
 def peek(
+    *,
+    connection: dict[str, Any],
     target: Annotated[str, typer.Argument(help="host:port of a server.")],
     pipeline: Annotated[str, typer.Argument(help="The pipeline's name.")],
     batch_size: Annotated[int | None, typer.Option(help="Default: the pipeline's.")] = None,
@@ -32,7 +36,7 @@ def peek(
 ) -> None:
     """Show the specs, value ranges and provenance of a live batch."""
     console = Console()
-    options: dict[str, Any] = {"batch_size": batch_size, "seed": seed, "timeout": timeout}
+    options = {"batch_size": batch_size, "seed": seed, "timeout": timeout, **connection}
     with infeed.connect(target, pipeline, **options) as feed:
         state = feed.state()
     state["position"] = step * feed.spec.stride(feed.batch_size)

@@ -1,4 +1,4 @@
-"""The command `infeed audit`. Imported by `infeed.cli` only: needs the extra `cli`."""
+"""The command `infeed audit`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rich.table import Table
 
 from infeed import audit as auditing
 from infeed.audited import Audit
+from infeed.commands.connection import connects
 from infeed.errors import InvalidRequestError
 
 NOT_EXACT = 2
@@ -23,7 +24,10 @@ NOT_EXACT = 2
 _MOST_ROWS = 20
 
 
+@connects
 def audit(
+    *,
+    connection: dict[str, Any],
     target: Annotated[str, typer.Argument(help="host:port of a server, or several with commas.")],
     pipeline: Annotated[str, typer.Argument(help="The pipeline's name.")],
     epochs: Annotated[int, typer.Option(help="How many to walk.")] = 1,
@@ -52,7 +56,7 @@ def audit(
 
     Exit status: 0 every sample came exactly once or is accounted for, 1 an error, 2 not exact.
     """
-    options: dict[str, Any] = {"batch_size": batch_size, "seed": seed, "timeout": timeout}
+    options = {"batch_size": batch_size, "seed": seed, "timeout": timeout, **connection}
     options |= {"epochs": epochs, "remainder": remainder, "resume_every": resume_every}
     options["world_size"] = _worlds(world_size)
     options["bad_samples"] = _bad_samples(quarantine or [], pipeline)

@@ -1,0 +1,1 @@
+"""Commands that need no server installed. Imported by `infeed.cli` only: needs the extra `cli`."""
