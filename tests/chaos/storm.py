@@ -1,0 +1,202 @@
+"""Two ranks train on three servers to which everything happens; then on one to which nothing does.
+
+Every batch of the first run has to be that of the second.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.audit import Audit, audit, whole_epochs
+from tests.chaos.events import Event, Kind, schedule
+from tests.chaos.job import Job
+from tests.chaos.journal import Step, committed
+from tests.chaos.pipelines import Served
+from tests.chaos.servers import Server
+from tests.chaos.stage import LINKED, SERVERS, Stage
+
+RANKS = 2
+
+_FIRST_STEPS = 5
+"""Taken before the first event."""
+
+_LAST_STEPS = 10
+"""Taken behind the last event, when every server is back."""
+
+_LEAST_EPOCHS = 3
+_LONGEST_SHOWN = 5
+_CAUSE_SECONDS = 25.0
+"""Events are shown with a wait that ended no later than so long after them."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A trainer's wait for one batch, and what had happened; seconds from the beginning."""
+
+    rank: int
+    step: int
+    seconds: float
+    ended_at: float
+    events: list[str]
+
+
+@dataclass(frozen=True)
+class Storm:
+    """What became of it. `batches` are those of all ranks, `equal` those that were the same."""
+
+    pipeline: str
+    seed: int
+    events: dict[str, int]
+    seconds: float
+    batches: int
+    equal: int
+    audit: Audit
+    waits: list[Wait]
+    waits_over_a_second: int
+    hedges: int
+    reconnects: int
+    resets: int
+    starts: int
+    unclean: int
+
+    @property
+    def exact(self) -> bool:
+        return self.batches == self.equal > 0 and self.audit.exact
+
+    @property
+    def longest_wait(self) -> float:
+        """Seconds."""
+        return self.waits[0].seconds
+
+
+def storm(served: Served, folder: Path, seed: int, count: int, pace: float) -> Storm:
+    """Raises `ChaosError` when a server, or a rank, ends by itself."""
+    events = schedule(seed, count, pace, SERVERS, LINKED)
+    with ExitStack() as cleanup:
+        stage = cleanup.enter_context(Stage(served, folder))
+        stage.start()
+        job = cleanup.enter_context(_job(served, folder / "disturbed", stage.target, served.pause))
+        job.wait_until(lambda: min(job.taken) >= _FIRST_STEPS, "the first steps are taken")
+        begin = time.monotonic()
+        happened = _play(events, stage, job, begin)
+        stage.start()
+        stride = RANKS * served.batch_size
+        least = math.ceil(_LEAST_EPOCHS * served.sample_count / stride)
+        steps = max(least, max(job.taken) + _LAST_STEPS)
+        job.end_behind(steps)
+        job.wait()
+        seconds = time.monotonic() - begin
+    ranks = committed(job.journals)
+    summaries = [journal.summary for journal in job.journals]
+    undisturbed = _undisturbed(served, folder, steps)
+    flat = [step for rank in ranks for step in rank]
+    longest = sorted((step.waited for rank in ranks for step in rank[1:]), reverse=True)
+    return Storm(
+        pipeline=served.name,
+        seed=seed,
+        events={kind.value: sum(event.kind is kind for event in events) for kind in Kind},
+        seconds=seconds,
+        batches=len(flat),
+        equal=_equal(ranks, undisturbed, steps),
+        audit=audit(flat, served.sample_count, whole_epochs(ranks, served.sample_count)),
+        waits=_waits(ranks, begin, happened),
+        waits_over_a_second=sum(wait > 1 for wait in longest),
+        hedges=_sum(summaries, "hedges"),
+        reconnects=_sum(summaries, "reconnects"),
+        resets=stage.link.resets,
+        starts=sum(server.starts for server in stage.servers),
+        unclean=sum(server.unclean for server in stage.servers),
+    )
+
+
+def _job(served: Served, folder: Path, target: str, pause: float) -> Job:
+    return Job(
+        folder,
+        target=target,
+        pipeline=served.name,
+        world_size=RANKS,
+        batch_size=served.batch_size,
+        pause=pause,
+        prefetch_bytes=served.prefetch_bytes,
+    )
+
+
+def _play(events: list[Event], stage: Stage, job: Job, begin: float) -> list[tuple[float, Event]]:
+    """Lets the events happen, in their order; a machine that is slow makes all of them later."""
+    happened = []
+    late = 0.0
+    for event in events:
+        due = begin + event.at + late
+        job.wait_until(partial(_is_past, due), "it is time")
+        job.wait_until(partial(stage.ready_for, event), f"it can happen: {event}")
+        late += time.monotonic() - due
+        stage.apply(event)
+        happened.append((time.monotonic(), event))
+    return happened
+
+
+def _is_past(moment: float) -> bool:
+    return time.monotonic() >= moment
+
+
+def _undisturbed(served: Served, folder: Path, steps: int) -> list[list[Step]]:
+    server = Server(served.definition, folder, "undisturbed")
+    try:
+        server.start()
+        server.wait_until_serving()
+        with _job(served, folder / "undisturbed", server.address, pause=0) as job:
+            job.end_behind(steps)
+            job.wait()
+            return committed(job.journals)
+    finally:
+        server.stop()
+
+
+def _equal(ranks: list[list[Step]], undisturbed: list[list[Step]], steps: int) -> int:
+    """Batches that are the same, with the cursor behind each; none where their number differs."""
+    if any(len(rank) != steps for rank in (*ranks, *undisturbed)):
+        return 0
+    pairs = [
+        pair
+        for rank, other in zip(ranks, undisturbed, strict=True)
+        for pair in zip(rank, other, strict=True)
+    ]
+    return sum(
+        (one.start, one.digest, one.cursor) == (other.start, other.digest, other.cursor)
+        for one, other in pairs
+    )
+
+
+def _waits(
+    ranks: list[list[Step]], begin: float, happened: list[tuple[float, Event]]
+) -> list[Wait]:
+    """The longest, without the first of each rank."""
+    steps = [(rank, step) for rank, steps in enumerate(ranks) for step in steps[1:]]
+    steps.sort(key=lambda each: each[1].waited, reverse=True)
+    return [
+        Wait(
+            rank,
+            step.number,
+            step.waited,
+            step.at - begin,
+            [
+                f"{at - begin:.1f} s: {event}"
+                for at, event in happened
+                if step.at - _CAUSE_SECONDS < at < step.at
+            ],
+        )
+        for rank, step in steps[:_LONGEST_SHOWN]
+    ]
+
+
+def _sum(summaries: list[dict[str, Any]], name: str) -> int:
+    return sum(int(summary[name]) for summary in summaries)
+
+
+__all__ = ["Storm", "Wait", "storm"]
