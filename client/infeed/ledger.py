@@ -6,6 +6,10 @@ each once, whoever sent them and however often.
     fresh ──ask──► owed ──arrive──► here ──deliver──► the trainer
               ▲      │
               └─lost─┘
+
+A server that keeps all waiting and says nothing while others answer (a stopped process, a dead
+link) is silent. What it owes is then late: others are asked for it, and the server for nothing more
+until it has sent that after all, or is gone.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ class Ledger(Generic[T]):
     def __init__(self, steps: int | None, clock: Callable[[], float] = time.monotonic) -> None:
         """`steps` None: endless, or the servers will tell the end."""
         self.hedges = 0
-        """Steps that were asked for a second time while the first request was under way."""
+        """Steps that were asked for again while an earlier request was under way."""
         self.duplicates = 0
         """Answers that came when the step was here already."""
         self.next = 0
@@ -53,7 +57,9 @@ class Ledger(Generic[T]):
         self._fresh = 0
         self._lost: list[int] = []  # a heap
         self._owed: dict[str, dict[int, float]] = {}
-        self._owers: Counter[int] = Counter()
+        self._late: dict[str, set[int]] = {}
+        self._stragglers = 0
+        self._owers: Counter[int] = Counter()  # without those that are late
         self._here: dict[int, T] = {}
         self._pace: dict[str, float] = {}
         self._answered_at: dict[str, float] = {}
@@ -67,6 +73,7 @@ class Ledger(Generic[T]):
     def join(self, server: str) -> None:
         """The server can be asked from now on."""
         self._owed.setdefault(server, {})
+        self._late.setdefault(server, set())
 
     @property
     def servers(self) -> list[str]:
@@ -83,18 +90,18 @@ class Ledger(Generic[T]):
 
     def leave(self, server: str) -> None:
         """The server is gone: what it alone owed is to be asked for again."""
+        late = self._late.pop(server, set())
         for step in self._owed.pop(server, {}):
-            self._owers[step] -= 1
-            if not self._owers[step]:
-                del self._owers[step]
-                if step >= self.next and step not in self._here:
-                    heapq.heappush(self._lost, step)
+            if step not in late:
+                self._lose(step)
 
     def ask(self, server: str, limit: int) -> int | None:
         """The step to ask the server for now, which it owes from then on; None: nothing yet.
 
         Steps from `limit` on are not wanted yet.
         """
+        if server not in self._owed:
+            return None
         step = self._wanted(server, limit)
         if step is not None:
             self._owed[server][step] = self._clock()
@@ -104,14 +111,16 @@ class Ledger(Generic[T]):
     def arrive(self, server: str, step: int, item: T) -> None:
         """The server has sent a step that it owed."""
         since = self._owed[server].pop(step)
-        self._owers[step] -= 1
-        if not self._owers[step]:
-            del self._owers[step]
-        self._learn(server, since)
-        if step < self.next or step in self._here:
-            self.duplicates += 1
+        if step in self._late[server]:
+            self._late[server].remove(step)
         else:
+            self._disown(step)
+        is_new = self._is_wanted(step)
+        self._learn(server, since, is_new=is_new)
+        if is_new:
             self._here[step] = item
+        else:
+            self.duplicates += 1
 
     def deliver(self) -> T | None:
         """The next step in order, if it is here."""
@@ -133,15 +142,49 @@ class Ledger(Generic[T]):
         return name, self._clock() - since
 
     def _wanted(self, server: str, limit: int) -> int | None:
+        self._look_for_silence()
+        if self._late[server]:
+            return None
         if self.owed(server) < self._share(server, limit):
             while self._lost:
                 step = heapq.heappop(self._lost)
-                if step >= self.next and step not in self._here and self._exists(step):
+                if self._is_wanted(step):
+                    self.hedges += any(step in late for late in self._late.values())
                     return step
             if self._fresh < limit and self._exists(self._fresh):
                 self._fresh += 1
                 return self._fresh - 1
         return self.next if self._straggles(server) else None
+
+    def _look_for_silence(self) -> None:
+        """Where who should send the next step is silent, all that it owes is late."""
+        for server, owed in self._owed.items():
+            late = self._late[server]
+            if self.next in owed and self.next not in late and self._is_silent(server):
+                lost = owed.keys() - late
+                late |= lost
+                for step in lost:
+                    self._lose(step)
+
+    def _is_silent(self, server: str) -> bool:
+        """Without an answer from another since, it may be that all are busy."""
+        since = max(self._owed[server][self.next], self._answered_at.get(server, 0.0))
+        others = [at for name, at in self._answered_at.items() if name in self._owed]
+        return self._clock() - since >= self.patience and max(others, default=0.0) > since
+
+    def _lose(self, step: int) -> None:
+        """One of the servers that owe the step will not send it; it may have to be asked for."""
+        self._disown(step)
+        if step not in self._owers and self._is_wanted(step):
+            heapq.heappush(self._lost, step)
+
+    def _disown(self, step: int) -> None:
+        self._owers[step] -= 1
+        if not self._owers[step]:
+            del self._owers[step]
+
+    def _is_wanted(self, step: int) -> bool:
+        return step >= self.next and step not in self._here and self._exists(step)
 
     def _exists(self, step: int) -> bool:
         return self._steps is None or step < self._steps
@@ -151,7 +194,7 @@ class Ledger(Generic[T]):
         they owe at about the same time."""
         if server not in self._pace and not self.alone:
             return _SHARE_AT_FIRST
-        others = [name for name in self._owed if name != server]
+        others = [name for name in self._owed if name != server and not self._late[name]]
         if not others:
             return limit - self.next
         paces = [self._pace.get(name) for name in (server, *others)]
@@ -164,11 +207,12 @@ class Ledger(Generic[T]):
         """Whether the step that all wait for should be asked of this server too."""
         if self.owed(server) or self._owers[self.next] != 1 or self.next in self._owed[server]:
             return False
-        if self.hedges >= _HEDGES_AT_FIRST + _HEDGES_PER_STEP * self.next:
+        if self._stragglers >= _HEDGES_AT_FIRST + _HEDGES_PER_STEP * self.next:
             return False
         awaited = self.awaited()
         if awaited is None or awaited[1] < self.patience:
             return False
+        self._stragglers += 1
         self.hedges += 1
         return True
 
@@ -177,13 +221,17 @@ class Ledger(Generic[T]):
         """Seconds after which a step that all wait for is asked for a second time."""
         return max(LEAST_PATIENCE_SECONDS, _PATIENCE_FACTOR * self._usual)
 
-    def _learn(self, server: str, since: float) -> None:
-        """From one answer: the time that a step takes, and that the server takes for each."""
+    def _learn(self, server: str, since: float, *, is_new: bool) -> None:
+        """From one answer: the time that a step takes, and that the server takes for each.
+
+        What came too late says nothing of what is usual; it would make for too much patience.
+        """
         now = self._clock()
         begin = max(since, self._answered_at.get(server, since))
         self._answered_at[server] = now
         self._pace[server] = _blend(self._pace.get(server), max(now - begin, 1e-6))
-        self._usual = _blend(self._usual, now - since)
+        if is_new:
+            self._usual = _blend(self._usual, now - since)
 
 
 def _blend(old: float | None, new: float) -> float:

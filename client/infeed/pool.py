@@ -98,18 +98,24 @@ class Pool:
             return not self._over
 
     def connected(self, server: str, over: threading.Event) -> None:
-        """The server can be asked from now on, until its stream is over."""
+        """The server can be asked from now on, until its stream is over.
+
+        One that was lost, or left out, first has to accept the stream: where a process is stopped,
+        its host still accepts connections.
+        """
         with self._changed:
+            member = self._members[server]
             if not over.is_set():
-                self._members[server].draining = False
-                self._ledger.join(server)
-                self._changed.notify_all()
+                member.draining = False
+                if not member.trouble and member.left_out is None:
+                    self._join(server)
 
     def opened(self, server: str) -> None:
         """The server has accepted the stream."""
         with self._changed:
             member = self._members[server]
             member.open, member.left_out, member.trouble = True, None, ""
+            self._join(server)
             if server not in self._tally.servers:
                 self._tally.servers.append(server)
             if self._tally.reconnects < self._tally.losses:
@@ -230,6 +236,10 @@ class Pool:
 
     def _others(self, server: str) -> bool:
         return any(name != server for name in self._ledger.servers)
+
+    def _join(self, server: str) -> None:
+        self._ledger.join(server)
+        self._changed.notify_all()
 
     def _leave(self, server: str) -> None:
         member = self._members[server]

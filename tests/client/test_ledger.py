@@ -155,6 +155,118 @@ def test_second_requests_are_bounded(clock: Clock) -> None:
     assert hedged == book.hedges <= 4 + 0.05 * 100
 
 
+def frozen(clock: Clock) -> tuple[Ledger[int], list[int]]:
+    """A book of three servers, of which "a" has frozen a moment ago, and the steps that it owes."""
+    book = ledger(clock, servers="abc")
+    for _ in range(9):
+        for server in "abc":
+            step = book.ask(server, book.next + 18)
+            assert step is not None
+            clock.now += 0.01
+            book.arrive(server, step, step)
+        delivered(book)
+    owed: dict[str, list[int]] = {server: [] for server in "abc"}
+    for server in "abc" * 6:
+        step = book.ask(server, book.next + 18)
+        assert step is not None
+        owed[server].append(step)
+    for server in "bc":
+        for step in owed[server]:
+            clock.now += 0.01
+            book.arrive(server, step, step)
+    assert delivered(book) == []
+    return book, owed["a"]
+
+
+def answer_all(book: Ledger[int], server: str) -> list[int]:
+    """All that the server is asked for now, without a new batch being wanted, it sends."""
+    limit = book.next + 18
+    steps = []
+    while (step := book.ask(server, limit)) is not None:
+        steps.append(step)
+    for step in steps:
+        book.arrive(server, step, step)
+    return steps
+
+
+def test_all_that_a_silent_server_owes_is_asked_of_others_at_once(clock: Clock) -> None:
+    book, late = frozen(clock)
+    assert len(late) == 6
+    clock.now += 0.5 * LEAST_PATIENCE_SECONDS
+    assert book.ask("b", book.next + 18) is None
+    clock.now += LEAST_PATIENCE_SECONDS
+    assert answer_all(book, "b") == late
+    assert book.hedges == 6
+    assert len(delivered(book)) == 18
+
+
+def test_a_silent_server_is_asked_again_when_it_has_sent_what_it_owed(clock: Clock) -> None:
+    book, late = frozen(clock)
+    clock.now += 10
+    answer_all(book, "b")
+    delivered(book)
+    for step in late:
+        assert book.ask("a", book.next + 18) is None
+        book.arrive("a", step, step)
+    assert book.duplicates == 6
+    assert book.ask("a", book.next + 18) is not None
+
+
+def test_a_late_answer_is_taken_where_it_is_the_first(clock: Clock) -> None:
+    book, late = frozen(clock)
+    clock.now += 10
+    assert book.ask("b", book.next + 18) == late[0]
+    for step in late:
+        book.arrive("a", step, step)
+    assert delivered(book)[:6] == list(range(book.next - 18, book.next - 12))
+    assert book.duplicates == 0
+    book.arrive("b", late[0], late[0])
+    assert book.duplicates == 1
+    assert book.hedges == 1
+
+
+def test_nobody_is_silent_where_all_are(clock: Clock) -> None:
+    book = ledger(clock, servers="abc")
+    for server in "abc" * 4:
+        assert book.ask(server, 12) is not None
+    clock.now += 100
+    assert [book.ask(server, 12) for server in "abc"] == [None, None, None]
+    assert book.hedges == 0
+
+
+def test_what_was_late_when_its_server_went_is_not_asked_a_third_time(clock: Clock) -> None:
+    book, late = frozen(clock)
+    clock.now += 10
+    assert [book.ask("b", book.next + 18) for _ in range(3)] == late[:3]
+    book.leave("a")
+    assert [book.ask("c", book.next + 18) for _ in range(4)] == [*late[3:], None]
+
+
+def test_what_two_servers_kept_is_asked_of_the_third(clock: Clock) -> None:
+    book, late = frozen(clock)
+    clock.now += 10
+    assert book.ask("b", book.next + 18) == late[0]
+    clock.now += 1
+    assert book.ask("c", book.next + 18) == late[1]
+    book.arrive("c", late[1], late[1])
+    clock.now += 10
+    assert book.ask("c", book.next + 18) == late[0]
+
+
+def test_late_answers_do_not_make_for_more_patience(clock: Clock) -> None:
+    book, late = frozen(clock)
+    clock.now += 30
+    answer_all(book, "b")
+    delivered(book)
+    for step in late:
+        book.arrive("a", step, step)
+    assert book.patience == LEAST_PATIENCE_SECONDS
+
+
+def test_who_is_not_there_is_asked_for_nothing(clock: Clock) -> None:
+    assert ledger(clock).ask("z", 8) is None
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_every_step_once_and_in_order(data: Any) -> None:

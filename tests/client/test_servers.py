@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import infeed
-from infeed.errors import FingerprintError, SampleError
+from infeed.errors import FingerprintError, SampleError, ServerUnavailableError
 from infeed.testing import FakeTransport
 
 STEPS = 37
@@ -162,3 +162,39 @@ def test_a_drained_one_sends_what_it_owes_and_is_asked_no_more(arrays: Any) -> N
         assert feed.stats().reconnects == 1
     assert transport.streams == 2
     assert asked == [4 * k for k in range(STEPS)]
+
+
+def test_a_lost_one_is_asked_when_it_has_accepted_the_stream(arrays: Any) -> None:
+    """The host of a stopped process takes connections all the same."""
+    reached = threading.Event()
+    asked: list[Any] = []
+    stopped = fake(arrays)
+
+    def hold(requests: Any) -> Any:
+        assert next(requests).HasField("open")
+        reached.set()
+        asked.append(next(requests, None))
+        yield b""
+
+    stopped.answer = hold
+
+    class Two(FakeTransport):
+        attempts = 0
+
+        def servers(self) -> tuple[str, ...]:
+            return ("good", "stopped")
+
+        def open_stream(self, server: str, requests: Any, draining: Any) -> Any:
+            if server == "good":
+                return super().open_stream(server, requests, draining)
+            self.attempts += 1
+            if self.attempts == 1:
+                raise ServerUnavailableError("the connection was cut")
+            return stopped.open_stream(server, requests, draining)
+
+    transport = Two(arrays, batch_size=4, seed=3, before_batch=lambda start: reached.wait(20))
+    with infeed.connect("two", "fake", epochs=3, prefetch_bytes=1, transport=transport) as feed:
+        whole(feed, arrays)
+        assert feed.stats().hedges == 0
+    assert reached.is_set()
+    assert asked in ([], [None])
