@@ -42,9 +42,9 @@ _WEIGHTS = {
     Kind.KILL: 3,
     Kind.TERMINATE: 2,
     Kind.FREEZE: 3,
-    Kind.RESTART: 9,
-    Kind.STALL: 5,
-    Kind.RESET: 6,
+    Kind.RESTART: 10,
+    Kind.STALL: 8,
+    Kind.RESET: 9,
 }
 """Restarts weigh more, so that most servers are there most of the time; stalls and resets, which
 only the server behind the link can have, so that they are as frequent as the others."""
@@ -113,23 +113,6 @@ def schedule(seed: int, count: int, pace: float, servers: int = 3, linked: int =
     return events
 
 
-def longest_outage(events: list[Event], servers: int = 3) -> float:
-    """The longest time, in seconds, for which no server answers."""
-    states = [_Server() for _ in range(servers)]
-    longest = 0.0
-    since = 0.0
-    for event, following in zip(events, [*events[1:], None], strict=True):
-        was_out = not any(state.answers(event.at) for state in states)
-        _apply(event, states[event.server])
-        if any(state.answers(event.at) for state in states):
-            continue
-        since = since if was_out else event.at
-        back = min(max(state.good_at, state.link_good_at) for state in states)
-        until = back if following is None else min(back, following.at)
-        longest = max(longest, until - since)
-    return longest
-
-
 def _choices(states: list[_Server], now: float, linked: int) -> list[tuple[Kind, int]]:
     found: list[tuple[Kind, int]] = []
     for server, state in enumerate(states):
@@ -163,4 +146,4 @@ def _apply(event: Event, state: _Server) -> None:
         state.link_good_at = event.at + event.seconds
 
 
-__all__ = ["Event", "Kind", "longest_outage", "schedule"]
+__all__ = ["LONGEST_FREEZE_SECONDS", "START_SECONDS", "Event", "Kind", "schedule"]

@@ -11,6 +11,7 @@ import time
 
 _PIECE = 1 << 16
 _START_SECONDS = 30.0
+_LOOK_SECONDS = 0.02
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 seconds
 
 
@@ -27,6 +28,8 @@ class Link:
         self._left: int | None = None
         """Bytes from the server before every connection is reset; None: it is not to be."""
         self._writers: set[asyncio.StreamWriter] = set()
+        self._carriers: set[asyncio.Task[None]] = set()
+        """One for each connection."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over = asyncio.Event()
         self._begun = threading.Event()
@@ -41,6 +44,10 @@ class Link:
     def address(self) -> str:
         host, port = self._listener.getsockname()
         return f"{host}:{port}"
+
+    @property
+    def stalled(self) -> bool:
+        return time.monotonic() < self._stalled_until
 
     def stall(self, seconds: float) -> None:
         """Carries nothing from now on for so long, in neither direction."""
@@ -67,18 +74,27 @@ class Link:
         self._loop = asyncio.get_running_loop()
         self._begun.set()
         await self._over.wait()
-        server.close()  # asyncio.run cancels what still carries
+        server.close()
+        self._stalled_until = 0.0
+        self._drop()
+        await asyncio.sleep(_LOOK_SECONDS)  # for the last that was accepted
+        await asyncio.gather(*self._carriers)
 
     async def _carry(
         self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter
     ) -> None:
         writers = {to_client}
+        carrier = asyncio.current_task()
+        assert carrier is not None
+        self._carriers.add(carrier)
         try:
             await self._wait_while_stalled()
             from_server, to_server = await asyncio.open_connection(
                 "127.0.0.1", self._target_port, limit=_PIECE
             )
             writers.add(to_server)
+            if self._over.is_set():
+                return
             self._writers |= writers
             pumps = [
                 asyncio.create_task(self._pump(from_client, to_server)),
@@ -95,6 +111,7 @@ class Link:
             pass  # nobody listens there: the client meets a connection that ends at once
         finally:
             self._writers -= writers
+            self._carriers.discard(carrier)
             for writer in writers:
                 writer.transport.abort()
 
@@ -128,8 +145,8 @@ class Link:
         self._writers = set()
 
     async def _wait_while_stalled(self) -> None:
-        while (rest := self._stalled_until - time.monotonic()) > 0:
-            await asyncio.sleep(rest)
+        while self.stalled:
+            await asyncio.sleep(_LOOK_SECONDS)
 
 
 __all__ = ["Link"]

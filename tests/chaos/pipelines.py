@@ -46,7 +46,8 @@ pipelines:
     batch: {{size: 32}}
 """,
     )
-    count = len((images / "labels.csv").read_text().split()) - 1
+    rows = (images / "labels.csv").read_text().splitlines()
+    count = sum(row != "file,label" for row in rows)
     return Served("photos", definition, count, 32, 0.25, 40_000_000)
 
 

@@ -42,8 +42,9 @@ class Report:
             console.print(_storm(self.storm))
             for wait in self.storm.waits:
                 console.print(
-                    f"rank {wait.rank} waited {wait.seconds:.2f} s for step {wait.step}, until "
-                    f"{wait.ended_at:.1f} s, after: " + "; ".join(wait.events or ["nothing"]),
+                    f"rank {wait.rank} waited {wait.seconds:.2f} s for step {wait.step}, of which "
+                    f"{wait.without_server:.2f} s without a server, until {wait.ended_at:.1f} s, "
+                    "after: " + "; ".join(wait.events or ["nothing"]),
                     style="dim",
                     highlight=False,
                 )
@@ -62,7 +63,8 @@ def _storm(storm: Storm) -> Table:
             "batches": f"{storm.batches}, of which {storm.equal} as undisturbed",
             "audit": f"{audit.epochs} epochs, {audit.samples} samples: {audit.lost} lost, "
             f"{audit.repeated} repeated",
-            "longest wait": f"{storm.longest_wait:.2f} s; {storm.waits_over_a_second} over 1 s",
+            "longest wait": f"{storm.longest_wait:.2f} s; with a server there, "
+            f"{storm.longest_needless_wait:.2f} s; {storm.waits_over_a_second} over 1 s",
             "hedges": str(storm.hedges),
             "reconnects": str(storm.reconnects),
             "connections reset": str(storm.resets),

@@ -44,13 +44,15 @@ class Server:
 
     @property
     def serves(self) -> bool:
-        """Whether it has said so, since its last start. Raises `ChaosError` if it ended itself."""
+        """Whether it runs and has said that it serves."""
         process = self._process
-        if process is None or self._terminated:
-            return False
-        if process.status is not None:
-            raise ChaosError(f"{process.name} ended by itself: {process.last_words}")
-        return "serving on " in process.said
+        return process is not None and not self._terminated and "serving on " in process.said
+
+    def check(self) -> None:
+        """Raises `ChaosError` if it ended, though nobody told it to."""
+        if self.running and self._process is not None and self._process.status is not None:
+            told = self._process.last_words
+            raise ChaosError(f"{self._process.name} ended by itself: {told}")
 
     def start(self) -> None:
         """Returns before it serves. What ended before is waited for."""
@@ -60,7 +62,13 @@ class Server:
         self._process = Process("infeed", words, self._log)
 
     def wait_until_serving(self) -> None:
-        until(lambda: self.serves, f"{self.address} serves")
+        """Raises `ChaosError`."""
+
+        def serves() -> bool:
+            self.check()
+            return self.serves
+
+        until(serves, f"{self.address} serves")
 
     def kill(self) -> None:
         """As `kill -9`."""

@@ -34,8 +34,16 @@ class Stage:
         for server in self.servers:
             server.wait_until_serving()
 
+    @property
+    def can_answer(self) -> bool:
+        """Whether a server is there that trainers can reach."""
+        there = [server.serves and not server.frozen for server in self.servers]
+        there[LINKED] = there[LINKED] and not self.link.stalled
+        return any(there)
+
     def ready_for(self, event: Event) -> bool:
         server = self.servers[event.server]
+        server.check()
         if event.kind is Kind.RESTART:
             return not server.running
         return server.serves and not server.frozen

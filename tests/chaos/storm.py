@@ -17,9 +17,11 @@ from tests.chaos.audit import Audit, audit, whole_epochs
 from tests.chaos.events import Event, Kind, schedule
 from tests.chaos.job import Job
 from tests.chaos.journal import Step, committed
+from tests.chaos.outages import Outages
 from tests.chaos.pipelines import Served
 from tests.chaos.servers import Server
 from tests.chaos.stage import LINKED, SERVERS, Stage
+from tests.chaos.waits import SHOWN, Wait, waits
 
 RANKS = 2
 
@@ -30,25 +32,14 @@ _LAST_STEPS = 10
 """Taken behind the last event, when every server is back."""
 
 _LEAST_EPOCHS = 3
-_LONGEST_SHOWN = 5
-_CAUSE_SECONDS = 25.0
-"""Events are shown with a wait that ended no later than so long after them."""
-
-
-@dataclass(frozen=True)
-class Wait:
-    """A trainer's wait for one batch, and what had happened; seconds from the beginning."""
-
-    rank: int
-    step: int
-    seconds: float
-    ended_at: float
-    events: list[str]
 
 
 @dataclass(frozen=True)
 class Storm:
-    """What became of it. `batches` are those of all ranks, `equal` those that were the same."""
+    """What became of it. `batches` are those of all ranks, `equal` those that were the same.
+
+    Waits are in seconds; a needless one is a wait without the time in which there was no server.
+    """
 
     pipeline: str
     seed: int
@@ -57,8 +48,10 @@ class Storm:
     batches: int
     equal: int
     audit: Audit
-    waits: list[Wait]
+    longest_wait: float
+    longest_needless_wait: float
     waits_over_a_second: int
+    waits: list[Wait]
     hedges: int
     reconnects: int
     resets: int
@@ -69,11 +62,6 @@ class Storm:
     def exact(self) -> bool:
         return self.batches == self.equal > 0 and self.audit.exact
 
-    @property
-    def longest_wait(self) -> float:
-        """Seconds."""
-        return self.waits[0].seconds
-
 
 def storm(served: Served, folder: Path, seed: int, count: int, pace: float) -> Storm:
     """Raises `ChaosError` when a server, or a rank, ends by itself."""
@@ -81,6 +69,7 @@ def storm(served: Served, folder: Path, seed: int, count: int, pace: float) -> S
     with ExitStack() as cleanup:
         stage = cleanup.enter_context(Stage(served, folder))
         stage.start()
+        outages = cleanup.enter_context(Outages(lambda: stage.can_answer))
         job = cleanup.enter_context(_job(served, folder / "disturbed", stage.target, served.pause))
         job.wait_until(lambda: min(job.taken) >= _FIRST_STEPS, "the first steps are taken")
         begin = time.monotonic()
@@ -96,7 +85,7 @@ def storm(served: Served, folder: Path, seed: int, count: int, pace: float) -> S
     summaries = [journal.summary for journal in job.journals]
     undisturbed = _undisturbed(served, folder, steps)
     flat = [step for rank in ranks for step in rank]
-    longest = sorted((step.waited for rank in ranks for step in rank[1:]), reverse=True)
+    found = waits(ranks, begin, happened, outages)
     return Storm(
         pipeline=served.name,
         seed=seed,
@@ -105,8 +94,10 @@ def storm(served: Served, folder: Path, seed: int, count: int, pace: float) -> S
         batches=len(flat),
         equal=_equal(ranks, undisturbed, steps),
         audit=audit(flat, served.sample_count, whole_epochs(ranks, served.sample_count)),
-        waits=_waits(ranks, begin, happened),
-        waits_over_a_second=sum(wait > 1 for wait in longest),
+        longest_wait=max(wait.seconds for wait in found),
+        longest_needless_wait=found[0].needless,
+        waits_over_a_second=sum(wait.seconds > 1 for wait in found),
+        waits=found[:SHOWN],
         hedges=_sum(summaries, "hedges"),
         reconnects=_sum(summaries, "reconnects"),
         resets=stage.link.resets,
@@ -173,30 +164,8 @@ def _equal(ranks: list[list[Step]], undisturbed: list[list[Step]], steps: int) -
     )
 
 
-def _waits(
-    ranks: list[list[Step]], begin: float, happened: list[tuple[float, Event]]
-) -> list[Wait]:
-    """The longest, without the first of each rank."""
-    steps = [(rank, step) for rank, steps in enumerate(ranks) for step in steps[1:]]
-    steps.sort(key=lambda each: each[1].waited, reverse=True)
-    return [
-        Wait(
-            rank,
-            step.number,
-            step.waited,
-            step.at - begin,
-            [
-                f"{at - begin:.1f} s: {event}"
-                for at, event in happened
-                if step.at - _CAUSE_SECONDS < at < step.at
-            ],
-        )
-        for rank, step in steps[:_LONGEST_SHOWN]
-    ]
-
-
 def _sum(summaries: list[dict[str, Any]], name: str) -> int:
     return sum(int(summary[name]) for summary in summaries)
 
 
-__all__ = ["Storm", "Wait", "storm"]
+__all__ = ["Storm", "storm"]
