@@ -55,6 +55,10 @@ $(BENCH_READY): $(READY) requirements/bench.txt
 bench: $(BENCH_READY) ## Compare infeed with its peers, half an hour; see benchmarks/README.md.
 	@$(BIN)/python -m benchmarks $(BENCH)
 
+.PHONY: chaos
+chaos: $(READY) ## Disturb servers, kill trainers, compare every batch: a quarter of an hour.
+	@$(BIN)/python -m tests.chaos $(CHAOS)
+
 .PHONY: lint
 lint: $(READY) ## Check style, types, the .proto files and the generated stubs.
 	@$(BIN)/ruff check $(wildcard $(CODE))

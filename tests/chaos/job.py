@@ -16,22 +16,17 @@ _EVERY_SECONDS = 0.01
 class Job:
     """Started when it is made. Also a context manager: no rank outlives it."""
 
-    def __init__(self, folder: Path, **options: object) -> None:
-        """`options` are those of a `Task`, but for its rank and its files."""
+    def __init__(self, folder: Path, task: Task) -> None:
+        """Each rank does the task as its own."""
         folder.mkdir(parents=True)
         self._end = folder / "end"
-        world_size = options["world_size"]
-        assert isinstance(world_size, int)
-        self.journals = [Journal(folder / f"rank-{rank}") for rank in range(world_size)]
-        task = Task(rank=0, folder="", end=str(self._end), **options)  # type: ignore[arg-type]
-        self.ranks = [
-            Process(
-                "tests.chaos.trainer",
-                (str(replace(task, rank=rank, folder=str(folder / f"rank-{rank}"))),),
-                folder / f"rank-{rank}.log",
-            )
-            for rank in range(world_size)
-        ]
+        self.journals: list[Journal] = []
+        self.ranks: list[Process] = []
+        for rank in range(task.world_size):
+            own = folder / f"rank-{rank}"
+            words = str(replace(task, rank=rank, folder=str(own), end=str(self._end)))
+            self.journals.append(Journal(own))
+            self.ranks.append(Process("tests.chaos.trainer", (words,), own.with_suffix(".log")))
 
     @property
     def taken(self) -> list[int]:

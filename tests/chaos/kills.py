@@ -19,6 +19,7 @@ from tests.chaos.journal import Step, committed
 from tests.chaos.pipelines import Served
 from tests.chaos.processes import ChaosError
 from tests.chaos.servers import Server
+from tests.chaos.trainer import Task
 
 WORLD_SIZES = (1, 2, 3, 4)
 
@@ -79,17 +80,17 @@ def kills(served: Served, folder: Path, seed: int, count: int) -> Kills:
             position = cursor["position"] if cursor else 0
             is_last = number == count
             epochs = position // served.sample_count + 1 if is_last else None
-            options = {
-                "target": server.address,
-                "pipeline": served.name,
-                "world_size": world_size,
-                "batch_size": batch_size,
-                "cursor": cursor,
-                "epochs": epochs,
-                "pause": _PAUSE_SECONDS,
-                "prefetch_bytes": served.prefetch_bytes,
-            }
-            with Job(folder / f"job-{number:02}", **options) as job:
+            task = Task(
+                target=server.address,
+                pipeline=served.name,
+                world_size=world_size,
+                batch_size=batch_size,
+                cursor=cursor,
+                epochs=epochs,
+                pause=_PAUSE_SECONDS,
+                prefetch_bytes=served.prefetch_bytes,
+            )
+            with Job(folder / f"job-{number:02}", task) as job:
                 if is_last:
                     job.wait()
                 else:
@@ -141,14 +142,8 @@ def _checkpoint(ranks: list[list[Step]]) -> dict[str, Any] | None:
 
 def _truth(served: Served, folder: Path, target: str, epochs: int) -> dict[int, str]:
     """The digest of the sample at each position, of a job of one rank that nobody disturbs."""
-    options = {
-        "target": target,
-        "pipeline": served.name,
-        "world_size": 1,
-        "batch_size": served.batch_size,
-        "epochs": epochs,
-    }
-    with Job(folder / "undisturbed", **options) as job:
+    task = Task(target, served.name, 1, served.batch_size, epochs=epochs)
+    with Job(folder / "undisturbed", task) as job:
         job.wait()
         (steps,) = committed(job.journals)
     return dict(_samples(steps))

@@ -21,6 +21,7 @@ from tests.chaos.outages import Outages
 from tests.chaos.pipelines import Served
 from tests.chaos.servers import Server
 from tests.chaos.stage import LINKED, SERVERS, Stage
+from tests.chaos.trainer import Task
 from tests.chaos.waits import SHOWN, Wait, waits
 
 RANKS = 2
@@ -107,8 +108,7 @@ def storm(served: Served, folder: Path, seed: int, count: int, pace: float) -> S
 
 
 def _job(served: Served, folder: Path, target: str, pause: float) -> Job:
-    return Job(
-        folder,
+    task = Task(
         target=target,
         pipeline=served.name,
         world_size=RANKS,
@@ -116,6 +116,7 @@ def _job(served: Served, folder: Path, target: str, pause: float) -> Job:
         pause=pause,
         prefetch_bytes=served.prefetch_bytes,
     )
+    return Job(folder, task)
 
 
 def _play(events: list[Event], stage: Stage, job: Job, begin: float) -> list[tuple[float, Event]]:

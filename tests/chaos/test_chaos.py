@@ -37,3 +37,15 @@ def test_twenty_kills(served: pipelines.Served, tmp_path: Path) -> None:
     assert len({one.world_size for one in found.generations}) > 1
     assert len({one.batch_size for one in found.generations}) > 1
     assert found.exact
+
+
+@pytest.mark.timeout(900)
+def test_a_few_events_on_small_arrays(tmp_path: Path) -> None:
+    found = storm(pipelines.arrays(tmp_path), tmp_path, SEED, 8, 1.5)
+    assert found.exact, found
+
+
+@pytest.mark.timeout(600)
+def test_a_few_kills_on_small_arrays(tmp_path: Path) -> None:
+    found = kills(pipelines.arrays(tmp_path), tmp_path, SEED, 4)
+    assert found.exact, found

@@ -21,15 +21,18 @@ import infeed
 
 @dataclass(frozen=True)
 class Task:
-    """What a rank is to do. `pause` is what it does after each step, in seconds: nothing."""
+    """What a rank is to do. `pause` is what it does after each step, in seconds: nothing.
+
+    A job sets `rank`, `folder`, where the rank's journal is, and `end`.
+    """
 
     target: str
     pipeline: str
-    rank: int
     world_size: int
     batch_size: int
-    folder: str
-    end: str
+    rank: int = 0
+    folder: str = ""
+    end: str = ""
     cursor: dict[str, Any] | None = None
     epochs: int | None = None
     pause: float = 0.0
