@@ -164,7 +164,12 @@ class Assembler:
                 f"a batch of {header.payload_size} bytes, where its fields take {least}"
             )
         wire.check_payload_size(header.payload_size)
-        self._payload = self._buffers.take(header.payload_size)
+        try:
+            self._payload = self._buffers.take(header.payload_size)
+        except MemoryError as error:
+            raise ProtocolError(
+                f"a batch of {header.payload_size} bytes, for which there is no memory here"
+            ) from error
         self._header, self._filled = header, 0
         return self._finished()
 

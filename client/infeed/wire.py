@@ -65,17 +65,23 @@ def encode_batch(
 
 
 def decode_batch(header: stream_pb2.BatchHeader, payload: Array, spec: Spec) -> dict[str, Array]:
-    """The fields as views of the payload (uint8); byte strings are copied out."""
+    """The fields as views of the payload (uint8); byte strings are copied out.
+
+    Fields lie in the payload as they do in the spec, and no byte belongs to two of them: what a
+    checksum has told to be right must not come out as another field.
+    """
     slots = len(header.sample_ids)
     if len(header.layouts) != len(spec):
         raise ProtocolError(f"a batch of {len(header.layouts)} fields, where {len(spec)} were told")
     arrays: dict[str, Array] = {}
+    end = 0
     for field, layout in zip(spec, header.layouts, strict=True):
-        if not 0 <= layout.offset <= layout.offset + layout.size <= payload.nbytes:
+        if not end <= layout.offset <= layout.offset + layout.size <= payload.nbytes:
             raise ProtocolError(
-                f"field {field.name!r} at [{layout.offset}, +{layout.size}) lies outside of a "
-                f"payload of {payload.nbytes} bytes"
+                f"field {field.name!r} at [{layout.offset}, +{layout.size}) lies outside of "
+                f"[{end}, {payload.nbytes}), what the fields before it leave of the payload"
             )
+        end = layout.offset + layout.size
         if layout.offset % ALIGNMENT:
             raise ProtocolError(f"field {field.name!r} at {layout.offset} is not aligned")
         data = payload[layout.offset : layout.offset + layout.size]
@@ -154,9 +160,11 @@ def _decode_strings(field: FieldSpec, data: Array, shape: tuple[int, ...]) -> Ar
     table = (count + 1) * 8
     if data.nbytes < table:
         raise ProtocolError(f"field {field.name!r} has no room for the lengths of {count} strings")
-    offsets = data[:table].view("<u8").astype(np.int64)
+    offsets = data[:table].view("<u8")
     body = data[table:].tobytes()
-    if offsets[0] != 0 or offsets[-1] != len(body) or (np.diff(offsets) < 0).any():
+    # Compared, not subtracted: differences of such numbers can wrap.
+    rises = bool((offsets[:-1] <= offsets[1:]).all())
+    if offsets[0] != 0 or offsets[-1] != len(body) or not rises:
         raise ProtocolError(f"field {field.name!r} has string offsets that make no sense")
     strings = np.empty(count, object)
     bounds = offsets.tolist()

@@ -243,3 +243,12 @@ def test_nothing_is_set_aside_for_a_header_that_makes_no_sense(
     with pytest.raises(ProtocolError):
         assemble(opened(), answer.SerializeToString())
     assert taken == []
+
+
+def test_a_batch_for_which_there_is_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def take_memory(self: Buffers, size: int) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(Buffers, "take", take_memory)
+    with pytest.raises(ProtocolError, match="no memory"):
+        assemble(opened(), HEAD)

@@ -171,9 +171,25 @@ def test_layouts_that_make_no_sense(
 
 
 @pytest.mark.parametrize(
-    "offsets", [[1, 1, 3], [0, 3, 2], [0, 1, 2], [0, 1, 1 << 40], [0, (1 << 64) - 1, 3]]
+    "offsets",
+    [
+        [1, 1, 3],
+        [0, 3, 2],
+        [0, 1, 2],
+        [0, 1, 1 << 40],
+        [0, (1 << 64) - 1, 3],
+        [0, (1 << 63) - 1, (1 << 64) - 2, 3],  # as signed numbers, their differences wrap
+    ],
 )
 def test_string_offsets_that_make_no_sense(offsets: list[int]) -> None:
     payload = np.frombuffer(np.array(offsets, "<u8").tobytes() + b"abc", np.uint8)
+    header = layouts((0, payload.nbytes))
+    header.sample_ids[:] = range(len(offsets) - 1)
     with pytest.raises(ProtocolError, match=r"'text'.*make no sense"):
-        wire.decode_batch(layouts((0, payload.nbytes)), payload, (TEXT,))
+        wire.decode_batch(header, payload, (TEXT,))
+
+
+@pytest.mark.parametrize("pairs", [[(64, 8), (0, 8)], [(0, 8), (0, 8)], [(64, 8), (64, 8)]])
+def test_fields_lie_in_order_and_apart(pairs: list[tuple[int, int]]) -> None:
+    with pytest.raises(ProtocolError, match=r"'y'.*what the fields before it leave"):
+        wire.decode_batch(layouts(*pairs), np.zeros(128, np.uint8), (X, FieldSpec("y", "int32")))
