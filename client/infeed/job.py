@@ -8,6 +8,7 @@ from typing import get_args
 from infeed.assembly import Expected
 from infeed.cursor import Cursor, Plan, Shard
 from infeed.errors import InvalidRequestError
+from infeed.sense import check
 from infeed.spec import MAX_BATCH_SIZE, FinishPlacement, FinishTransform, PipelineSpec, Remainder
 from infeed.v1 import stream_pb2
 
@@ -40,7 +41,12 @@ def new_job(
     prefetch_bytes: int,
     reconnect_timeout: float,
 ) -> Job:
-    """The job of one rank. Raises `InvalidRequestError` and `CursorError`."""
+    """The job of one rank.
+
+    Raises `InvalidRequestError`, `CursorError`, and `ProtocolError` where the pipeline itself
+    makes no sense.
+    """
+    check(spec, spec.batch_size if batch_size is None else batch_size)
     if seed is None:
         seed = spec.seed if cursor is None else cursor.seed
     if cursor is not None:

@@ -29,7 +29,7 @@ CLIENT_LAYERS = (
     {"wire", "finish", "batch", "cursor", "handoff", "window", "stats", "call", "ledger"},
     {"outcome"},
     {"counts", "audited"},
-    {"transport", "assembly"},
+    {"transport", "assembly", "sense"},
     {"job"},
     {"pool"},
     {"supplier"},
