@@ -123,12 +123,16 @@ class Supplier:
             if self._pool.over:
                 return
 
+    @property
+    def _can_end(self) -> bool:
+        """Whether it is for the server to tell where the data ends."""
+        return self._job.plan.total is None and self._job.open.epochs > 0
+
     def _accept(self, received: Received) -> None:
-        spec = self._job.pipeline
-        # Elsewhere an empty slot is a masked sample, or ends one epoch of a data set of batches.
-        unknown_end = spec.sample_count is None and not spec.batch_stride
+        # In a data set of batches, an empty slot ends one epoch; elsewhere it is a masked sample.
+        tells_end = self._can_end and not self._job.pipeline.batch_stride
         drops = self._job.plan.remainder == "drop"
-        if unknown_end and drops and received.batch.sample_ids[-1] < 0:
+        if tells_end and drops and received.batch.sample_ids[-1] < 0:
             # Only now is it known that the data set does not fill this batch. Where it fills
             # those of lower ranks, they end one step later.
             self._pool.ends_at(received.step)
@@ -136,10 +140,11 @@ class Supplier:
             self._pool.arrived(self.server, received.step, received)
 
     def _ended(self, end: EndOfData) -> None:
-        if self._job.plan.total is not None:
+        start, _ = self._job.plan.at(end.step)
+        if not self._can_end or not 0 <= end.position_count <= start:
             raise ProtocolError(
-                f"the server says that the data ends at position {end.position_count}; it had "
-                f"announced {self._job.plan.total}"
+                f"the server answers position {start} with the end of the data at position "
+                f"{end.position_count}, where there can be none"
             )
         self._pool.ends_at(end.step, end.position_count)
 

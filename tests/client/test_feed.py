@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,13 @@ from infeed.errors import (
     InfeedError,
     InvalidRequestError,
     PipelineNotFoundError,
+    ProtocolError,
     SampleError,
     StallError,
 )
 from infeed.spec import Cast, FieldSpec, Normalize, OneHot
 from infeed.testing import FakeTransport
+from infeed.v1 import stream_pb2
 
 
 def ids(feed: infeed.Feed) -> list[int]:
@@ -378,6 +381,39 @@ def test_after_a_fork(fake: FakeTransport) -> None:
 def test_repr(fake: FakeTransport) -> None:
     with connect(fake, shard=infeed.Shard(1, 2)) as feed:
         assert repr(feed) == "Feed('fake' at fake, batch_size=4, rank 1 of 2, 0 delivered)"
+
+
+class EndsAt(FakeTransport):
+    """Answers the third request with an end of the data, at position `count`."""
+
+    count = 0
+
+    def answer(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Iterator[bytes]:
+        for number, message in enumerate(super().answer(requests)):
+            if number == 5:  # behind the opening, and two batches of a header and a chunk
+                end = stream_pb2.EndOfData(request_id=2, position_count=self.count)
+                yield stream_pb2.StreamBatchesResponse(end=end).SerializeToString()
+            yield message
+
+
+@pytest.mark.parametrize(
+    ("epochs", "length_known", "count"),
+    [(None, True, 8), (None, False, 8), (1, True, 8), (1, False, -1), (1, False, 9)],
+)
+def test_an_end_where_there_can_be_none(
+    arrays: Any, epochs: int | None, length_known: bool, count: int
+) -> None:
+    fake = EndsAt(arrays, batch_size=4, length_known=length_known)
+    fake.count = count
+    with connect(fake, epochs=epochs) as feed:
+        assert [next(feed).start for _ in range(2)] == [0, 4]
+        with pytest.raises(ProtocolError, match="position 8 with the end of the data"):
+            next(feed)
+
+
+def test_an_endless_feed_does_not_end_with_an_empty_slot(arrays: Any) -> None:
+    with connect(LastSlotMasked(arrays, batch_size=4, length_known=False)) as feed:
+        assert [next(feed).start for _ in range(3)] == [0, 4, 8]
 
 
 class LastSlotMasked(FakeTransport):
