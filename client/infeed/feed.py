@@ -245,9 +245,9 @@ class Feed(Iterator[Batch]):
             try:
                 until = min(warn_at, give_up_at)
                 return self._stream.next(max(0.0, until - time.monotonic()))
-            except StallError:
-                raise  # a server's, which ended the stream
             except TimeoutError:
+                if self._stream.over:  # what ended the stream is one, too
+                    raise
                 if until == give_up_at:
                     raise self._stalled(timeout or 0.0) from None
                 log.warning("%s; waiting on", self._stalled(warn_at - asked_at))

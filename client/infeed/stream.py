@@ -69,6 +69,11 @@ class BatchStream:
         """Positions of the data; None while nobody knows."""
         return self._pool.position_count
 
+    @property
+    def over(self) -> bool:
+        """Whether `next` has told the end, or what ended the stream."""
+        return self._final is not None
+
     def next(self, timeout: float | None = None) -> Received | None:
         """The next batch; None behind the last.
 

@@ -416,6 +416,16 @@ def test_an_endless_feed_does_not_end_with_an_empty_slot(arrays: Any) -> None:
         assert [next(feed).start for _ in range(3)] == [0, 4, 8]
 
 
+def test_a_stall_that_a_server_tells(arrays: Any) -> None:
+    def fail(start: int) -> None:
+        raise StallError("the server's own", path="x")
+
+    with connect(FakeTransport(arrays, batch_size=4, before_batch=fail)) as feed:
+        for _ in range(2):
+            with pytest.raises(StallError, match="the server's own"):
+                next(feed)
+
+
 class LastSlotMasked(FakeTransport):
     """A bad sample in the last slot of the second batch, under `on_error: mask`."""
 
