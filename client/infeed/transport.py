@@ -24,6 +24,7 @@ LONGEST_PAUSE = 1.0
 
 _SERVICE = "/infeed.v1.FeedService/"
 _PAGE_SIZE = 1_000
+_MAX_PAGES = 100
 
 
 class Transport(Protocol):
@@ -80,17 +81,29 @@ class GrpcTransport:
     def list_pipelines(self, timeout: float = 20.0) -> list[PipelineSpec]:
         found: list[PipelineSpec] = []
         token = ""
-        while True:
+        deadline = time.monotonic() + timeout
+        for _ in range(_MAX_PAGES):
             request = service.ListPipelinesRequest(page_size=_PAGE_SIZE, page_token=token)
-            page = self._unary("ListPipelines", request, service.ListPipelinesResponse, timeout)
+            left = max(0.0, deadline - time.monotonic())
+            page = self._unary("ListPipelines", request, service.ListPipelinesResponse, left)
             found.extend(PipelineSpec.from_proto(pipeline) for pipeline in page.pipelines)
             token = page.next_page_token
             if not token:
                 return found
+        raise ProtocolError(
+            f"{self.target} lists pipelines without an end: {len(found)} on {_MAX_PAGES} pages",
+            target=self.target,
+        )
 
     def get_pipeline(self, name: str, timeout: float = 20.0) -> PipelineSpec:
         request = service.GetPipelineRequest(name=name)
         answer = self._unary("GetPipeline", request, service.GetPipelineResponse, timeout)
+        if answer.pipeline.name != name:
+            raise ProtocolError(
+                f"{self.target} describes the pipeline {answer.pipeline.name!r}, where {name!r} "
+                "was asked for",
+                target=self.target,
+            )
         return PipelineSpec.from_proto(answer.pipeline)
 
     def servers(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from infeed.errors import (
 )
 from infeed.testing import FakeTransport
 from infeed.transport import GrpcTransport
+from infeed.v1 import feed_service_pb2 as service
 
 
 def free_port() -> int:
@@ -53,6 +54,22 @@ def test_list_follows_the_pages(serve: Any, arrays: Any) -> None:
     transport = GrpcTransport(serve(*fakes).address)
     assert [spec.name for spec in transport.list_pipelines()] == ["p0", "p1", "p2", "p3", "p4"]
     transport.close()
+
+
+def test_a_list_without_an_end(fake: FakeTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = service.ListPipelinesResponse(pipelines=[fake.spec.to_proto()], next_page_token="more")
+    monkeypatch.setattr(GrpcTransport, "_unary", lambda *_: page)
+    with pytest.raises(ProtocolError, match=r"fuzz:1 lists .* without an end: 100 on 100 pages"):
+        GrpcTransport("fuzz:1").list_pipelines()
+
+
+def test_another_pipeline_than_was_asked_for(
+    fake: FakeTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = service.GetPipelineResponse(pipeline=fake.spec.to_proto())
+    monkeypatch.setattr(GrpcTransport, "_unary", lambda *_: answer)
+    with pytest.raises(ProtocolError, match="pipeline 'fake', where 'photos' was asked for"):
+        GrpcTransport("fuzz:1").get_pipeline("photos")
 
 
 def test_unknown_pipeline(serve: Any, fake: FakeTransport) -> None:
