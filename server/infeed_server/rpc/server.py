@@ -10,7 +10,7 @@ import time
 from concurrent import futures
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from infeed.errors import AuthenticationError, ConfigError
@@ -22,6 +22,7 @@ from infeed_server.http2.listener import Listener
 from infeed_server.http2.secure import SecureWire
 from infeed_server.http2.stream import Stream
 from infeed_server.http2.wire import Wire
+from infeed_server.rpc import health
 from infeed_server.rpc.call import ServerCall, StatusError
 from infeed_server.rpc.encoder import Encoder
 from infeed_server.rpc.handlers import Handlers
@@ -77,12 +78,12 @@ class RpcServer:
         """
         self._tls = tls
         self._access = access or Anybody()
-        self._health = health.HealthServicer(experimental_non_blocking=False)
+        self._health = health.HealthServicer()
         self._encoder = Encoder(monitor)
         servicer = FeedServicer(catalog, self._encoder, monitor)
         self._handlers = Handlers(servicer, admit=self._admit)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._handlers)
-        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        names = (SERVICE, health.SERVICE, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._handlers)
         self._pool = futures.ThreadPoolExecutor(MAX_STREAMS + _RESERVE, "infeed-rpc")
         self._feeds = Limit("streams", MAX_STREAMS, peer_streams)
@@ -110,7 +111,7 @@ class RpcServer:
 
     def stop(self, grace: float) -> None:
         """Takes no more calls, tells peers so, and gives open streams `grace` seconds to end."""
-        self._health.enter_graceful_shutdown()
+        self._health.end()
         with self._lock:
             self._stopping = True
         self._listener.close()

@@ -15,13 +15,14 @@ import h2.config
 import h2.connection
 import h2.events
 import pytest
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
 from infeed_server.http2.connection import Connection
 from infeed_server.http2.listener import Listener
 from infeed_server.http2.stream import Stream
 from infeed_server.http2.wire import Wire
+from infeed_server.rpc import health
 from infeed_server.rpc.call import PeerGoneError, StatusError, framed
 from infeed_server.rpc.handlers import Handlers
 
@@ -349,14 +350,9 @@ def test_an_unknown_name_is_told_back_in_part(channel: grpc.Channel) -> None:
     assert len(details) < 300
 
 
-@pytest.fixture
-def servicer(handlers: Handlers) -> health.HealthServicer:
-    servicer = health.HealthServicer(experimental_non_blocking=False)
+def test_health(handlers: Handlers, channel: grpc.Channel) -> None:
+    servicer = health.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, handlers)
-    return servicer
-
-
-def test_health(servicer: health.HealthServicer, channel: grpc.Channel) -> None:
     kinds = health_pb2.HealthCheckResponse
     servicer.set("one", kinds.SERVING)
     stub = health_pb2_grpc.HealthStub(channel)
@@ -364,26 +360,59 @@ def test_health(servicer: health.HealthServicer, channel: grpc.Channel) -> None:
     assert stub.Check(request, timeout=10).status == kinds.SERVING
     none = health_pb2.HealthCheckRequest(service="none")
     assert refused(lambda: stub.Check(none, timeout=10))[0] == "NOT_FOUND"
-    watch = stub.Watch(request, timeout=30)
+    watch, other = stub.Watch(request, timeout=30), stub.Watch(none, timeout=30)
     assert next(watch).status == kinds.SERVING
+    assert next(other).status == kinds.SERVICE_UNKNOWN
     servicer.set("one", kinds.NOT_SERVING)
     assert next(watch).status == kinds.NOT_SERVING
-    watchers = servicer._send_response_callbacks["one"]
-    assert len(watchers) == 1
-    watch.cancel()
-    wait(lambda: not watchers)
+    servicer.set("one", kinds.SERVING)
+    assert next(watch).status == kinds.SERVING
+    servicer.end()
+    servicer.set("one", kinds.SERVING)
+    assert next(watch).status == kinds.NOT_SERVING
+    assert stub.Check(request, timeout=10).status == kinds.NOT_SERVING
+
+
+def test_a_watch_ends_with_its_call() -> None:
+    class Context:
+        active = True
+        callbacks: list[Callable[[], None]]
+
+        def __init__(self) -> None:
+            self.callbacks = []
+
+        def add_callback(self, callback: Callable[[], None]) -> bool:
+            self.callbacks.append(callback)
+            return True
+
+        def is_active(self) -> bool:
+            return self.active
+
+    servicer, context = health.HealthServicer(), Context()
+    held = {name: repr(value) for name, value in vars(servicer).items()}
+    told: list[Any] = []
+    request = health_pb2.HealthCheckRequest(service="x" * 1000)
+    watching = threading.Thread(target=lambda: told.extend(servicer.Watch(request, context)))
+    watching.start()
+    wait(lambda: len(told) == 1 or bool(context.callbacks))
+    context.active = False
+    context.callbacks[0]()
+    watching.join(10)
+    assert not watching.is_alive()
+    # Nothing of a name that is not served stays.
+    assert {name: repr(value) for name, value in vars(servicer).items()} == held
 
 
 def test_reflection(handlers: Handlers, channel: grpc.Channel) -> None:
-    reflection.enable_server_reflection([health.SERVICE_NAME], handlers)
+    reflection.enable_server_reflection([health.SERVICE], handlers)
     stub = reflection_pb2_grpc.ServerReflectionStub(channel)
     asked = reflection_pb2.ServerReflectionRequest
     requests = [
         asked(list_services=""),
-        asked(file_containing_symbol=health.SERVICE_NAME),
+        asked(file_containing_symbol=health.SERVICE),
         asked(file_by_filename="none"),
     ]
     names, file, error = stub.ServerReflectionInfo(iter(requests), timeout=10)
-    assert [it.name for it in names.list_services_response.service] == [health.SERVICE_NAME]
+    assert [it.name for it in names.list_services_response.service] == [health.SERVICE]
     assert b"HealthCheckRequest" in file.file_descriptor_response.file_descriptor_proto[0]
     assert error.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
