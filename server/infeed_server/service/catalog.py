@@ -17,6 +17,10 @@ from infeed_server.service.access import Caller
 
 _MAX_POSITION = 1 << 62
 
+_MAX_BATCH_BYTES = 1 << 30
+"""The largest batch that a peer may ask for where it is not the pipeline's own batch size: a server
+holds several of each stream's, and who asks must not be the one who says how much memory it has."""
+
 
 class Catalog:
     """Engines by pipeline name."""
@@ -54,13 +58,14 @@ class Catalog:
                 expected=message.fingerprint,
                 served=spec.fingerprint,
             )
+        on_server = message.finish == stream_pb2.FINISH_PLACEMENT_SERVER
         batch_size = _batch_size(spec, message.batch_size)
+        _check_batch_bytes(spec, batch_size, finish_here=on_server)
         seed = message.seed if message.HasField("seed") else spec.seed
         if not 0 <= seed <= MAX_SEED:
             raise InvalidRequestError(f"seed {seed} is outside of [0, 2^63)", seed=seed)
         if message.epochs < 0:
             raise InvalidRequestError(f"epochs {message.epochs} is negative", epochs=message.epochs)
-        on_server = message.finish == stream_pb2.FINISH_PLACEMENT_SERVER
         session = engine.open(batch_size, message.epochs)
         return Stream(spec, session, batch_size, seed, finish_here=on_server)
 
@@ -149,3 +154,15 @@ def _batch_size(spec: PipelineSpec, asked: int) -> int:
             sample_count=spec.sample_count,
         )
     return size
+
+
+def _check_batch_bytes(spec: PipelineSpec, batch_size: int, *, finish_here: bool) -> None:
+    held = [spec.wire_spec, *([spec.element_spec] if finish_here else [])]
+    sample = max(sum(field.sample_bytes or 0 for field in fields) for fields in held)
+    if batch_size > spec.batch_size and batch_size * sample > _MAX_BATCH_BYTES:
+        raise InvalidRequestError(
+            f"batch size {batch_size} makes batches of {batch_size * sample} bytes of "
+            f"{spec.name!r}; at most {_MAX_BATCH_BYTES} can be asked for, or the pipeline's own "
+            f"batch size, {spec.batch_size}",
+            batch_size=batch_size,
+        )
