@@ -59,6 +59,10 @@ bench: $(BENCH_READY) ## Compare infeed with its peers, half an hour; see benchm
 chaos: $(READY) ## Disturb servers, kill trainers, compare every batch: a quarter of an hour.
 	@$(BIN)/python -m tests.chaos $(CHAOS)
 
+.PHONY: fuzz
+fuzz: $(READY) ## Send a server and a client 120,000 hostile things, ten minutes.
+	@$(BIN)/python -m tests.fuzz $(FUZZ)
+
 .PHONY: lint
 lint: $(READY) ## Check style, types, the .proto files and the generated stubs.
 	@$(BIN)/ruff check $(wildcard $(CODE))

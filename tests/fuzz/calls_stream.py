@@ -1,0 +1,231 @@
+"""Calls of StreamBatches: what no trainer would say, in any order, and left at any point."""
+
+from __future__ import annotations
+
+import random
+
+from tests.fuzz import frames
+from tests.fuzz.calls import (
+    CALLS,
+    FEED,
+    Call,
+    Check,
+    World,
+    asked_in_order,
+    asking,
+    codes,
+    event,
+    headers,
+    numbers,
+    opening,
+    strings,
+)
+from tests.fuzz.case import mutated, pieces
+from tests.fuzz.peer import Answer
+
+from infeed.chunk import HEAD_BYTES, read_head
+from infeed.spec import PipelineSpec
+from infeed.v1 import stream_pb2
+
+PATH = f"{FEED}StreamBatches"
+
+_LONG_SECONDS = 0.3
+"""For a stream that would go on for ever."""
+
+
+def call(parts: list[bytes], *names: str, **more: object) -> Call:
+    return Call(headers(PATH), parts, codes=codes(*names), **more)
+
+
+def ordered(asked: list[int], *, whole: bool = True) -> Check:
+    """The answer is what stream.proto draws, for these requests; all of them where `whole`."""
+
+    def check(answer: Answer) -> str | None:
+        try:
+            answered = _answered(bytes(answer.data))
+        except (ValueError, IndexError) as error:
+            return f"the answer is none: {error}"
+        if answered != asked[: len(answered)] or (whole and len(answered) < len(asked)):
+            return f"answers to {answered}, where {asked} were asked for"
+        return None
+
+    return check
+
+
+def _answered(data: bytes) -> list[int]:
+    """The requests that were answered whole. Raises `ValueError` for a wrong order."""
+    answered: list[int] = []
+    left: int | None = None
+    opened = False
+    at = 0
+    while at + 5 <= len(data):
+        size = int.from_bytes(data[at + 1 : at + 5], "big")
+        body = data[at + 5 : at + 5 + size]
+        at += 5 + size
+        if len(body) < size:
+            break
+        if head := read_head(body[:HEAD_BYTES], size):
+            if not left or head.data_bytes > left:
+                raise ValueError("a chunk too many")
+            left -= head.data_bytes
+            continue
+        answer = stream_pb2.StreamBatchesResponse.FromString(body)
+        kind = answer.WhichOneof("event")
+        if kind != "heartbeat" and left:
+            raise ValueError(f"{kind} inside of a batch")
+        if (kind == "opened") == opened and kind != "heartbeat":
+            raise ValueError(f"{kind} at the wrong place")
+        if kind == "opened":
+            opened = True
+        elif kind == "header":
+            answered.append(answer.header.request_id)
+            left = answer.header.payload_size
+        elif kind == "end":
+            answered.append(answer.end.request_id)
+    if left:
+        answered.pop()
+    return answered
+
+
+@CALLS.add(8)
+def good_stream(rng: random.Random, world: World) -> Call:
+    """Cut and sent in any pieces, it is answered in full."""
+    spec = world.pipeline(rng)
+    asked = list(range(rng.randint(0, 6)))
+    finish = rng.randrange(3)
+    data = opening(spec, finish=finish) + b"".join(asked_in_order(spec, asked))
+    return call(pieces(rng, data), "OK", check=ordered(asked))
+
+
+@CALLS.add(5)
+def wrong_order(rng: random.Random, world: World) -> Call:
+    spec = world.pipeline(rng)
+    first, batches = opening(spec), asked_in_order(spec, range(3))
+    parts = rng.choice(
+        [
+            batches,
+            [batches[0], first],
+            [event()],
+            [],
+            [b""],
+            [first, first],
+            [first, batches[0], first],
+            [first, event()],
+            [first, batches[0], event(), batches[1]],
+        ]
+    )
+    return call(parts, "INVALID_ARGUMENT", check=ordered([0], whole=False))
+
+
+@CALLS.add(8)
+def odd_open(rng: random.Random, world: World) -> Call:
+    """Values at their ends, one or two at a time."""
+    spec = world.pipeline(rng)
+    odd = {
+        "seed": numbers(rng),
+        "batch_size": numbers(rng),
+        "finish": numbers(rng, 32),
+        "epochs": numbers(rng),
+    }
+    chosen = {name: odd[name] for name in rng.sample(sorted(odd), rng.choice((1, 1, 2)))}
+    parts = [opening(spec, **chosen), asking(7, 0, 1)]
+    # A stream that is accepted is answered, but for one that must read very far.
+    return call(parts, "OK", "INVALID_ARGUMENT", check=ordered([7], whole=False))
+
+
+@CALLS.add(4)
+def refused_open(rng: random.Random, world: World) -> Call:
+    spec = world.pipeline(rng)
+    name, wanted = rng.choice(
+        [
+            ({"pipeline": strings(rng)}, "NOT_FOUND"),
+            ({"fingerprint": strings(rng) + "0"}, "FAILED_PRECONDITION"),
+            ({"fingerprint": spec.fingerprint[:-1]}, "FAILED_PRECONDITION"),
+            ({"seed": rng.randint(-(1 << 63), -1)}, "INVALID_ARGUMENT"),
+            ({"batch_size": rng.randint(-(1 << 63), -1)}, "INVALID_ARGUMENT"),
+            ({"batch_size": rng.randint((1 << 17) + 1, (1 << 63) - 1)}, "INVALID_ARGUMENT"),
+            ({"epochs": rng.randint(-(1 << 63), -1)}, "INVALID_ARGUMENT"),
+        ]
+    )
+    return call([opening(spec, **name), asking(1, 0, 1)], wanted)
+
+
+@CALLS.add(8)
+def odd_requests(rng: random.Random, world: World) -> Call:
+    """Positions and counts at their ends, after some good ones."""
+    spec = world.pipeline(rng)
+    size = spec.stride(spec.batch_size)
+    good = asked_in_order(spec, range(rng.randint(0, 3)))
+    start, count = rng.choice(
+        [
+            (numbers(rng), rng.randint(0, size)),
+            (rng.randrange(100), numbers(rng)),
+            (numbers(rng), numbers(rng)),
+        ]
+    )
+    parts = [opening(spec), *good, asking(numbers(rng) % (1 << 64), start, count)]
+    bad = not 0 <= start <= 1 << 62 or not 0 <= count <= size
+    wanted = "INVALID_ARGUMENT" if bad else "OK"
+    return call(parts, wanted, check=ordered(list(range(len(good))), whole=False) if bad else None)
+
+
+@CALLS.add(2)
+def far_in_a_sequence(rng: random.Random, world: World) -> Call:
+    """A position that an endless data set takes years to reach."""
+    parts = [opening(world.specs["rows"], epochs=0), asking(1, rng.randint(1 << 40, 1 << 62), 5)]
+    return call(parts, "OK", leave_seconds=rng.uniform(0, _LONG_SECONDS))
+
+
+@CALLS.add(6)
+def garbage_in_a_stream(rng: random.Random, world: World) -> Call:
+    """Among good requests: bytes, or a request with some of its bytes changed."""
+    spec = world.specs[rng.choice(["numbers", "files"])]
+    good = [opening(spec), *asked_in_order(spec, range(rng.randint(1, 4)))]
+    at = rng.randrange(len(good) + 1)
+    if rng.random() < 0.5:
+        bad = frames.message(rng.randbytes(rng.randint(1, 80)))
+    else:
+        bad = frames.message(mutated(rng, good[min(at, len(good) - 1)][5:]))
+    parts = [*good[:at], bad, *good[at:]]
+    known = ("NOT_FOUND", "FAILED_PRECONDITION", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED")
+    return call(parts, "OK", "INVALID_ARGUMENT", "INTERNAL", *known)
+
+
+@CALLS.add(4)
+def broken_framing(rng: random.Random, world: World) -> Call:
+    """The stream's bytes with some of them changed, messages' lengths too."""
+    spec = world.specs[rng.choice(["numbers", "files"])]
+    good = opening(spec) + b"".join(asked_in_order(spec, range(3)))
+    known = ("NOT_FOUND", "FAILED_PRECONDITION", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED")
+    parts = pieces(rng, mutated(rng, good))
+    return call(parts, "OK", "INVALID_ARGUMENT", "INTERNAL", *known)
+
+
+@CALLS.add(0.1)
+def thousands_outstanding(rng: random.Random, world: World) -> Call:
+    """More than a stream may have; what was taken before is answered."""
+    spec = world.specs["numbers"]
+    batches = asked_in_order(spec, [0]) * rng.choice((500, 1100, 1500))
+    parts = [opening(spec)]
+    parts += [b"".join(batches[at : at + 500]) for at in range(0, len(batches), 500)]
+    return call(parts, "OK", "INVALID_ARGUMENT", check=ordered([0] * len(batches), whole=False))
+
+
+@CALLS.add(8)
+def left_at_any_point(rng: random.Random, world: World) -> Call:
+    """A good stream that is cut off anywhere, ended or not, and left at once or a little later."""
+    spec: PipelineSpec = world.pipeline(rng)
+    data = opening(spec) + b"".join(asked_in_order(spec, range(rng.randint(0, 30))))
+    parts = pieces(rng, data[: rng.randint(0, len(data))], 3)
+    later = rng.choice((0.0, 0.0, 0.001, 0.02, 0.1))
+    return Call(headers(PATH), parts, end=False, leave_seconds=later)
+
+
+@CALLS.add(3)
+def silent_stream(rng: random.Random, world: World) -> Call:
+    """Open, asked for nothing or for a little, then silent until it is left."""
+    spec = world.pipeline(rng)
+    asked = list(range(rng.randint(0, 3)))
+    parts = [opening(spec), *asked_in_order(spec, asked)]
+    check = ordered(asked, whole=False)
+    return call(parts, "OK", end=False, leave_seconds=_LONG_SECONDS, check=check)

@@ -1,0 +1,155 @@
+"""A live server meets what no trainer would send; `make fuzz` is the long run of this."""
+
+from __future__ import annotations
+
+import random
+import socket
+from typing import Any
+
+import pytest
+from tests.fuzz import crowd, frames, wire
+from tests.fuzz.attack import Attack, fuzz_server
+from tests.fuzz.calls import Call, World, codes, headers
+from tests.fuzz.case import Kinds, mutated
+from tests.fuzz.crowd import Crowd
+from tests.fuzz.impostor import Impostor
+from tests.fuzz.kinds import CALLS, CROWDS, LINES
+from tests.fuzz.lines import Line
+from tests.fuzz.report import Report
+from tests.fuzz.site import Site
+from tests.fuzz.watch import Watch
+from tests.fuzz.wire import Wires
+
+SEED = 11
+NOTHING = World({})
+
+
+def test_a_share_of_the_cases(there: Site) -> None:
+    report = Report(SEED, "server")
+    Attack(there, report).many(2000, patient=False)
+    assert report.problems == []
+    assert report.cases >= 2000
+    assert set(report.ends) == {*CALLS.known, *LINES.known, *CROWDS.known}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_hundred_thousand_cases() -> None:
+    report = Report(SEED, "server")
+    fuzz_server(report, 100_000, patient=True)
+    print(report)
+    assert report.problems == []
+    assert report.cases >= 100_000
+
+
+def test_a_case_is_the_same_each_time(there: Site) -> None:
+    world = World(there.specs)
+    for kinds in (CALLS, LINES, CROWDS):
+        for case in kinds.cases(100):
+            again = kinds.case(str(case))
+            drawn = [one.draw(one.rng(SEED), world) for one in (case, again)]
+            said = [each.parts for each in drawn]
+            assert said[0] == said[1], str(case)
+    with pytest.raises(KeyError):
+        CALLS.case("nothing:1")
+
+
+def test_one_case_alone(there: Site) -> None:
+    report = Report(SEED, "server")
+    attack = Attack(there, report)
+    for name in ("good-stream:3", "half-session:5", "rapid-reset:0"):
+        attack.one(name)
+    assert (report.cases, report.problems) == (3, [])
+    with pytest.raises(KeyError):
+        attack.one("nothing:1")
+
+
+# That a run without violations says something: what is wrong is found.
+
+
+def one_call(address: str, call: Call) -> Report:
+    kinds: Kinds[Any] = Kinds()
+
+    @kinds.add()
+    def a_call(rng: Any, world: World) -> Call:
+        return call
+
+    report = Report(SEED, "server")
+    Crowd(address, NOTHING, SEED, report.outcome).run(kinds.cases(1))
+    return report
+
+
+def one_line(address: str, line: Line) -> Report:
+    kinds: Kinds[Any] = Kinds()
+
+    @kinds.add()
+    def a_line(rng: Any, world: World) -> Line:
+        return line
+
+    report = Report(SEED, "server")
+    Wires(address, NOTHING, SEED, report.outcome).run(kinds.cases(1))
+    return report
+
+
+def answer(*trailers: tuple[str, str]) -> list[bytes]:
+    fields = [(":status", "200"), ("content-type", "application/grpc"), *trailers]
+    return [frames.settings(), frames.headers(1, fields, 5)]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (answer(("grpc-status", "2"), ("grpc-message", "why")), r"UNKNOWN \(why\), not"),
+        (answer(("grpc-status", "13"), ("grpc-message", "why")), r"INTERNAL: why"),
+        (answer(("grpc-status", "5")), "NOT_FOUND"),
+        (answer(), "HTTP 200"),
+        ([*answer()[:1], frames.reset(1, 2)], "reset with code 2"),
+        ([frames.frame(frames.GOAWAY, 0, 0, bytes(8))], "its connection ended"),
+    ],
+)
+def test_an_improper_status_is_a_violation(said: list[bytes], told: str) -> None:
+    with Impostor(lambda method: said) as impostor:
+        report = one_call(impostor.address, Call(headers("/x"), [b""], codes=codes("INTERNAL")))
+    (problem,) = report.problems
+    assert told.replace("\\", "") in problem
+    assert "again: --seed 11 --case a-call:0" in problem
+
+
+def test_a_call_that_hangs_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowd, "PATIENCE_SECONDS", 0.2)
+    with Impostor(lambda method: None) as impostor:
+        report = one_call(impostor.address, Call(headers("/x")))
+    assert "no end in sight" in report.problems[0]
+
+
+def test_a_connection_that_is_kept_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "PATIENCE_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        report = one_line(address, Line([b"x"], must_end=True))
+    assert "does not end the connection" in report.problems[0]
+
+
+def test_frames_that_no_server_sends_are_a_violation(there: Site) -> None:
+    good = [frames.PREFACE + frames.settings(), frames.headers(1, headers("/x"), 5)]
+    for said in (frames.frame(frames.PUSH, 4, 1), frames.frame(frames.CONTINUATION, 4, 1)):
+        with Impostor(lambda method, said=said: [said]) as impostor:
+            assert "ValueError" in one_line(impostor.address, Line(good)).problems[0]
+    assert one_line(there.address, Line(good)).problems == []
+
+
+def test_other_batches_are_a_violation(there: Site) -> None:
+    told: list[str] = []
+    watch = Watch(there.address, told.append)
+    watch.check("numbers")
+    assert (watch.feeds, told) == (1, [])
+    watch._expected["numbers"][3] = ""
+    watch.check("numbers")
+    watch.check("nothing")
+    assert "other batches" in told[0]
+    assert "PipelineNotFoundError" in told[1]
+
+
+def test_mutations_change_something() -> None:
+    rng = random.Random(1)
+    assert sum(mutated(rng, b"0123456789") != b"0123456789" for _ in range(200)) > 150
