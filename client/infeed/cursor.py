@@ -133,6 +133,11 @@ class Plan:
             return start, self.stride
         return start, min(self.stride, max(0, self.total - start))
 
+    def needs(self, step: int) -> int:
+        """The positions that the data must have for the step to be one, on every rank alike."""
+        begin = self.base + step * self.global_stride
+        return begin + (self.global_stride if self.remainder == "drop" else 1)
+
     def position(self, steps: int) -> int:
         """Where the run stands when every rank has taken that many steps."""
         position = self.base + steps * self.global_stride

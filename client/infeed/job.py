@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from typing import get_args
 
@@ -26,6 +27,11 @@ class Job:
     prefetch_bytes: int
     reconnect_timeout: float
     """Seconds."""
+
+    @property
+    def end_unknown(self) -> bool:
+        """Whether only the server will find where the data ends."""
+        return bool(self.open.epochs) and self.plan.total is None
 
 
 def new_job(
@@ -75,6 +81,9 @@ def new_job(
                 else stream_pb2.FINISH_PLACEMENT_TRAINER
             ),
             epochs=epochs or 0,
+            rank=shard.rank,
+            world_size=shard.world_size,
+            feed_id=uuid.uuid4().hex,
         ),
         expected=Expected(
             fingerprint=spec.fingerprint,

@@ -43,6 +43,11 @@ class _Member:
     trouble: str = ""
     """Why it was lost last."""
 
+    @property
+    def unfit(self) -> bool:
+        """Whether it was lost or left out, and has not come back since."""
+        return bool(self.trouble) or self.left_out is not None
+
 
 class Pool:
     """Servers come and go; what they bring leaves by `ready`, in order."""
@@ -90,9 +95,7 @@ class Pool:
         Where only one server at a time can serve a feed, the others wait for their turn.
         """
         with self._changed:
-            while not (self._over or self._together) and any(
-                name != server and member.entered for name, member in self._members.items()
-            ):
+            while not (self._over or self._together or self._has_turn(server)):
                 self._changed.wait()
             self._members[server].entered = True
             return not self._over
@@ -153,12 +156,11 @@ class Pool:
             self._leave(server)
             self._deliver()
 
-    def ends_at(self, step: int, position_count: int | None = None) -> None:
+    def ends_at(self, step: int, position_count: int) -> None:
         """A server says that the data, whose length nobody knew, ends before this step."""
         with self._changed:
             self._ledger.end(step)
-            if position_count is not None:
-                self.position_count = position_count
+            self.position_count = position_count
             self._deliver()
 
     def drain(self, server: str) -> None:
@@ -233,6 +235,16 @@ class Pool:
         """Ends the feed if no server was there for too long; to be called now and then."""
         with self._changed:
             self._give_up_if_hopeless()
+
+    def _has_turn(self, server: str) -> bool:
+        """Of the fit servers the first by name is taken, so that the ranks of a job, which share
+        one reading of a data set, meet at the same one."""
+        unfit = self._members[server].unfit
+        return not any(
+            other.entered or (not other.unfit and (unfit or name < server))
+            for name, other in self._members.items()
+            if name != server
+        )
 
     def _others(self, server: str) -> bool:
         return any(name != server for name in self._ledger.servers)

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 
-from infeed.assembly import Asked, Assembler, EndOfData, Received
+from infeed.assembly import Asked, Assembler, EndOfData
 from infeed.buffers import Buffers
 from infeed.call import Call
 from infeed.errors import (
@@ -119,32 +119,16 @@ class Supplier:
             if isinstance(done, EndOfData):
                 self._ended(done)
             elif done is not None:
-                self._accept(done)
+                self._pool.arrived(self.server, done.step, done)
             if self._pool.over:
                 return
 
-    @property
-    def _can_end(self) -> bool:
-        """Whether it is for the server to tell where the data ends."""
-        return self._job.plan.total is None and self._job.open.epochs > 0
-
-    def _accept(self, received: Received) -> None:
-        # In a data set of batches, an empty slot ends one epoch; elsewhere it is a masked sample.
-        tells_end = self._can_end and not self._job.pipeline.batch_stride
-        drops = self._job.plan.remainder == "drop"
-        if tells_end and drops and received.batch.sample_ids[-1] < 0:
-            # Only now is it known that the data set does not fill this batch. Where it fills
-            # those of lower ranks, they end one step later.
-            self._pool.ends_at(received.step)
-        else:
-            self._pool.arrived(self.server, received.step, received)
-
     def _ended(self, end: EndOfData) -> None:
-        start, _ = self._job.plan.at(end.step)
-        if not self._can_end or not 0 <= end.position_count <= start:
+        needs = self._job.plan.needs(end.step)
+        if not self._job.end_unknown or not 0 <= end.position_count < needs:
             raise ProtocolError(
-                f"the server answers position {start} with the end of the data at position "
-                f"{end.position_count}, where there can be none"
+                f"the server answers a request that needs {needs} positions with the end of the "
+                f"data at position {end.position_count}, where there can be none"
             )
         self._pool.ends_at(end.step, end.position_count)
 
@@ -160,7 +144,10 @@ class Supplier:
         while (step := self._pool.ask(self.server, over)) is not None:
             start, count = self._job.plan.at(step)
             asked.append(Asked(step, start))
-            batch = stream_pb2.BatchRequest(request_id=step, start=start, count=count)
+            needs = self._job.plan.needs(step) if self._job.end_unknown else 0
+            batch = stream_pb2.BatchRequest(
+                request_id=step, start=start, count=count, min_position_count=needs
+            )
             yield stream_pb2.StreamBatchesRequest(batch=batch)
 
 

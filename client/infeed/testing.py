@@ -154,11 +154,11 @@ class FakeTransport:
         count = request.count
         if self.spec.sample_count is None and opening.epochs:
             total = self._count * opening.epochs
-            if request.start >= total:
+            if total < (request.min_position_count or request.start + 1):
                 end = stream_pb2.EndOfData(request_id=request.request_id, position_count=total)
                 yield stream_pb2.StreamBatchesResponse(end=end).SerializeToString()
                 return
-            count = min(count, total - request.start)
+            count = min(count, max(0, total - request.start))
         slots = opening.batch_size or self.spec.batch_size
         ids = np.full(slots, -1, np.int64)
         ids[:count] = self.sample_ids(self._seed(opening), request.start, count)

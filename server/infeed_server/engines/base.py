@@ -13,13 +13,26 @@ STREAM_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
+class Trainer:
+    """Who opened a stream: rank `rank` of `world_size`. `feed_id` is that of all its streams."""
+
+    rank: int = 0
+    world_size: int = 1
+    feed_id: str = ""
+
+
+@dataclass(frozen=True)
 class Request:
-    """The positions [start, start + count) of the stream that `seed` selects, in `slots` slots."""
+    """The positions [start, start + count) of the stream that `seed` selects, in `slots` slots.
+
+    Data of unknown length is too short for it with fewer than `needs` positions; 0: start + 1.
+    """
 
     seed: int
     start: int
     count: int
     slots: int
+    needs: int = 0
 
 
 @dataclass(frozen=True)
@@ -38,7 +51,7 @@ class HostBatch:
 
 @dataclass(frozen=True)
 class End:
-    """The request lies at or behind the end of the data, which has that many positions."""
+    """The data, which has that many positions, is too short for the request."""
 
     position_count: int
 
@@ -65,7 +78,7 @@ class Engine(Protocol):
     @property
     def spec(self) -> PipelineSpec: ...
 
-    def open(self, slots: int, epochs: int) -> Session:
+    def open(self, slots: int, epochs: int, trainer: Trainer) -> Session:
         """A stream of batches of that many slots; `epochs` 0 is endless."""
 
     def warm(self) -> None:
@@ -84,4 +97,13 @@ class Engine(Protocol):
         """Ends all work; pending requests fail with `ServerUnavailableError`."""
 
 
-__all__ = ["STREAM_BYTES", "Answer", "End", "Engine", "HostBatch", "Request", "Session"]
+__all__ = [
+    "STREAM_BYTES",
+    "Answer",
+    "End",
+    "Engine",
+    "HostBatch",
+    "Request",
+    "Session",
+    "Trainer",
+]

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 
 from infeed.errors import ServerUnavailableError
 from infeed.spec import Array, PipelineSpec
-from infeed_server.engines.base import STREAM_BYTES, Answer, HostBatch, Request
+from infeed_server.engines.base import STREAM_BYTES, Answer, HostBatch, Request, Trainer
 from infeed_server.engines.lane import Lane
 from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.quarantine import Quarantine
@@ -37,11 +37,12 @@ class IndexedEngine:
     def spec(self) -> PipelineSpec:
         return self._plan.spec
 
-    def open(self, slots: int, epochs: int) -> IndexedSession:  # noqa: ARG002 - end is arithmetic
+    def open(self, slots: int, epochs: int, trainer: Trainer) -> IndexedSession:  # noqa: ARG002
+        # The end is arithmetic, and a batch is the same for whoever asks for it.
         return IndexedSession(self._lane(slots), self._plan)
 
     def warm(self) -> None:
-        session = self.open(self.spec.batch_size, 0)
+        session = self.open(self.spec.batch_size, 0, Trainer())
         try:
             size = self.spec.batch_size
             session.submit(Request(self.spec.seed, 0, size, size)).result()

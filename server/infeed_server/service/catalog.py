@@ -11,7 +11,7 @@ from infeed.finish import finish
 from infeed.spec import MAX_BATCH_SIZE, Array, PipelineSpec, Spec
 from infeed.v1 import stream_pb2
 from infeed.wire import EncodedBatch, encode_batch
-from infeed_server.engines.base import Answer, End, Engine, HostBatch, Request, Session
+from infeed_server.engines.base import Answer, End, Engine, HostBatch, Request, Session, Trainer
 from infeed_server.pipeline.definition import MAX_SEED
 from infeed_server.service.access import Caller
 
@@ -20,6 +20,10 @@ _MAX_POSITION = 1 << 62
 _MAX_BATCH_BYTES = 1 << 30
 """The largest batch that a peer may ask for where it is not the pipeline's own batch size: a server
 holds several of each stream's, and who asks must not be the one who says how much memory it has."""
+
+_MAX_WORLD_SIZE = 1 << 16
+
+_MAX_FEED_ID = 128
 
 
 class Catalog:
@@ -66,8 +70,9 @@ class Catalog:
             raise InvalidRequestError(f"seed {seed} is outside of [0, 2^63)", seed=seed)
         if message.epochs < 0:
             raise InvalidRequestError(f"epochs {message.epochs} is negative", epochs=message.epochs)
-        session = engine.open(batch_size, message.epochs)
-        return Stream(spec, session, batch_size, seed, finish_here=on_server)
+        trainer = _trainer(message)
+        session = engine.open(batch_size, message.epochs, trainer)
+        return Stream(spec, session, batch_size, seed, trainer.world_size, finish_here=on_server)
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,7 @@ class Stream:
     session: Session
     batch_size: int
     seed: int
+    world_size: int
     finish_here: bool
 
     @property
@@ -104,6 +110,15 @@ class Stream:
             raise InvalidRequestError(
                 f"position {message.start} is outside of [0, 2^62]", start=message.start
             )
+        # Beyond the end of its own step no request needs anything, and what it needs is kept.
+        most = message.start + self.world_size * self.stride
+        if not 0 <= message.min_position_count <= most:
+            raise InvalidRequestError(
+                f"the batch at position {message.start} needs no {message.min_position_count} "
+                f"positions; a step of {self.world_size} ranks ends at {most} at most",
+                start=message.start,
+                min_position_count=message.min_position_count,
+            )
         if not 0 <= message.count <= self.stride:
             raise InvalidRequestError(
                 f"{message.count} positions asked for; a batch of this stream takes 0 to "
@@ -111,7 +126,13 @@ class Stream:
                 count=message.count,
             )
         return self.session.submit(
-            Request(self.seed, message.start, message.count, self.batch_size)
+            Request(
+                self.seed,
+                message.start,
+                message.count,
+                self.batch_size,
+                message.min_position_count,
+            )
         )
 
     def encode(self, request_id: int, answer: Answer) -> EncodedBatch | stream_pb2.EndOfData:
@@ -132,6 +153,22 @@ class Stream:
         if not self.finish_here:
             return batch.arrays
         return finish(batch.arrays, self.pipeline.finish_transforms, batch.mask)
+
+
+def _trainer(message: stream_pb2.StreamOpen) -> Trainer:
+    world_size = message.world_size or 1
+    if not 0 <= message.rank < world_size <= _MAX_WORLD_SIZE:
+        raise InvalidRequestError(
+            f"rank {message.rank} of {world_size}: ranks go from 0 to world_size - 1, and there "
+            f"are {_MAX_WORLD_SIZE} at most",
+            rank=message.rank,
+            world_size=world_size,
+        )
+    if len(message.feed_id) > _MAX_FEED_ID:
+        raise InvalidRequestError(
+            f"a feed_id of {len(message.feed_id)} characters; {_MAX_FEED_ID} at most are taken"
+        )
+    return Trainer(message.rank, world_size, message.feed_id)
 
 
 def _batch_size(spec: PipelineSpec, asked: int) -> int:

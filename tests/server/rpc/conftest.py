@@ -18,7 +18,7 @@ from infeed.errors import InfeedError
 from infeed.spec import FieldSpec, Guarantee, PipelineSpec
 from infeed.v1 import stream_pb2
 from infeed_server.control.metrics import Metrics
-from infeed_server.engines.base import Answer, HostBatch, Request
+from infeed_server.engines.base import Answer, HostBatch, Request, Trainer
 from infeed_server.rpc.server import RpcServer
 from infeed_server.service.catalog import Catalog
 
@@ -63,7 +63,7 @@ class HeldEngine:
         self._owed: list[tuple[HeldSession, Request, Future[Answer]]] = []
         self._lock = threading.Lock()
 
-    def open(self, slots: int, epochs: int) -> HeldSession:
+    def open(self, slots: int, epochs: int, trainer: Trainer) -> HeldSession:
         session = HeldSession(self)
         self.sessions.append(session)
         return session
