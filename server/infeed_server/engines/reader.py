@@ -1,29 +1,33 @@
-"""One front-to-back reading of a dataset, with a window of what was read last."""
+"""One front-to-back reading of a dataset for all ranks of a job, with a window of what they still
+want."""
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections import deque
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-import numpy as np
-
-from infeed.errors import SourceError
-from infeed.spec import Array
-from infeed_server.engines.base import Answer, End, HostBatch, Request
-from infeed_server.engines.iteration import Iteration
+from infeed.errors import InvalidRequestError
+from infeed_server.engines.base import Answer, End, Request, Trainer
+from infeed_server.engines.blocks import Element, batch, read
+from infeed_server.engines.ranks import Ranks
+from infeed_server.engines.teller import Teller
+from infeed_server.engines.window import Window
 from infeed_server.pipeline.sequential import SequentialPlan
 
-_WINDOW_BYTES = 128 << 20
-"""What a window may hold beyond the block that is being read."""
+_STEPS = 3
+"""Steps that a window holds where they fit into `_LARGE_BYTES`: one for the ranks that are ahead,
+the one they are all at, and one for a rank whose connection broke and that asks again."""
 
-_MIN_BLOCKS = 16
-"""Blocks that a window holds whatever their size: ranks are that many steps apart at most
-before one of them has to read anew."""
+_LARGE_BYTES = 1 << 30
 
+_STEP_BYTES = 2 << 30
+"""The most that is kept to find out whether the data ends inside of a step."""
+
+_ARRIVAL_SECONDS = 300.0
+"""How long the ranks of a dataset without an order wait for each other at the beginning."""
+
+_LOOK_SECONDS = 0.25
 
 Wanted = Callable[[], bool]
 """Whether somebody still waits for an answer."""
@@ -33,184 +37,240 @@ class LeftWindowError(Exception):
     """The request begins before the window: another reader is needed."""
 
 
-@dataclass(frozen=True)
-class Block:
-    """Consecutive positions [start, start + length) of one epoch, as arrays.
+class DatasetReader:
+    """Reads a dataset epoch after epoch. Thread-safe; one caller reads on at a time.
 
-    `sample_ids` count the samples of the epoch, int64 for each row.
+    What a rank may still ask for stays in the window. When that is full, ranks that are ahead wait
+    for the slowest.
     """
 
-    start: int
-    length: int
-    epoch: int
-    arrays: dict[str, Array]
-    sample_ids: Array
-
-    @property
-    def end(self) -> int:
-        return self.start + self.length
-
-    @property
-    def nbytes(self) -> int:
-        return sum(array.nbytes for array in self.arrays.values())
-
-
-class DatasetReader:
-    """Reads a dataset epoch after epoch. Thread-safe; one caller reads on at a time."""
-
-    def __init__(self, plan: SequentialPlan, seed: int, slots: int, epochs: int) -> None:
-        self.seed = seed
-        self.slots = slots
-        self.epochs = epochs
+    def __init__(
+        self,
+        plan: SequentialPlan,
+        seed: int,
+        slots: int,
+        epochs: int,
+        ranks: Ranks,
+        window_bytes: Callable[[], int],
+    ) -> None:
+        """`window_bytes`: what the window may hold now, unless three steps are more."""
+        self.key = (seed, slots, epochs)
+        self._epochs = epochs
+        self._ranks = ranks
+        self._ordered = plan.spec.guarantee.order == "deterministic"
         self._plan = plan
-        self._window: deque[Block] = deque()
+        self._share = window_bytes
+        self._window = Window()
+        self._position = 0
         self._end: int | None = None
         self._broken: Exception | None = None
         self._closed = False
-        self._lock = threading.Lock()
-        self._blocks = _read(plan, seed, slots, epochs)
+        self._reading = False
+        self._changed = threading.Condition()
+        self._elements = read(plan, seed, slots, epochs)
+
+    @property
+    def window_bytes(self) -> int:
+        """What the window holds."""
+        return self._window.nbytes
+
+    @property
+    def position(self) -> int:
+        """How far it has read."""
+        return self._position
 
     @property
     def oldest(self) -> int:
-        """The first position that is still in the window."""
-        return self._window[0].start if self._window else 0
-
-    def reaches(self, position: int) -> bool:
-        """Whether the position is in the window or still to come."""
-        return position >= self.oldest
-
-    def close(self) -> None:
-        """Lets go of the dataset: at once, or when the answer that is being made is made."""
-        self._closed = True
-        if self._lock.acquire(blocking=False):
-            try:
-                self._blocks.close()
-            finally:
-                self._lock.release()
-
-    def answer(self, request: Request, wanted: Wanted) -> Answer | None:
-        """The batch, or the end when the request lies at or behind it; None as soon as nobody
-        wants it any more.
-
-        Where the data ends inside the request, the slots that are left are zeros, masked: whether
-        such a batch is dropped is the trainer's choice, as it is for data of known length.
-        Raises `LeftWindowError`, and what the dataset raises.
-        """
-        with self._lock:
-            try:
-                if self._closed or not self.reaches(request.start):
-                    raise LeftWindowError
-                if not self._read_up_to(request, wanted):
-                    return None
-                blocks = [block for block in self._window if _overlap(block, request)]
-                end = self._end
-            finally:
-                if self._closed:
-                    self._blocks.close()
-        have = sum(_overlap(block, request) for block in blocks)
-        if end is not None and have == 0 < request.count:
-            return End(end)
-        return self._batch(request, blocks)
-
-    def _read_up_to(self, request: Request, wanted: Wanted) -> bool:
-        """False when it gave up, nobody wanting the batch any more; it can be a long way."""
-        while self._end is None and self._position < request.start + request.count:
-            if not wanted():
-                return False
-            if self._broken is not None:
-                raise self._broken
-            try:
-                block = next(self._blocks, None)
-            except Exception as error:
-                # The iteration is over now; who comes next must not take that for the end.
-                self._broken = error
-                raise
-            if block is None:
-                self._end = self._position
-            else:
-                self._window.append(block)
-                self._trim(request.start)
-        return True
+        """The first position that is in the window, or to come."""
+        with self._changed:
+            return self._oldest
 
     @property
-    def _position(self) -> int:
-        return self._window[-1].end if self._window else 0
+    def unused(self) -> float | None:
+        """Seconds since the last stream left; None while there is one."""
+        with self._changed:
+            return self._ranks.deserted
+
+    def takes(self, trainer: Trainer, start: int, step: int) -> bool:
+        """Whether a stream that asks for this position next can read here, `step` being what its
+        job takes in one."""
+        with self._changed:
+            ranks = self._ranks
+            if self._closed or self._broken is not None or start < self._oldest:
+                return False
+            if ranks.knows(trainer):
+                return True
+            if not self._ordered:
+                # Who left might come back, and nobody else may have what was theirs.
+                return start < step and ranks.seats(trainer) and ranks.whole
+            # Others would have to wait for a rank that is far behind them, or it for them.
+            near = start < self._position + 2 * step
+            return ranks.deserted is not None or (near and ranks.seats(trainer))
+
+    def join(self, trainer: Trainer, begin: int, step: int) -> None:
+        """A stream of the trainer reads here from now on; `begin` is where its first step does."""
+        with self._changed:
+            if self._ranks.deserted is not None and not self._ranks.knows(trainer):
+                self._ranks = Ranks(trainer.world_size, begin, step)  # another job has it now
+            self._ranks.enter(trainer)
+
+    def leave(self, trainer: Trainer) -> None:
+        with self._changed:
+            self._ranks.leave(trainer)
+            self._changed.notify_all()
+
+    def sent(self, trainer: Trainer, position: int) -> None:
+        """The batch at this position is on its way to the trainer."""
+        with self._changed:
+            self._ranks.sent(trainer, position)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Lets go of the dataset: at once, or when the block that is being read is read."""
+        with self._changed:
+            self._closed = True
+            if not self._reading:
+                self._elements.close()
+            self._changed.notify_all()
+
+    def answer(self, request: Request, rank: int, wanted: Wanted) -> Answer | None:
+        """The batch, or the end when the data is too short for it; None as soon as nobody wants it
+        any more.
+
+        Where the data ends inside the request, the slots that are left are zeros, masked.
+        Raises `LeftWindowError`, `InvalidRequestError` and what the dataset raises.
+        """
+        with self._changed, self._asking(rank, request.start):
+            if not self._read_up_to(request, rank, wanted):
+                return None
+            needs = request.needs or (request.start + 1 if request.count else 0)
+            if self._end is not None and self._end < needs:
+                return End(self._end)
+            blocks = self._window.covering(request)
+        last = max(self._epochs - 1, 0)
+        fields = self._plan.spec.wire_spec
+        return batch(fields, blocks, request, last, whole=self._plan.batched)
+
+    @property
+    def _oldest(self) -> int:
+        oldest = self._window.oldest
+        return self._position if oldest is None else oldest
+
+    @contextmanager
+    def _asking(self, rank: int, position: int) -> Iterator[None]:
+        self._ranks.asks(rank, position)
+        try:
+            yield
+        finally:
+            self._ranks.answered(rank)
+            self._changed.notify_all()
+
+    def _read_up_to(self, request: Request, rank: int, wanted: Wanted) -> bool:
+        """False when it gave up, nobody wanting the batch any more; it can be a long way."""
+        target = max(request.start + request.count, request.needs)
+        teller = Teller(self._plan.spec.name, rank, self._position, target)
+        while not self._has(target, request):
+            if not wanted():
+                return False
+            if self._reading or self._waits(request, teller):
+                self._changed.wait(_LOOK_SECONDS)
+            else:
+                self._read_on(request)
+                teller.reads(self._position)
+        return True
+
+    def _has(self, target: int, request: Request) -> bool:
+        if request.start < self._oldest:
+            raise LeftWindowError
+        arrived = self._ordered or not self._ranks.missing
+        if arrived and (self._end is not None or self._position >= target):
+            return True
+        if self._broken is not None:
+            raise self._broken
+        if self._closed:
+            raise LeftWindowError
+        return False
+
+    def _waits(self, request: Request, teller: Teller) -> bool:
+        """Whether others are to come up first."""
+        if not self._ordered and self._ranks.missing:
+            if self._ranks.age >= _ARRIVAL_SECONDS:
+                self._broken = self._not_all_came()
+                raise self._broken
+            teller.waits(
+                self._ranks, "it has no order, so every rank reads here before any is served"
+            )
+            return True
+        self._trim(request.start)
+        floor = self._ranks.floor()
+        behind = floor is not None and floor < request.start
+        if behind and self._window.nbytes >= self._limit:
+            teller.waits(self._ranks, "the window is full")
+            return True
+        return False
+
+    @property
+    def _limit(self) -> int:
+        steps = _STEPS * self._ranks.world_size * self._window.largest
+        return max(self._share(), min(steps, _LARGE_BYTES))
 
     def _trim(self, wanted: int) -> None:
-        """Drops the oldest blocks, but none from the position `wanted` on: where epochs are
-        shorter than a batch, one batch takes many blocks."""
-        size = sum(block.nbytes for block in self._window)
-        while (
-            len(self._window) > _MIN_BLOCKS
-            and size > _WINDOW_BYTES
-            and self._window[0].end <= wanted
-        ):
-            size -= self._window.popleft().nbytes
+        """Drops the oldest blocks where there are too many. The step that ended last is kept as
+        long as nobody is held up for it."""
+        floor = min(self._ranks.floor() or 0, wanted)
+        keep = floor - (self._ranks.step if floor < wanted else 0)
+        self._window.trim(keep, self._limit)
 
-    def _batch(self, request: Request, blocks: list[Block]) -> HostBatch:
-        """The rows of the blocks that the request covers; other slots are empty."""
-        cuts = [slice(None) if self._plan.batched else _cut(block, request) for block in blocks]
-        ids = [block.sample_ids[cut] for block, cut in zip(blocks, cuts, strict=True)]
-        arrays = {}
-        for field in self._plan.spec.wire_spec:
-            rows = [block.arrays[field.name][cut] for block, cut in zip(blocks, cuts, strict=True)]
-            arrays[field.name] = _filled(partial(field.zeros, self.slots), rows, self.slots)
-        sample_ids = _filled(lambda: np.full(self.slots, -1, np.int64), ids, self.slots)
-        epoch = blocks[0].epoch if blocks else max(self.epochs - 1, 0)
-        return HostBatch(request.start, epoch, arrays, sample_ids, sample_ids >= 0)
+    def _read_on(self, request: Request) -> None:
+        """Reads one block; others may look at the window meanwhile."""
+        if self._position >= request.start and self._window.nbytes >= max(_STEP_BYTES, self._limit):
+            raise self._step_too_large()
+        self._reading = True
+        self._changed.release()
+        element, broken = None, None
+        try:
+            element = next(self._elements, None)
+        except Exception as error:  # noqa: BLE001 - raised below, where the lock is held again
+            broken = error
+        finally:
+            self._changed.acquire()
+            self._reading = False
+            self._changed.notify_all()
+            if self._closed:
+                self._elements.close()
+        if broken is not None:
+            # The iteration is over now; who comes next must not take that for the end.
+            self._broken = broken
+            raise broken
+        if element is None:
+            self._end = self._position
+        else:
+            self._take(element)
 
+    def _take(self, element: Element) -> None:
+        self._position = element.end
+        floor = self._ranks.floor()
+        if floor is not None and element.end <= floor:
+            return  # on the way to where the ranks are
+        self._window.add(element.block())
 
-# No method of the reader: a reader that nobody uses any more shall go at once, with its window,
-# which a generator that holds it would prevent.
-def _read(plan: SequentialPlan, seed: int, slots: int, epochs: int) -> Generator[Block, None, None]:
-    position = epoch = 0
-    dataset = plan.dataset(seed, slots)
-    while not epochs or epoch < epochs:
-        seen = 0
-        with contextlib.closing(Iteration(dataset)) as elements:
-            for number, element in enumerate(elements):
-                arrays = {name: np.asarray(value) for name, value in element.items()}
-                rows = _rows(plan, arrays, slots, f"element {number} of epoch {epoch}")
-                length = 1 if plan.batched else rows
-                yield Block(position, length, epoch, arrays, seen + np.arange(rows))
-                position += length
-                seen += rows
-        if not seen:
-            raise plan.empty()
-        epoch += 1
+    def _not_all_came(self) -> InvalidRequestError:
+        missing = self._ranks.missing
+        name = self._plan.spec.name
+        return InvalidRequestError(
+            f"{name!r} has no order, so all {self._ranks.world_size} ranks share one reading of "
+            f"it; {len(missing)} of them, such as rank {missing[0]}, did not come to this server "
+            f"within {_ARRIVAL_SECONDS:g} s: start all ranks, with one server as their target, "
+            "or make the dataset deterministic",
+            pipeline=name,
+            missing=",".join(map(str, missing[:64])),
+        )
 
-
-def _rows(plan: SequentialPlan, arrays: dict[str, Array], slots: int, where: str) -> int:
-    """The rows of an element. Raises `SourceError` where they do not fit the slots."""
-    counts = {name: len(array) for name, array in arrays.items()}
-    rows = next(iter(counts.values()))
-    if rows <= slots and set(counts.values()) == {rows}:
-        return rows
-    told = ", ".join(f"{name!r} has {count} rows" for name, count in counts.items())
-    raise SourceError(
-        f"the dataset of {plan.source.label}: {where} is no batch of {slots} samples or fewer: "
-        f"{told}",
-        pipeline=plan.spec.name,
-    )
-
-
-def _overlap(block: Block, request: Request) -> int:
-    begin = max(block.start, request.start)
-    return max(0, min(block.end, request.start + request.count) - begin)
-
-
-def _cut(block: Block, request: Request) -> slice:
-    begin = max(request.start - block.start, 0)
-    return slice(begin, begin + _overlap(block, request))
-
-
-def _filled(empty: Callable[[], Array], parts: list[Array], slots: int) -> Array:
-    """The parts end to end, then what is empty. One part that fills all slots is not copied."""
-    if len(parts) == 1 and len(parts[0]) == slots:
-        return parts[0]
-    whole = empty()
-    end = 0
-    for part in parts:
-        whole[end : end + len(part)] = part
-        end += len(part)
-    return whole
+    def _step_too_large(self) -> InvalidRequestError:
+        name = self._plan.spec.name
+        return InvalidRequestError(
+            f"a step of {self._ranks.world_size} ranks of {name!r} takes more than "
+            f"{_STEP_BYTES >> 30} GiB, which would be kept to find out whether the data, of "
+            'unknown length, ends inside of it: take smaller batches, remainder="pad" or no epochs',
+            pipeline=name,
+        )

@@ -25,11 +25,15 @@ class SequentialSession:
         self,
         answer: Callable[[Request, Wanted], Answer],
         batch_bytes: int,
+        sent: Callable[[Request], None],
         left: Callable[[SequentialSession], None],
     ) -> None:
-        """`answer` makes an answer while it is wanted; `left` is told when the session ends."""
+        """`answer` makes an answer while it is wanted; `sent` is told what is on its way to the
+        trainer, and `left` when the session ends."""
         self._answer = answer
+        self._sent = sent
         self._left = left
+        self._made: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._limit = max(2, min(16, STREAM_BYTES // max(batch_bytes, 1)))
         self._room = threading.Semaphore(self._limit)
         self._asked: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
@@ -60,6 +64,7 @@ class SequentialSession:
 
     def sent(self) -> None:
         self._count(-1)
+        self._sent(self._made.get_nowait())
         self._room.release()
 
     def close(self) -> None:
@@ -81,7 +86,9 @@ class SequentialSession:
         try:
             if self._over.is_set():
                 raise shutting_down()
-            future.set_result(self._answer(request, lambda: not self._over.is_set()))
+            answer = self._answer(request, lambda: not self._over.is_set())
+            self._made.put(request)
+            future.set_result(answer)
         except InfeedError as error:
             future.set_exception(error)
 

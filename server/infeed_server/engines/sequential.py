@@ -1,26 +1,42 @@
 """The engine of sequential pipelines: a `tf.data.Dataset` read front to back.
 
-A dataset has no random access, so a position is reached by reading up to it. The engine keeps a
-few readers, each with a window of what it read last: the ranks of one job, which ask for
-neighbouring positions, share a reader, and one that asks for something long gone gets its own.
+A dataset has no random access, so a position is reached by reading up to it. The ranks of one job,
+which ask for neighbouring positions, share a reader; jobs that are elsewhere have others.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
+import uuid
+from dataclasses import dataclass, replace
+from functools import partial
 
-from infeed.errors import InfeedError, InvalidRequestError, ServerError
+from infeed.errors import CursorError, InfeedError, ServerError, ServerUnavailableError
 from infeed.spec import PipelineSpec
-from infeed_server.engines.base import Answer, Request
+from infeed_server.engines.base import Answer, Request, Trainer
+from infeed_server.engines.ranks import AWAY_SECONDS, Ranks
 from infeed_server.engines.reader import DatasetReader, LeftWindowError, Wanted
 from infeed_server.engines.sequence import SequentialSession, shutting_down
 from infeed_server.pipeline.sequential import SequentialPlan
 
-_MAX_READERS = 4
-"""Iterators over one dataset at a time; the one unused longest is closed first."""
+log = logging.getLogger(__name__)
 
-_RANKS = 1024
-"""The largest world size that a data set without an order is expected to serve."""
+_MAX_READERS = 8
+"""Iterators over one dataset at a time. Of those that nobody uses, the oldest goes first; where
+all are in use, more are refused: they would throw each other out at every batch."""
+
+_WINDOW_BYTES = 512 << 20
+"""What the windows of one pipeline hold together, unless their few steps are more."""
+
+
+@dataclass(eq=False)
+class _Member:
+    """One stream, and the reader that it is at."""
+
+    trainer: Trainer
+    epochs: int
+    reader: DatasetReader | None = None
 
 
 class SequentialEngine:
@@ -32,15 +48,27 @@ class SequentialEngine:
         self._sessions: set[SequentialSession] = set()
         self._lock = threading.Lock()
         self._closed = False
+        self._sweeper: threading.Timer | None = None
 
     @property
     def spec(self) -> PipelineSpec:
         return self._plan.spec
 
-    def open(self, slots: int, epochs: int) -> SequentialSession:
+    @property
+    def window_bytes(self) -> int:
+        """What the windows hold."""
+        with self._lock:
+            return sum(reader.window_bytes for reader in self._readers)
+
+    def open(self, slots: int, epochs: int, trainer: Trainer) -> SequentialSession:
         per_batch = slots * sum(field.sample_bytes or 0 for field in self.spec.wire_spec)
+        known = trainer if trainer.feed_id else replace(trainer, feed_id=uuid.uuid4().hex)
+        member = _Member(known, epochs)
         session = SequentialSession(
-            lambda request, wanted: self._answer(request, epochs, wanted), per_batch, self._left
+            partial(self._answer, member),
+            per_batch,
+            sent=partial(self._sent, member),
+            left=partial(self._left, member),
         )
         with self._lock:
             if self._closed:
@@ -52,7 +80,13 @@ class SequentialEngine:
     def warm(self) -> None:
         size = self.spec.batch_size
         request = Request(self.spec.seed, 0, self.spec.stride(size), size)
-        self._answer(request, 0, lambda: not self._closed)
+        member = _Member(Trainer(feed_id=uuid.uuid4().hex), 0)
+        try:
+            self._answer(member, request, lambda: not self._closed)
+        finally:
+            if member.reader is not None and self.spec.guarantee.resume == "none":
+                self._forget(member.reader)  # it is this member's, who will not come again
+            self._leave(member)
 
     def queued_requests(self) -> int:
         with self._lock:
@@ -67,23 +101,54 @@ class SequentialEngine:
             self._closed = True
             sessions, readers = list(self._sessions), self._readers
             self._readers = []
+            if self._sweeper is not None:
+                self._sweeper.cancel()
         for session in sessions:
             session.close()
         for reader in readers:
             reader.close()
 
-    def _left(self, session: SequentialSession) -> None:
+    def _sent(self, member: _Member, request: Request) -> None:
+        if (reader := member.reader) is not None:
+            reader.sent(member.trainer, request.start)
+
+    def _left(self, member: _Member, session: SequentialSession) -> None:
         with self._lock:
             self._sessions.discard(session)
+        self._leave(member)
+        self._sweep()
 
-    def _answer(self, request: Request, epochs: int, wanted: Wanted) -> Answer:
+    def _leave(self, member: _Member) -> None:
+        reader, member.reader = member.reader, None
+        if reader is not None:
+            reader.leave(member.trainer)
+
+    def _sweep(self, *, again: bool = False) -> None:
+        """Closes the readers that nobody has used for long: what they read is of use to a trainer
+        that comes back soon, and then to nobody. Looks again later as long as there are any."""
+        with self._lock:
+            if self._closed or (self._sweeper is not None and not again):
+                return
+            unused = {reader: reader.unused for reader in self._readers}
+            old = [reader for reader, age in unused.items() if (age or 0.0) >= AWAY_SECONDS]
+            self._readers = [reader for reader in self._readers if reader not in old]
+            self._sweeper = None
+            if any(unused[reader] is not None for reader in self._readers):
+                self._sweeper = threading.Timer(AWAY_SECONDS, self._sweep, kwargs={"again": True})
+                self._sweeper.daemon = True
+                self._sweeper.start()
+        for reader in old:
+            reader.close()
+
+    def _answer(self, member: _Member, request: Request, wanted: Wanted) -> Answer:
         """Reads on to the request and answers it."""
         while True:
-            reader = self._reader(request, epochs)
+            reader = member.reader or self._find(member, request)
             try:
-                answer = reader.answer(request, wanted)
+                answer = reader.answer(request, member.trainer.rank, wanted)
             except LeftWindowError:
-                continue  # Another rank read far ahead meanwhile; a reader behind it is needed.
+                self._leave(member)  # to where there is what it asks for
+                continue
             except InfeedError:
                 self._forget(reader)
                 raise
@@ -94,41 +159,68 @@ class SequentialEngine:
                 raise shutting_down()
             return answer
 
-    def _reader(self, request: Request, epochs: int) -> DatasetReader:
-        """The reader that has the least way to the request, or a new one."""
+    def _find(self, member: _Member, request: Request) -> DatasetReader:
+        """The reader that has the least way to the request, or a new one; the member joins it."""
+        step = member.trainer.world_size * self.spec.stride(request.slots)
+        begin = max(0, request.start - member.trainer.rank * self.spec.stride(request.slots))
         with self._lock:
             if self._closed:
                 raise shutting_down()
-            near = [
+            key = (request.seed, request.slots, member.epochs)
+            fit = [
                 reader
                 for reader in self._readers
-                if (reader.seed, reader.slots, reader.epochs)
-                == (request.seed, request.slots, epochs)
-                and reader.reaches(request.start)
+                if reader.key == key and reader.takes(member.trainer, request.start, step)
             ]
-            if near:
-                reader = max(near, key=lambda candidate: candidate.oldest)
+            unused = None
+            if fit:
+                reader = max(fit, key=lambda candidate: candidate.oldest)
+                self._readers.remove(reader)
             else:
-                self._refuse_resume(request)
-                reader = DatasetReader(self._plan, request.seed, request.slots, epochs)
-            others = [other for other in self._readers if other is not reader]
-            self._readers = [*others, reader][-_MAX_READERS:]
-            unused = [other for other in others if other not in self._readers]
-        for other in unused:
-            other.close()
+                self._refuse_what_was_before(member.trainer, request.start, step)
+                unused = self._make_room()
+                reader = DatasetReader(
+                    self._plan,
+                    *key,
+                    Ranks(member.trainer.world_size, begin, step),
+                    lambda: _WINDOW_BYTES // max(2, len(self._readers)),
+                )
+            self._readers.append(reader)
+            reader.join(member.trainer, begin, step)
+            member.reader = reader
+        if unused is not None:
+            unused.close()
+        if not fit and begin:
+            log.info("%s: reads up to position %d anew", self.spec.name, request.start)
         return reader
 
-    def _refuse_resume(self, request: Request) -> None:
-        # The ranks of one job begin near position 0; anything further on is a resumed job.
-        if self.spec.guarantee.resume == "none" and request.start >= (
-            _RANKS * self.spec.stride(request.slots)
-        ):
-            raise InvalidRequestError(
-                f"{self.spec.name!r} cannot continue at position {request.start}: its dataset is "
-                "not deterministic, so what came before cannot be told apart; start without a "
-                "cursor, or make the dataset deterministic (seeds, options.deterministic)",
-                pipeline=self.spec.name,
-            )
+    def _make_room(self) -> DatasetReader | None:
+        """Takes out the reader that nobody has used for longest, where there are too many."""
+        if len(self._readers) < _MAX_READERS:
+            return None
+        for reader in self._readers:
+            if reader.unused is not None:
+                self._readers.remove(reader)
+                return reader
+        raise ServerUnavailableError(
+            f"{self.spec.name!r} is a dataset that {_MAX_READERS} jobs read at different places "
+            "already, and each reads all of it: ask another server, or wait until one ends",
+            pipeline=self.spec.name,
+        )
+
+    def _refuse_what_was_before(self, trainer: Trainer, start: int, step: int) -> None:
+        """What was read of a dataset without an order can be read by nobody again."""
+        if self.spec.guarantee.resume != "none" or start < step:
+            return
+        raise CursorError(
+            f"{self.spec.name!r} cannot continue at position {start} for rank {trainer.rank} of "
+            f"{trainer.world_size}: its dataset is not deterministic, and the reading that this "
+            "feed began is gone, because the server restarted, the feed changed servers, or its "
+            "rank fell too far behind the others. Another reading would repeat samples; start "
+            "without a cursor, or make the dataset deterministic (seeds, options.deterministic)",
+            pipeline=self.spec.name,
+            position=start,
+        )
 
     def _forget(self, reader: DatasetReader) -> None:
         with self._lock:

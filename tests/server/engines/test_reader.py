@@ -13,8 +13,9 @@ import tensorflow as tf
 
 import infeed
 from infeed_server import Pipeline
-from infeed_server.engines.base import Request
+from infeed_server.engines.base import Request, Trainer
 from infeed_server.engines.iteration import Iteration
+from infeed_server.engines.ranks import Ranks
 from infeed_server.engines.reader import DatasetReader
 from infeed_server.pipeline.load import parse
 from infeed_server.pipeline.sequential import plan_sequential
@@ -23,6 +24,8 @@ N = 10
 
 Make = Callable[[], tf.data.Dataset]
 
+ALONE = Trainer(feed_id="a")
+
 
 def pipeline(make: Make, **options: Any) -> Pipeline:
     return parse({"source": {"dataset": make}, "batch": {"size": 4}, **options})
@@ -30,7 +33,10 @@ def pipeline(make: Make, **options: Any) -> Pipeline:
 
 def reader_of(make: Make, slots: int) -> DatasetReader:
     definition = pipeline(make)
-    return DatasetReader(plan_sequential("n", definition, definition.source), 0, slots, 1)
+    plan = plan_sequential("n", definition, definition.source)
+    reader = DatasetReader(plan, 0, slots, 1, Ranks(1, 0, slots), lambda: 1 << 20)
+    reader.join(ALONE, 0, slots)
+    return reader
 
 
 def kept(batches: list[infeed.Batch], field: str = "x") -> list[int]:
@@ -40,11 +46,10 @@ def kept(batches: list[infeed.Batch], field: str = "x") -> list[int]:
 
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readers that keep two blocks."""
-    from infeed_server.engines import reader
+    """Readers that keep three steps and no more."""
+    from infeed_server.engines import sequential
 
-    monkeypatch.setattr(reader, "_WINDOW_BYTES", 1)
-    monkeypatch.setattr(reader, "_MIN_BLOCKS", 2)
+    monkeypatch.setattr(sequential, "_WINDOW_BYTES", 1)
 
 
 def long() -> tf.data.Dataset:
@@ -178,24 +183,25 @@ def failing_at_5() -> tf.data.Dataset:
 
 def test_a_reader_that_failed_never_tells_an_end() -> None:
     reader = reader_of(failing_at_5, 2)
+    assert reader.answer(Request(0, 2, 2, 2), 0, lambda: True) is not None
     for start in (4, 6, 100):
         with pytest.raises(tf.errors.UnknownError, match="no entry for five"):
-            reader.answer(Request(0, start, 2, 2), lambda: True)
+            reader.answer(Request(0, start, 2, 2), 0, lambda: True)
     # What was read before is still there.
-    batch = reader.answer(Request(0, 2, 2, 2), lambda: True)
+    batch = reader.answer(Request(0, 2, 2, 2), 0, lambda: True)
     assert batch.sample_ids.tolist() == [2, 3]
 
 
 def test_a_reader_gives_up_when_nobody_waits() -> None:
     reader = reader_of(long, 4)
-    assert reader.answer(Request(0, 400, 4, 4), lambda: False) is None
+    assert reader.answer(Request(0, 400, 4, 4), 0, lambda: False) is None
     # It is as good as before for others.
-    assert reader.answer(Request(0, 0, 4, 4), lambda: True).sample_ids.tolist() == [0, 1, 2, 3]
+    assert reader.answer(Request(0, 0, 4, 4), 0, lambda: True).sample_ids.tolist() == [0, 1, 2, 3]
 
 
 def test_a_reader_that_nobody_uses_is_gone_at_once() -> None:
     reader = reader_of(long, 4)
-    reader.answer(Request(0, 0, 4, 4), lambda: True)
+    reader.answer(Request(0, 0, 4, 4), 0, lambda: True)
     gone = weakref.ref(reader)
     del reader
     assert gone() is None  # without waiting for the garbage collector

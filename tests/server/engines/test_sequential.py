@@ -248,14 +248,14 @@ def test_a_dataset_without_an_order_says_so(serve: Any) -> None:
 
 
 def test_the_server_too_refuses_to_go_on_in_no_order(serve: Any) -> None:
-    from infeed_server.engines.base import Request
+    from infeed_server.engines.base import Request, Trainer
     from infeed_server.engines.build import build
     from infeed_server.engines.monitor import Silent
 
     engine = build("n", pipeline(unordered), Silent())
     try:
-        session = engine.open(4, 0)
-        with pytest.raises(infeed.InvalidRequestError, match="cannot continue at position 1000000"):
+        session = engine.open(4, 0, Trainer())
+        with pytest.raises(infeed.CursorError, match="cannot continue at position 1000000"):
             session.submit(Request(0, 1_000_000, 4, 4)).result(30)
         session.close()
     finally:
