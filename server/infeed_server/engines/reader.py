@@ -104,7 +104,8 @@ class DatasetReader:
                 # Who left might come back, and nobody else may have what was theirs.
                 return start < step and ranks.seats(trainer) and ranks.whole
             # Others would have to wait for a rank that is far behind them, or it for them.
-            near = start < self._position + 2 * step
+            ahead = max(self._position, ranks.floor() or 0)
+            near = start < ahead + 2 * step
             return ranks.deserted is not None or (near and ranks.seats(trainer))
 
     def join(self, trainer: Trainer, begin: int, step: int) -> None:

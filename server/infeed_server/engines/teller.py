@@ -37,8 +37,9 @@ class Teller:
             )
 
     def waits(self, ranks: Ranks, why: str) -> None:
-        slowest = ranks.slowest
-        if slowest != [self._rank] and self._due():
+        # One that waits for its own trainer to take what it asked for is nothing to tell.
+        slowest = [rank for rank in ranks.slowest if rank != self._rank]
+        if slowest and self._due():
             more = ", ..." if len(slowest) > _NAMED else ""
             log.warning(
                 "%s: rank %d of %d waits for rank %s: %s",

@@ -49,7 +49,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers that keep three steps and no more."""
     from infeed_server.engines import sequential
 
-    monkeypatch.setattr(sequential, "_WINDOW_BYTES", 1)
+    monkeypatch.setattr(sequential, "_WINDOW_BYTES", 2)
 
 
 def long() -> tf.data.Dataset:
