@@ -1,0 +1,179 @@
+"""What a dataset's guarantee says, kept by real server processes that are killed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import infeed
+
+N = 600
+
+FUNCTIONS = f"""
+import numpy as np
+import tensorflow as tf
+
+def ordered():
+    dataset = tf.data.Dataset.range({N}).shuffle(100)
+    return dataset.map(lambda n: {{"n": n, "wide": tf.fill([50], n)}}, num_parallel_calls=2)
+
+def of_unknown_length():
+    return ordered().filter(lambda sample: sample["n"] % 7 != 3)
+
+def unordered():
+    def rows():
+        yield from np.random.default_rng().permutation({N})
+    signature = tf.TensorSpec([], tf.int64)
+    return tf.data.Dataset.from_generator(rows, output_signature=signature)
+"""
+DEFINITION = """
+pipelines:
+  ordered:
+    source: {dataset: kept_promises:ordered}
+    batch: {size: 7, remainder: pad}
+  of_unknown_length:
+    source: {dataset: kept_promises:of_unknown_length}
+    batch: {size: 7, remainder: pad}
+  unordered:
+    source: {dataset: kept_promises:unordered, fields: [n], deterministic: false}
+    batch: {size: 7, remainder: pad}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "kept_promises.py").write_text(FUNCTIONS)
+    return tmp_path
+
+
+class Ranks:
+    """The ranks of one job, in step; what they were given."""
+
+    def __init__(self, target: str, pipeline: str, world: int, **options: Any) -> None:
+        self.feeds = [
+            infeed.connect(
+                target,
+                pipeline,
+                shard=infeed.Shard(rank, world),
+                prefetch_bytes=1,
+                **{"epochs": 2, **options},
+            )
+            for rank in range(world)
+        ]
+        self.samples: list[tuple[int, int]] = []
+        """(epoch, sample), in the order of positions."""
+        self.digest = hashlib.sha256()
+
+    def take(self, steps: int | None = None) -> int:
+        """So many steps, or all; how many there were."""
+        taken = 0
+        while taken != steps:
+            batches = [next(feed, None) for feed in self.feeds]
+            if batches[0] is None:
+                assert not any(batches)  # all end at the same step
+                break
+            taken += 1
+            for batch in batches:
+                assert batch is not None
+                self.samples += [(batch.epoch, int(n)) for n in batch["n"][batch.mask]]
+                self.digest.update(np.int64([batch.start, batch.epoch]).tobytes())
+                for name in sorted(batch):
+                    self.digest.update(batch[name].tobytes())
+        return taken
+
+    @property
+    def values(self) -> list[int]:
+        return [n for _, n in self.samples]
+
+    def close(self) -> None:
+        for feed in self.feeds:
+            feed.close()
+
+
+def undisturbed(target: str, pipeline: str, world: int) -> Ranks:
+    ranks = Ranks(target, pipeline, world)
+    ranks.take()
+    ranks.close()
+    return ranks
+
+
+@pytest.mark.parametrize("pipeline", ["ordered", "of_unknown_length"])
+def test_a_deterministic_dataset_outlives_kills(
+    command_line: Any, folder: Path, pipeline: str
+) -> None:
+    server = command_line.serve(DEFINITION, folder)
+    address = server.address
+    expected = undisturbed(address, pipeline, 3)
+    every = [n for n in range(N) if pipeline == "ordered" or n % 7 != 3]
+    assert sorted(expected.values) == sorted(2 * every)
+    ranks = Ranks(address, pipeline, 3)
+    guarantee = ranks.feeds[0].guarantee
+    assert str(guarantee) == "deterministic order, exactly once delivery, replay resume"
+    for _ in range(3):
+        assert ranks.take(9) == 9
+        server.kill()
+        server = command_line.serve(DEFINITION, folder, address)
+    ranks.take()
+    ranks.close()
+    assert ranks.digest.digest() == expected.digest.digest()
+    assert ranks.samples == expected.samples
+
+
+def test_a_deterministic_dataset_goes_on_at_another_server(command_line: Any, folder: Path) -> None:
+    servers = {server.address: server for server in (
+        command_line.serve(DEFINITION, folder),
+        command_line.serve(DEFINITION, folder),
+    )}  # fmt: skip
+    expected = undisturbed(next(iter(servers)), "ordered", 2)
+    ranks = Ranks(",".join(servers), "ordered", 2)
+    ranks.take(10)
+    used = {server for feed in ranks.feeds for server in feed.stats().servers}
+    assert used == {min(servers)}  # where the ranks share one reading
+    servers[min(servers)].kill()
+    ranks.take()
+    assert {feed.stats().servers for feed in ranks.feeds} == {tuple(sorted(servers))}
+    ranks.close()
+    assert ranks.digest.digest() == expected.digest.digest()
+
+
+def test_without_an_order_nothing_is_repeated(command_line: Any, folder: Path) -> None:
+    server = command_line.serve(DEFINITION, folder)
+    address = server.address
+    whole = undisturbed(address, "unordered", 2)
+    assert sorted(whole.values) == sorted(2 * list(range(N)))
+    assert undisturbed(address, "unordered", 2).values != whole.values
+    ranks = Ranks(address, "unordered", 2, epochs=1)
+    guarantee = ranks.feeds[0].guarantee
+    assert str(guarantee) == "none order, at most once delivery, none resume"
+    ranks.take(9)
+    server.kill()
+    command_line.serve(DEFINITION, folder, address)
+    with pytest.raises(infeed.CursorError, match=r"cannot continue at position \d+ for rank 0"):
+        ranks.take()
+    with pytest.raises(infeed.CursorError, match=r"cannot continue at position \d+ for rank 1"):
+        list(ranks.feeds[1])
+    with pytest.raises(infeed.CursorError, match="promises no order"):
+        infeed.connect(address, "unordered", state=ranks.feeds[0].state())
+    ranks.close()
+    assert len(ranks.values) >= 9 * 2 * 7
+    assert max(Counter(ranks.values).values()) == 1
+    # A new run begins anew.
+    assert sorted(undisturbed(address, "unordered", 2).values) == sorted(2 * list(range(N)))
+
+
+def test_without_an_order_the_ranks_meet_at_one_of_many_servers(
+    command_line: Any, folder: Path
+) -> None:
+    servers = [command_line.serve(DEFINITION, folder).address for _ in range(2)]
+    ranks = [Ranks(",".join(names), "unordered", 1) for names in (servers, servers[::-1])]
+    for one in ranks:
+        one.take(1)
+        assert one.feeds[0].stats().servers == (min(servers),)
+        one.close()
+    together = undisturbed(",".join(servers), "unordered", 3)
+    assert sorted(together.values) == sorted(2 * list(range(N)))
