@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import socket
+import threading
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +99,67 @@ class Ranks:
             feed.close()
 
 
+class Relay:
+    """Stands between trainers and a server, and breaks their connections when told to."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._server = (host, int(port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._ends: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def cut(self) -> None:
+        ends, self._ends = self._ends, []
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._threads[0].join(20)
+        self.cut()
+        for thread in self._threads:
+            thread.join(20)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(self._server)
+            self._ends += [near, far]
+            for pair in ((near, far), (far, near)):
+                self._threads.append(threading.Thread(target=self._pump, args=pair))
+                self._threads[-1].start()
+
+    @staticmethod
+    def _pump(source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_RDWR)
+        source.close()
+
+
+@pytest.fixture
+def relay() -> Iterator[Callable[[str], Relay]]:
+    made: list[Relay] = []
+
+    def start(address: str) -> Relay:
+        made.append(Relay(address))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.close()
+
+
 def undisturbed(target: str, pipeline: str, world: int) -> Ranks:
     ranks = Ranks(target, pipeline, world)
     ranks.take()
@@ -177,3 +242,18 @@ def test_without_an_order_the_ranks_meet_at_one_of_many_servers(
         one.close()
     together = undisturbed(",".join(servers), "unordered", 3)
     assert sorted(together.values) == sorted(2 * list(range(N)))
+
+
+@pytest.mark.parametrize("pipeline", ["ordered", "unordered"])
+def test_a_broken_connection_costs_nothing(
+    command_line: Any, folder: Path, relay: Any, pipeline: str
+) -> None:
+    between = relay(command_line.serve(DEFINITION, folder).address)
+    ranks = Ranks(between.address, pipeline, 3)
+    for _ in range(5):
+        assert ranks.take(6) == 6
+        between.cut()
+    ranks.take()
+    assert all(feed.stats().reconnects >= 3 for feed in ranks.feeds)
+    ranks.close()
+    assert sorted(ranks.values) == sorted(2 * list(range(N)))

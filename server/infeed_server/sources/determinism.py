@@ -34,15 +34,17 @@ _RANDOM_OPS = frozenset(
         "StatefulUniformFullInt",
         "StatefulUniformInt",
         "ThreadUnsafeUnigramCandidateSampler",
+        "Timestamp",
         "TruncatedNormal",
         "UniformCandidateSampler",
     }
 )
-"""Ops that draw from a state of their own, in the order that threads come by."""
+"""Ops that draw from a state of their own, in the order that threads come by; or from the clock."""
 
 
 def is_deterministic(dataset: tf.data.Dataset) -> bool:
-    """False when the dataset may reorder its elements, or draws random numbers from a state.
+    """False when the dataset may reorder its elements, or draws random numbers from a state, or
+    comes from TensorFlow's data service, whose workers give elements as they have them.
 
     A Python function (`py_function`, `from_generator`) cannot be looked into and counts as
     deterministic; so do `shuffle` and the stateless random ops, which follow the seed.
@@ -66,6 +68,8 @@ def _stages(dataset: tf.data.Dataset) -> Iterator[Any]:
 
 
 def _reorders(stage: Any) -> bool:
+    if type(stage).__name__.startswith("_DataServiceDataset"):
+        return True
     return getattr(stage, "_deterministic", None) == "false"
 
 

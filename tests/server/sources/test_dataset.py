@@ -199,6 +199,7 @@ def relaxed(dataset: Data) -> Data:
         (lambda: Data.range(5).interleave(lambda x: Data.range(x).shuffle(3)), True),
         (lambda: Data.zip((Data.range(5), Data.range(5).map(randomly))), False),
         (lambda: Data.range(5).map(lambda x: tf.py_function(int, [x], tf.int64)), True),
+        (lambda: Data.range(5).map(lambda _: tf.timestamp()), False),
     ],
 )
 def test_is_deterministic(make: Callable[[], Data], expected: bool) -> None:
@@ -220,3 +221,18 @@ def test_options() -> None:
     for wrong in ("make", ":make", "m:"):
         with pytest.raises(ValidationError, match="a dataset is named module:attr"):
             DatasetSource(dataset=wrong)
+
+
+def test_the_data_service_has_no_order() -> None:
+    service = tf.data.experimental.service
+    dispatcher = service.DispatchServer()
+    address = dispatcher.target.partition("://")[2]
+    worker = service.WorkerServer(service.WorkerConfig(address))
+    source = DatasetSource(
+        dataset=lambda: Data.range(5).apply(
+            service.distribute("distributed_epoch", dispatcher.target)
+        )
+    )
+    assert not source.is_deterministic(source.make(0))
+    worker._stop()
+    dispatcher._stop()
