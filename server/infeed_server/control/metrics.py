@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import get_args
+from typing import Protocol, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 from prometheus_client.exposition import choose_encoder
@@ -15,6 +14,18 @@ STAGES = get_args(Stage)
 
 # From a cached batch that is sent at once to one that an object store makes wait.
 STAGE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class Queues(Protocol):
+    """What waits in a pipeline. Every method is quick and does not raise."""
+
+    def queued_requests(self) -> int: ...
+
+    def unsent_batches(self) -> int: ...
+
+    def unsent_bytes(self) -> int: ...
+
+    def window_bytes(self) -> int: ...
 
 
 class Metrics:
@@ -43,6 +54,13 @@ class Metrics:
         self._streams = gauge("streams", "Streams that are open.")
         self._queued = gauge("queued_requests", "Requests that wait for their batch.")
         self._ready = gauge("unsent_batches", "Batches in the making, or made and not sent yet.")
+        self._unsent = gauge("unsent_bytes", "What these take, as they travel.")
+        self._window = gauge("window_bytes", "What is kept of datasets for ranks that lie behind.")
+        self._limit = Gauge(
+            "infeed_unsent_limit_bytes",
+            "The bound on all pipelines' unsent bytes.",
+            registry=registry,
+        )
         self._seconds = Histogram(
             "infeed_stage_seconds",
             "The time that one batch spent in each stage.",
@@ -55,7 +73,7 @@ class Metrics:
         """Shows the pipeline's metrics as zero before anything happens to it."""
         for counter in (self._batches, self._samples, self._sent_bytes):
             counter.labels(pipeline)
-        for gauge in (self._streams, self._queued, self._ready):
+        for gauge in (self._streams, self._queued, self._ready, self._unsent, self._window):
             gauge.labels(pipeline)
         for stage in STAGES:
             self._seconds.labels(pipeline, stage)
@@ -82,12 +100,16 @@ class Metrics:
         """Counts a stream out."""
         self._streams.labels(pipeline).dec()
 
-    def watch_queue(
-        self, pipeline: str, queued_requests: Callable[[], int], unsent_batches: Callable[[], int]
-    ) -> None:
-        """Asks these functions at every scrape. They must be quick and must not raise."""
-        self._queued.labels(pipeline).set_function(queued_requests)
-        self._ready.labels(pipeline).set_function(unsent_batches)
+    def watch(self, pipeline: str, queues: Queues) -> None:
+        """Asks at every scrape what waits."""
+        self._queued.labels(pipeline).set_function(queues.queued_requests)
+        self._ready.labels(pipeline).set_function(queues.unsent_batches)
+        self._unsent.labels(pipeline).set_function(queues.unsent_bytes)
+        self._window.labels(pipeline).set_function(queues.window_bytes)
+
+    def set_limit(self, unsent_bytes: int) -> None:
+        """Shows the bound on what all pipelines hold unsent."""
+        self._limit.set(unsent_bytes)
 
     def expose(self, accept: str = "") -> tuple[bytes, str]:
         """Everything, in the form that an HTTP `Accept` header prefers, and its content type."""

@@ -8,9 +8,6 @@ from typing import Protocol
 
 from infeed.spec import Array, PipelineSpec
 
-STREAM_BYTES = 256 << 20
-"""What the batches of one stream may take before they are sent."""
-
 
 @dataclass(frozen=True)
 class Trainer:
@@ -65,6 +62,12 @@ class Session(Protocol):
     def submit(self, request: Request) -> Future[Answer]:
         """Answers a request later. Requests are worked on in order, but may end in any."""
 
+    def weigh(self, size: int) -> None:
+        """Says what a batch of the stream takes, in bytes, as it travels.
+
+        The largest that was told counts for each; until one is, few are made ahead.
+        """
+
     def sent(self) -> None:
         """Says that one answer has been sent, so that its memory is free again."""
 
@@ -93,17 +96,14 @@ class Engine(Protocol):
     def unsent_batches(self) -> int:
         """Batches that are being made, or are made and not sent yet."""
 
+    def unsent_bytes(self) -> int:
+        """What these take, as they travel."""
+
+    def window_bytes(self) -> int:
+        """What is kept of a dataset that is read front to back, for ranks that lie behind."""
+
     def close(self) -> None:
         """Ends all work; pending requests fail with `ServerUnavailableError`."""
 
 
-__all__ = [
-    "STREAM_BYTES",
-    "Answer",
-    "End",
-    "Engine",
-    "HostBatch",
-    "Request",
-    "Session",
-    "Trainer",
-]
+__all__ = ["Answer", "End", "Engine", "HostBatch", "Request", "Session", "Trainer"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from infeed_server.engines.base import Engine
+from infeed_server.engines.budget import Budget, default_limit
 from infeed_server.engines.indexed import IndexedEngine
 from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.quarantine import Quarantine
@@ -14,19 +15,25 @@ from infeed_server.sources import DatasetSource, Progress, open_source
 
 
 def build(
-    name: str, definition: Pipeline, monitor: Monitor, progress: Progress | None = None
+    name: str,
+    definition: Pipeline,
+    monitor: Monitor,
+    progress: Progress | None = None,
+    budget: Budget | None = None,
 ) -> Engine:
     """Opens the source, plans the pipeline and makes its engine.
 
+    `budget` is shared with the other pipelines of a server; without one the engine has its own.
     Raises `SourceError`, `ConfigError` or `UserCodeError`; a message about the definition begins
     with the place in it, as in `transforms[1].resize: ...`.
     """
+    budget = budget or Budget(default_limit())
     if isinstance(definition.source, DatasetSource):
-        return SequentialEngine(plan_sequential(name, definition, definition.source))
+        return SequentialEngine(plan_sequential(name, definition, definition.source), budget)
     # A file that ends inside a record is a mistake to be told at once, unless bad samples are
     # to be lived with.
     keep_truncated = definition.on_error != "raise"
     source = open_source(definition.source, progress, keep_truncated=keep_truncated)
     plan = plan_indexed(name, definition, source)
     file = definition.quarantine or f"quarantine/{name}.jsonl"
-    return IndexedEngine(plan, Quarantine(file, name, definition.on_error), monitor)
+    return IndexedEngine(plan, Quarantine(file, name, definition.on_error), monitor, budget)

@@ -8,7 +8,8 @@ from concurrent.futures import Future
 
 from infeed.errors import ServerUnavailableError
 from infeed.spec import Array, PipelineSpec
-from infeed_server.engines.base import STREAM_BYTES, Answer, HostBatch, Request, Trainer
+from infeed_server.engines.base import Answer, HostBatch, Request, Trainer
+from infeed_server.engines.budget import Account, Budget
 from infeed_server.engines.lane import Lane
 from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.quarantine import Quarantine
@@ -25,9 +26,12 @@ _MAX_LANES = 4
 class IndexedEngine:
     """Serves an indexed pipeline through one lane for each batch size in use."""
 
-    def __init__(self, plan: IndexedPlan, quarantine: Quarantine, monitor: Monitor) -> None:
+    def __init__(
+        self, plan: IndexedPlan, quarantine: Quarantine, monitor: Monitor, budget: Budget
+    ) -> None:
         self._plan = plan
         self._monitor = monitor
+        self._budget = budget
         self._ward = Ward(plan, quarantine, monitor)
         self._lanes: OrderedDict[int, _SizedLane] = OrderedDict()
         self._lock = threading.Lock()
@@ -39,7 +43,7 @@ class IndexedEngine:
 
     def open(self, slots: int, epochs: int, trainer: Trainer) -> IndexedSession:  # noqa: ARG002
         # The end is arithmetic, and a batch is the same for whoever asks for it.
-        return IndexedSession(self._lane(slots), self._plan)
+        return IndexedSession(self._lane(slots), self._plan, self._budget.open(self.spec.name))
 
     def warm(self) -> None:
         session = self.open(self.spec.batch_size, 0, Trainer())
@@ -54,7 +58,13 @@ class IndexedEngine:
         return sum(len(lane.queue) for lane in self._open_lanes())
 
     def unsent_batches(self) -> int:
-        return sum(lane.queue.taken for lane in self._open_lanes())
+        return self._budget.batches(self.spec.name)
+
+    def unsent_bytes(self) -> int:
+        return self._budget.bytes(self.spec.name)
+
+    def window_bytes(self) -> int:
+        return 0
 
     def _open_lanes(self) -> list[_SizedLane]:
         with self._lock:
@@ -89,21 +99,25 @@ class IndexedEngine:
 class IndexedSession:
     """One stream's share of a lane."""
 
-    def __init__(self, lane: _SizedLane, plan: IndexedPlan) -> None:
+    def __init__(self, lane: _SizedLane, plan: IndexedPlan, account: Account) -> None:
         self._lane = lane
         self._plan = plan
+        self._account = account
         self._order: Order | None = None
+
+    def weigh(self, size: int) -> None:
+        self._account.weigh(size)
 
     def submit(self, request: Request) -> Future[Answer]:
         if self._order is None or self._order.seed != request.seed:
             self._order = self._plan.order(request.seed)
-        return self._lane.submit(Work.plan(request, self._order, owner=self))
+        return self._lane.submit(Work(request, self._order, self._account))
 
     def sent(self) -> None:
-        self._lane.queue.release(self)
+        self._lane.queue.release(self._account)
 
     def close(self) -> None:
-        self._lane.leave(self)
+        self._lane.leave(self._account)
 
 
 class _SizedLane:
@@ -113,12 +127,10 @@ class _SizedLane:
         self._ward = ward
         self.users = 0
         self._lock = threading.Lock()
-        per_batch = slots * sum(field.sample_bytes or 0 for field in plan.spec.wire_spec)
-        self.queue = FairQueue(limit=max(2, min(16, STREAM_BYTES // max(per_batch, 1))))
-        self._lane = Lane(plan, slots, self.queue, monitor, self._done, self._failed)
+        self.queue = FairQueue()
+        self._lane = Lane(plan, slots, self.queue, monitor, self._begin, self._done, self._failed)
 
     def submit(self, work: Work) -> Future[Answer]:
-        self._ward.replace_known(work)
         if not self.queue.put(work):
             settle(work, _shutting_down())
         return work.future
@@ -127,7 +139,7 @@ class _SizedLane:
         with self._lock:
             self.users += 1
 
-    def leave(self, owner: object) -> None:
+    def leave(self, owner: Account) -> None:
         for work in self.queue.drop(owner):
             work.future.cancel()
         with self._lock:
@@ -137,6 +149,11 @@ class _SizedLane:
         for work in self.queue.close():
             settle(work, _shutting_down())
         self._lane.close()
+
+    def _begin(self, work: Work) -> None:
+        if not work.planned:  # else it was made before, and failed
+            work.plan()
+            self._ward.replace_known(work)
 
     def _done(self, work: Work, arrays: dict[str, Array]) -> None:
         if not work.mask.all():

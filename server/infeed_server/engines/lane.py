@@ -39,12 +39,16 @@ _READERS = 4
 _READ_AHEAD = 4
 """Batches of encoded samples that are read before they are asked for."""
 
+Begin = Callable[[Work], None]
 Done = Callable[[Work, dict[str, Array]], None]
 Failed = Callable[[Work, Exception], None]
 
 
 class Lane:
-    """Runs the work of a queue. Calls `done` or `failed` for each, from its own thread."""
+    """Runs the work of a queue.
+
+    Calls `begin` for each, from a thread that reads, then `done` or `failed` from its own.
+    """
 
     def __init__(
         self,
@@ -52,6 +56,7 @@ class Lane:
         slots: int,
         queue: FairQueue,
         monitor: Monitor,
+        begin: Begin,
         done: Done,
         failed: Failed,
     ) -> None:
@@ -59,6 +64,7 @@ class Lane:
         self._slots = slots
         self._queue = queue
         self._monitor = monitor
+        self._begin = begin
         self._done = done
         self._failed = failed
         self._inside: deque[Work] = deque()
@@ -160,6 +166,7 @@ class Lane:
             yield work, columns
 
     def _read(self, work: Work) -> Columns:
+        self._begin(work)
         begin = time.perf_counter()
         columns = self._plan.source.read(work.index)
         self._monitor.stage(self._plan.spec.name, "read", time.perf_counter() - begin)

@@ -5,33 +5,30 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, deque
 
+from infeed_server.engines.budget import Account
 from infeed_server.engines.work import Work
 
 
 class FairQueue:
-    """Gives each owner (a stream) its turn, and no owner more than `limit` batches at a time.
+    """Gives each owner, a stream's account, its turn, for as long as the account has room.
 
     A batch counts from the moment it is taken until it is `released`, when it has been sent: so
-    a stream that nobody reads holds `limit` batches of memory, and no turn of the others.
+    a stream that nobody reads holds what its account may, and no turn of the others.
+
+    Only what happens to an owner's own batches wakes the taker. What other queues free may give it
+    room too; but an owner without room holds two batches at least, and is looked at again when the
+    first of them is sent.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._waiting: OrderedDict[object, deque[Work]] = OrderedDict()
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[Account, deque[Work]] = OrderedDict()
         self._again: deque[Work] = deque()
-        self._taken: dict[object, int] = {}
         self._closed = False
         self._changed = threading.Condition()
 
     def __len__(self) -> int:
         with self._changed:
             return len(self._again) + sum(map(len, self._waiting.values()))
-
-    @property
-    def taken(self) -> int:
-        """Batches that are worked on or wait to be sent."""
-        with self._changed:
-            return sum(self._taken.values())
 
     def put(self, work: Work) -> bool:
         """Adds a request; False when the queue is closed."""
@@ -61,20 +58,16 @@ class FairQueue:
                 self._changed.wait()
             return None
 
-    def release(self, owner: object) -> None:
+    def release(self, owner: Account) -> None:
         """Says that one taken batch of the owner is gone."""
+        owner.give_back()
         with self._changed:
-            left = self._taken.get(owner, 0) - 1
-            if left > 0:
-                self._taken[owner] = left
-            else:
-                self._taken.pop(owner, None)
             self._changed.notify()
 
-    def drop(self, owner: object) -> list[Work]:
-        """Takes out what an owner still waits for; what is taken already goes its way."""
+    def drop(self, owner: Account) -> list[Work]:
+        """Closes an owner and takes out what it waits for; what is taken already goes its way."""
+        owner.close()
         with self._changed:
-            self._taken.pop(owner, None)
             self._changed.notify()
             return list(self._waiting.pop(owner, ()))
 
@@ -96,9 +89,8 @@ class FairQueue:
         if self._again:
             return self._again.popleft()
         for owner, queue in self._waiting.items():
-            if self._taken.get(owner, 0) < self._limit:
+            if owner.take():
                 work = queue.popleft()
-                self._taken[owner] = self._taken.get(owner, 0) + 1
                 del self._waiting[owner]
                 if queue:
                     self._waiting[owner] = queue

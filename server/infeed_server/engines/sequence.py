@@ -8,7 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from infeed.errors import InfeedError, ServerUnavailableError
-from infeed_server.engines.base import STREAM_BYTES, Answer, Request
+from infeed_server.engines.base import Answer, Request
+from infeed_server.engines.budget import Account
 from infeed_server.engines.reader import Wanted
 
 _Asked = tuple[Request, "Future[Answer]"]
@@ -24,22 +25,20 @@ class SequentialSession:
     def __init__(
         self,
         answer: Callable[[Request, Wanted], Answer],
-        batch_bytes: int,
+        account: Account,
         sent: Callable[[Request], None],
         left: Callable[[SequentialSession], None],
     ) -> None:
         """`answer` makes an answer while it is wanted; `sent` is told what is on its way to the
         trainer, and `left` when the session ends."""
         self._answer = answer
+        self._account = account
         self._sent = sent
         self._left = left
         self._made: queue.SimpleQueue[Request] = queue.SimpleQueue()
-        self._limit = max(2, min(16, STREAM_BYTES // max(batch_bytes, 1)))
-        self._room = threading.Semaphore(self._limit)
         self._asked: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
-        self._over = threading.Event()
-        self._lock = threading.Lock()
-        self._unsent = 0
+        self._over = False
+        self._changed = threading.Condition()
 
     def start(self, name: str) -> None:
         threading.Thread(target=self._run, name=name, daemon=True).start()
@@ -49,52 +48,52 @@ class SequentialSession:
         """Requests that nobody works on yet."""
         return self._asked.qsize()
 
-    @property
-    def unsent(self) -> int:
-        """Answers that are being made, or are made and not sent yet."""
-        return self._unsent
+    def weigh(self, size: int) -> None:
+        self._account.weigh(size)
 
     def submit(self, request: Request) -> Future[Answer]:
         future: Future[Answer] = Future()
-        if self._over.is_set():
+        if self._over:
             future.set_exception(shutting_down())
         else:
             self._asked.put((request, future))
         return future
 
     def sent(self) -> None:
-        self._count(-1)
+        self._account.give_back()
         self._sent(self._made.get_nowait())
-        self._room.release()
+        with self._changed:
+            self._changed.notify()
 
     def close(self) -> None:
-        self._over.set()
-        self._room.release()
+        self._account.close()
+        with self._changed:
+            self._over = True
+            self._changed.notify()
         self._asked.put(None)
 
     def _run(self) -> None:
         while (asked := self._asked.get()) is not None:
-            if not self._over.is_set():
-                self._room.acquire()
-            self._count(1)
+            self._wait_for_room()
             self._settle(*asked)
         self._left(self)
+
+    def _wait_for_room(self) -> None:
+        with self._changed:
+            while not (self._over or self._account.take()):
+                self._changed.wait()
 
     def _settle(self, request: Request, future: Future[Answer]) -> None:
         if not future.set_running_or_notify_cancel():
             return
         try:
-            if self._over.is_set():
+            if self._over:
                 raise shutting_down()
-            answer = self._answer(request, lambda: not self._over.is_set())
+            answer = self._answer(request, lambda: not self._over)
             self._made.put(request)
             future.set_result(answer)
         except InfeedError as error:
             future.set_exception(error)
-
-    def _count(self, step: int) -> None:
-        with self._lock:
-            self._unsent += step
 
 
 def shutting_down() -> ServerUnavailableError:

@@ -15,6 +15,7 @@ from functools import partial
 from infeed.errors import CursorError, InfeedError, ServerError, ServerUnavailableError
 from infeed.spec import PipelineSpec
 from infeed_server.engines.base import Answer, Request, Trainer
+from infeed_server.engines.budget import Budget
 from infeed_server.engines.ranks import AWAY_SECONDS, Ranks
 from infeed_server.engines.reader import DatasetReader, LeftWindowError, Wanted
 from infeed_server.engines.sequence import SequentialSession, shutting_down
@@ -42,8 +43,9 @@ class _Member:
 class SequentialEngine:
     """Serves a sequential pipeline."""
 
-    def __init__(self, plan: SequentialPlan) -> None:
+    def __init__(self, plan: SequentialPlan, budget: Budget) -> None:
         self._plan = plan
+        self._budget = budget
         self._readers: list[DatasetReader] = []
         self._sessions: set[SequentialSession] = set()
         self._lock = threading.Lock()
@@ -54,25 +56,18 @@ class SequentialEngine:
     def spec(self) -> PipelineSpec:
         return self._plan.spec
 
-    @property
-    def window_bytes(self) -> int:
-        """What the windows hold."""
-        with self._lock:
-            return sum(reader.window_bytes for reader in self._readers)
-
     def open(self, slots: int, epochs: int, trainer: Trainer) -> SequentialSession:
-        per_batch = slots * sum(field.sample_bytes or 0 for field in self.spec.wire_spec)
         known = trainer if trainer.feed_id else replace(trainer, feed_id=uuid.uuid4().hex)
         member = _Member(known, epochs)
-        session = SequentialSession(
-            partial(self._answer, member),
-            per_batch,
-            sent=partial(self._sent, member),
-            left=partial(self._left, member),
-        )
         with self._lock:
             if self._closed:
                 raise shutting_down()
+            session = SequentialSession(
+                partial(self._answer, member),
+                self._budget.open(self.spec.name),
+                sent=partial(self._sent, member),
+                left=partial(self._left, member),
+            )
             self._sessions.add(session)
         session.start(f"infeed-sequence-{self.spec.name}")
         return session
@@ -93,8 +88,14 @@ class SequentialEngine:
             return sum(session.queued for session in self._sessions)
 
     def unsent_batches(self) -> int:
+        return self._budget.batches(self.spec.name)
+
+    def unsent_bytes(self) -> int:
+        return self._budget.bytes(self.spec.name)
+
+    def window_bytes(self) -> int:
         with self._lock:
-            return sum(session.unsent for session in self._sessions)
+            return sum(reader.window_bytes for reader in self._readers)
 
     def close(self) -> None:
         with self._lock:

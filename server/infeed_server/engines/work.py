@@ -10,6 +10,7 @@ import numpy as np
 from infeed.errors import InfeedError
 from infeed.spec import Array
 from infeed_server.engines.base import Answer, HostBatch, Request
+from infeed_server.engines.budget import Account
 from infeed_server.order import Order
 
 
@@ -19,15 +20,17 @@ class Work:
 
     Every slot is filled with some sample, so that the graph has no special case: `index` and
     `key` say which. Where `mask` is False the result is thrown away and the slot left zero.
+    `plan` makes these rows, when the work begins: a request that waits takes no room for them.
     """
 
     request: Request
     order: Order
-    owner: object
-    index: Array
-    key: Array
-    mask: Array
-    epoch: int
+    owner: Account
+    index: Array = field(init=False)
+    key: Array = field(init=False)
+    mask: Array = field(init=False)
+    epoch: int = field(init=False)
+    planned: bool = False
     future: Future[Answer] = field(default_factory=Future)
     replacements: int = 0
     """Samples that another one stands in for."""
@@ -36,20 +39,15 @@ class Work:
     retries: int = 0
     """Times that the batch was made again for no reason that was found."""
 
-    @classmethod
-    def plan(cls, request: Request, order: Order, owner: object) -> Work:
-        """The rows of a request; slots behind `count` repeat one of its samples."""
-        slots = order.slots(request.start, max(request.count, 1))
+    def plan(self) -> None:
+        """Makes the rows of the request; slots behind `count` repeat one of its samples."""
+        request = self.request
+        slots = self.order.slots(request.start, max(request.count, 1))
         rows = np.minimum(np.arange(request.slots), len(slots.index) - 1)
-        return cls(
-            request=request,
-            order=order,
-            owner=owner,
-            index=slots.index[rows],
-            key=slots.key[rows],
-            mask=np.arange(request.slots) < request.count,
-            epoch=int(slots.epoch[0]),
-        )
+        self.index, self.key = slots.index[rows], slots.key[rows]
+        self.mask = np.arange(request.slots) < request.count
+        self.epoch = int(slots.epoch[0])
+        self.planned = True
 
     @property
     def sample_ids(self) -> Array:

@@ -186,6 +186,8 @@ def _answers(stream: Stream, intake: Intake, monitor: Monitor) -> Iterator[Frame
 def _send(stream: Stream, encoded: Encoded, monitor: Monitor) -> Iterator[Framed]:
     begin = time.perf_counter()
     yield encoded.messages
+    # Whoever still holds the list, as they do until the next batch comes, must not hold a batch.
+    encoded.messages.clear()
     stream.session.sent()
     if encoded.samples is not None:
         name = stream.pipeline.name

@@ -32,3 +32,6 @@ class ServerOptions:
     grace: float = GRACE_SECONDS
     peer_streams: int = MAX_PEER_STREAMS
     """Streams that one host may have open."""
+    memory_limit: int | None = None
+    """Bytes that the batches of all streams may take before they are sent; None: a quarter of what
+    this process may use."""

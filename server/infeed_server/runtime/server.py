@@ -13,6 +13,7 @@ from infeed_server.control.health import WHOLE_SERVER, Health, Readiness
 from infeed_server.control.metrics import Metrics
 from infeed_server.control.server import ControlServer
 from infeed_server.engines.base import Engine
+from infeed_server.engines.budget import Budget, default_limit
 from infeed_server.engines.build import build
 from infeed_server.pipeline.load import Pipelines, located
 from infeed_server.rpc.server import RpcServer
@@ -60,7 +61,7 @@ class Server:
         try:
             if self._control:
                 self._control.start()
-            self._open(pipelines, progress)
+            self._open(pipelines, Budget(options.memory_limit or default_limit()), progress)
             catalog = Catalog(self._engines)
             self._rpc = RpcServer(
                 catalog,
@@ -130,15 +131,16 @@ class Server:
         state = ControlState(self.health, self.metrics, VERSION)
         return ControlServer(create_app(state), http.host, http.port)
 
-    def _open(self, pipelines: Pipelines, progress: NamedProgress | None) -> None:
+    def _open(self, pipelines: Pipelines, budget: Budget, progress: NamedProgress | None) -> None:
+        self.metrics.set_limit(budget.limit)
         for name, definition in pipelines.items():
             self.health.set(name, ready=False, reason="opening its source")
             self.metrics.add_pipeline(name)
             bar = progress(name) if progress else None
             with located(pipelines, name):
-                engine = build(name, definition, self.metrics, bar)
+                engine = build(name, definition, self.metrics, bar, budget)
             self._engines[name] = engine
-            self.metrics.watch_queue(name, engine.queued_requests, engine.unsent_batches)
+            self.metrics.watch(name, engine)
             self.health.set(name, ready=False, reason="making its first batch")
 
     def _warm(self, name: str, engine: Engine) -> None:

@@ -72,7 +72,9 @@ class Catalog:
             raise InvalidRequestError(f"epochs {message.epochs} is negative", epochs=message.epochs)
         trainer = _trainer(message)
         session = engine.open(batch_size, message.epochs, trainer)
-        return Stream(spec, session, batch_size, seed, trainer.world_size, finish_here=on_server)
+        stream = Stream(spec, session, batch_size, seed, trainer.world_size, finish_here=on_server)
+        session.weigh(stream.batch_bytes)
+        return stream
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,12 @@ class Stream:
     def spec(self) -> Spec:
         """The fields as they travel."""
         return self.pipeline.element_spec if self.finish_here else self.pipeline.wire_spec
+
+    @property
+    def batch_bytes(self) -> int:
+        """What a batch takes; 0 where only a batch tells, for byte strings vary."""
+        sizes = [field.sample_bytes for field in self.spec]
+        return 0 if None in sizes else self.batch_size * sum(size or 0 for size in sizes)
 
     def opened(self) -> stream_pb2.StreamOpened:
         return stream_pb2.StreamOpened(
@@ -139,7 +147,7 @@ class Stream:
         """The answer as it travels, finish transforms applied if the stream wants them here."""
         if isinstance(answer, End):
             return stream_pb2.EndOfData(request_id=request_id, position_count=answer.position_count)
-        return encode_batch(
+        batch = encode_batch(
             request_id,
             answer.start,
             answer.epoch,
@@ -148,6 +156,8 @@ class Stream:
             answer.sample_ids,
             answer.mask,
         )
+        self.session.weigh(batch.header.payload_size)
+        return batch
 
     def _arrays(self, batch: HostBatch) -> dict[str, Array]:
         if not self.finish_here:

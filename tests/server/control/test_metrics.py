@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -65,19 +68,27 @@ def test_streams_go_up_and_down(metrics: Metrics):
 
 
 def test_queues_are_asked_at_each_scrape(metrics: Metrics):
-    queued, ready = [1, 2, 3], ["batch"]
-    metrics.watch_queue("train", lambda: len(queued), lambda: len(ready))
+    waiting = {"queued_requests": 3, "unsent_batches": 1, "unsent_bytes": 1024, "window_bytes": 99}
+    queues: Any = SimpleNamespace(
+        **{name: lambda name=name: waiting[name] for name in waiting},
+    )
+    metrics.watch("train", queues)
     shown = values(metrics)
-    assert shown["infeed_queued_requests{pipeline=train}"] == 3
-    assert shown["infeed_unsent_batches{pipeline=train}"] == 1
-    queued.clear()
-    assert values(metrics)["infeed_queued_requests{pipeline=train}"] == 0
+    assert {name: shown[f"infeed_{name}{{pipeline=train}}"] for name in waiting} == waiting
+    waiting["unsent_bytes"] = 0
+    assert values(metrics)["infeed_unsent_bytes{pipeline=train}"] == 0
+
+
+def test_the_bound_is_shown(metrics: Metrics):
+    metrics.set_limit(1 << 30)
+    assert values(metrics)["infeed_unsent_limit_bytes{}"] == 1 << 30
 
 
 def test_an_idle_pipeline_shows_zeros(metrics: Metrics):
     metrics.add_pipeline("train")
     shown = values(metrics)
-    for name in ("batches_total", "samples_total", "sent_bytes_total", "streams"):
+    names = ("batches_total", "samples_total", "sent_bytes_total", "streams", "unsent_bytes")
+    for name in (*names, "window_bytes"):
         assert shown[f"infeed_{name}{{pipeline=train}}"] == 0
     assert shown["infeed_stage_seconds_count{pipeline=train,stage=transform}"] == 0
 

@@ -40,6 +40,9 @@ class HeldSession:
         self._engine.take(self, request, future)
         return future
 
+    def weigh(self, size: int) -> None:
+        self._engine.weighed = size
+
     def sent(self) -> None:
         self._engine.sent += 1
 
@@ -59,6 +62,7 @@ class HeldEngine:
         self.held = False
         self.error: Exception | None = None
         self.sent = 0
+        self.weighed = 0
         self.sessions: list[HeldSession] = []
         self._owed: list[tuple[HeldSession, Request, Future[Answer]]] = []
         self._lock = threading.Lock()
@@ -101,6 +105,12 @@ class HeldEngine:
             return len(self._owed)
 
     def unsent_batches(self) -> int:
+        return 0
+
+    def unsent_bytes(self) -> int:
+        return 0
+
+    def window_bytes(self) -> int:
         return 0
 
     def close(self) -> None: ...
@@ -179,7 +189,7 @@ def live() -> Iterator[Live]:
     held = HeldEngine("held")
     metrics = Metrics("1", "2")
     metrics.add_pipeline("held")
-    metrics.watch_queue("held", held.queued_requests, held.unsent_batches)
+    metrics.watch("held", held)
     catalog = Catalog({"held": held, "other": HeldEngine("other")})
     server = RpcServer(catalog, metrics, "127.0.0.1:0")
     server.set_serving(True)
