@@ -73,7 +73,12 @@ class Pool:
     @property
     def tally(self) -> Tally:
         """What the servers have been up to."""
-        return replace(self._tally, hedges=self._ledger.hedges)
+        return replace(
+            self._tally,
+            hedges=self._ledger.hedges,
+            prefetched_bytes=self._window.waiting_bytes,
+            prefetch_limit_bytes=self._window.limit_bytes,
+        )
 
     @property
     def over(self) -> bool:
@@ -139,9 +144,11 @@ class Pool:
     def arrived(self, server: str, step: int, item: Received) -> None:
         """The server has sent a batch that it was asked for."""
         with self._changed:
+            duplicates = self._ledger.duplicates
             self._ledger.arrive(server, step, item)
             self._alone_since = None
-            self._window.saw(item.payload_bytes)
+            if self._ledger.duplicates == duplicates:
+                self._window.saw(item.payload_bytes)
             self._deliver()
 
     def failed(self, server: str, error: BaseException) -> None:
@@ -208,10 +215,10 @@ class Pool:
 
     # What the feed calls.
 
-    def took(self) -> None:
-        """The trainer took a batch."""
+    def took(self, payload_bytes: int) -> None:
+        """The trainer took a batch of that many bytes."""
         with self._changed:
-            self._window.took()
+            self._window.took(payload_bytes)
             self._changed.notify_all()
 
     def awaited(self) -> tuple[str, str]:

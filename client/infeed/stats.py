@@ -21,7 +21,9 @@ class Stats:
     The wait before the first batch is the start-up; it stands alone and is in no other number.
     Percentiles are within 4 %. `wait_share` is the share of the time between the first and the
     last batch that the trainer spent waiting, from 0 to 1. `hedges` counts the batches that were
-    asked of a second server because the first took too long.
+    asked of a second server because the first took too long. `prefetched_bytes` is what waits at
+    this moment, as it travelled; with what is under way it takes no more than
+    `prefetch_limit_bytes`.
     """
 
     steps: int
@@ -37,6 +39,8 @@ class Stats:
     samples_per_second: float
     reconnects: int
     hedges: int
+    prefetched_bytes: int
+    prefetch_limit_bytes: int
     servers: tuple[str, ...]
 
     @property
@@ -78,6 +82,10 @@ class Tally:
     losses: int = 0
     reconnects: int = 0
     hedges: int = 0
+    prefetched_bytes: int = 0
+    """What waits for the trainer."""
+    prefetch_limit_bytes: int = 0
+    """What waits and what is under way may take together."""
 
 
 class Meter:
@@ -125,6 +133,8 @@ class Meter:
             samples_per_second=(self.samples - samples) / span if span else 0.0,
             reconnects=tally.reconnects,
             hedges=tally.hedges,
+            prefetched_bytes=tally.prefetched_bytes,
+            prefetch_limit_bytes=tally.prefetch_limit_bytes,
             servers=tuple(tally.servers),
         )
 

@@ -86,7 +86,7 @@ class BatchStream:
             except HandoffClosedError:
                 raise FeedClosedError("the feed was closed") from None
             if isinstance(item, Received):
-                self._pool.took()
+                self._pool.took(item.payload_bytes)
                 return item
             self._final = item
         if isinstance(self._final, End):

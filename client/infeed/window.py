@@ -19,6 +19,8 @@ class Window:
         self._prefetch_bytes = prefetch_bytes
         self._batch_bytes = batch_bytes or 0
         self._taken = 0
+        self.waiting_bytes = 0
+        """Of batches that arrived and were not taken yet."""
 
     @property
     def depth(self) -> int:
@@ -31,13 +33,20 @@ class Window:
     def limit(self) -> int:
         return self._taken + self.depth
 
+    @property
+    def limit_bytes(self) -> int:
+        """What is under way and what waits may take together."""
+        return max(self._prefetch_bytes, FEWEST * self._batch_bytes)
+
     def saw(self, batch_bytes: int) -> None:
         """A batch of that many bytes arrived."""
         self._batch_bytes = max(self._batch_bytes, batch_bytes)
+        self.waiting_bytes += batch_bytes
 
-    def took(self) -> None:
-        """The trainer took a batch."""
+    def took(self, batch_bytes: int) -> None:
+        """The trainer took a batch of that many bytes."""
         self._taken += 1
+        self.waiting_bytes -= batch_bytes
 
 
 __all__ = ["FEWEST", "MOST", "Window"]

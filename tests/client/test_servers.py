@@ -53,6 +53,23 @@ def test_each_is_asked(serve: Any, arrays: Any) -> None:
     assert set.union(*starts) == {4 * k for k in range(STEPS)}
 
 
+def test_one_window_over_all_of_them(serve: Any, arrays: Any) -> None:
+    with infeed.connect(target(serve(fake(arrays))), "fake", prefetch_bytes=1) as feed:
+        two = feed.stats().prefetch_limit_bytes
+    asked: list[int] = []
+    servers = [serve(fake(arrays, asked.append)) for _ in range(3)]
+    with infeed.connect(target(*servers), "fake", epochs=3, prefetch_bytes=3 * two) as feed:
+        deadline = time.monotonic() + 20
+        while feed.stats().prefetched_bytes < 3 * two and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.3)  # nothing more is asked of anybody
+        stats = feed.stats()
+        assert stats.prefetched_bytes == stats.prefetch_limit_bytes == 3 * two
+        assert sorted(asked) == [4 * k for k in range(6)]
+        whole(feed, arrays)
+        assert feed.stats().prefetched_bytes == 0
+
+
 def test_what_a_dead_one_owed_is_asked_of_another(serve: Any, arrays: Any) -> None:
     stuck = threading.Event()
     first = serve(fake(arrays, lambda start: stuck.wait(20)))

@@ -18,7 +18,9 @@ def meter(waits: list[float], work: float) -> Stats:
     for wait in waits:
         found.took(now, now + wait, 4, 1000)
         now += wait + work
-    return found.stats(Tally(["a:1", "b:2"], 2, 2))
+    return found.stats(
+        Tally(["a:1", "b:2"], 2, 2, prefetched_bytes=3000, prefetch_limit_bytes=9000)
+    )
 
 
 def test_input_bound() -> None:
@@ -30,6 +32,7 @@ def test_input_bound() -> None:
     assert stats.starved_steps == 100
     assert stats.bytes_per_second == pytest.approx(25_000)
     assert stats.samples_per_second == pytest.approx(100)
+    assert (stats.prefetched_bytes, stats.prefetch_limit_bytes) == (3000, 9000)
     assert stats.verdict == (
         "input-bound: the trainer waited 75.0 % of the time (100 of 100 steps starved)"
     )
