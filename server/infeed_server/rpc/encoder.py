@@ -37,17 +37,11 @@ class Encoder:
         """The answer's messages, later. Cancelled when the answer is."""
         encoded: Future[Encoded] = Future()
 
-        def work() -> None:
+        # Must not hold the answer, which holds it: such a circle keeps a batch in memory until
+        # the interpreter looks for circles, which it seldom does.
+        def come(answered: Future[Answer]) -> None:
             try:
-                encoded.set_result(self._encoded(stream, request_id, answer.result()))
-            except CancelledError:
-                encoded.cancel()
-            except Exception as error:  # noqa: BLE001 - whoever waits is told
-                encoded.set_exception(error)
-
-        def come(_: Future[Answer]) -> None:
-            try:
-                self._pool.submit(work)
+                self._pool.submit(self._encode, stream, request_id, answered, encoded)
             except RuntimeError:  # the pool is closed
                 encoded.set_exception(ServerUnavailableError("the server is shutting down"))
 
@@ -56,6 +50,16 @@ class Encoder:
 
     def close(self) -> None:
         self._pool.shutdown()
+
+    def _encode(
+        self, stream: Stream, request_id: int, answer: Future[Answer], encoded: Future[Encoded]
+    ) -> None:
+        try:
+            encoded.set_result(self._encoded(stream, request_id, answer.result()))
+        except CancelledError:
+            encoded.cancel()
+        except Exception as error:  # noqa: BLE001 - whoever waits is told
+            encoded.set_exception(error)
 
     def _encoded(self, stream: Stream, request_id: int, answer: Answer) -> Encoded:
         begin = time.perf_counter()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -63,6 +64,8 @@ class HeldEngine:
         self.error: Exception | None = None
         self.sent = 0
         self.weighed = 0
+        self.made: list[weakref.ref[Any]] = []
+        """The arrays of its batches, those that somebody holds still."""
         self.sessions: list[HeldSession] = []
         self._owed: list[tuple[HeldSession, Request, Future[Answer]]] = []
         self._lock = threading.Lock()
@@ -89,6 +92,7 @@ class HeldEngine:
                 continue
             ids = np.arange(request.start, request.start + request.slots)
             mask = np.arange(request.slots) < request.count
+            self.made.append(weakref.ref(ids))
             future.set_result(HostBatch(request.start, 0, {"x": ids}, ids, mask))
 
     def drop(self, session: HeldSession) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
 from types import SimpleNamespace
@@ -85,6 +88,24 @@ def test_its_bytes_lie_where_the_engine_put_them(encoder: Encoder, stream: Any) 
     encoded = encoder.encode(stream, 7, done(batch())).result(10)
     last = np.frombuffer(encoded.messages[-1], np.uint8)
     assert np.shares_memory(last, ROWS)
+
+
+def test_nothing_keeps_an_answer_that_was_encoded(encoder: Encoder, stream: Any) -> None:
+    gc.disable()  # which finds circles some day: until then, each would hold a batch
+    try:
+        answers: list[Future[Any]] = [Future() for _ in range(8)]
+        encoded = [encoder.encode(stream, 7, answer) for answer in answers]
+        for answer in answers:
+            answer.set_result(batch())
+        left = [weakref.ref(answer.result()) for answer in answers]
+        assert [each.result(10).samples for each in encoded] == [2] * 8
+        del answers, answer
+        deadline = time.monotonic() + 10
+        while any(ref() for ref in left) and time.monotonic() < deadline:
+            time.sleep(0.01)  # the pool's thread lets go of the last
+        assert [ref() for ref in left] == [None] * 8
+    finally:
+        gc.enable()
 
 
 def test_the_end(encoder: Encoder, stream: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -30,6 +31,27 @@ def test_answers_come_in_order_and_end_when_the_peer_asks_no_more(live: Any, pee
     assert all(answer.chunk.data for answer in chunks)
     assert live.held.sent == 20
     assert live.gauge("batches_total") == 20
+
+
+def test_a_batch_that_was_sent_is_held_by_nobody(live: Any, peer: Any, eventually: Any) -> None:
+    gc.disable()  # which would find what holds itself, some day
+    try:
+        call = peer().open()
+        for number in range(5):
+            call.ask(4 * number)
+        kinds = [call.next().WhichOneof("event") for _ in range(11)]
+        assert kinds[-2:] == ["header", "chunk"]
+        # The stream is open and waits for requests.
+        eventually(lambda: not any(ref() is not None for ref in live.held.made), "all five are gone")
+        assert len(live.held.made) == 5
+    finally:
+        gc.enable()
+
+
+def test_the_engine_is_told_what_a_batch_takes(live: Any, peer: Any) -> None:
+    call = peer().open(batch_size=9)
+    call.next()
+    assert live.held.weighed == 9 * 8
 
 
 def test_what_waits_at_the_half_close_is_answered(live: Any, peer: Any, eventually: Any) -> None:
