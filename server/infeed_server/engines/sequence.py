@@ -76,6 +76,7 @@ class SequentialSession:
         while (asked := self._asked.get()) is not None:
             self._wait_for_room()
             self._settle(*asked)
+            del asked  # or the last answer would be held while the next request is awaited
         self._left(self)
 
     def _wait_for_room(self) -> None:

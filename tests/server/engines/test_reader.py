@@ -243,3 +243,38 @@ def test_an_iterator_is_destroyed_where_nobody_waits(whole: bool) -> None:
         threading.Event().wait(0.01)
     assert len(destroyed) == 1
     assert destroyed != [threading.current_thread()]
+
+
+def words() -> tf.data.Dataset:
+    """1000 byte strings of 100 bytes."""
+    return tf.data.Dataset.range(1000).map(lambda _: {"x": tf.constant("w" * 100)})
+
+
+def test_a_window_counts_what_it_keeps(narrow: None) -> None:
+    for make, row_bytes in ((long, 8), (words, 8 + 100)):
+        reader = reader_of(make, 10)
+        try:
+            assert reader.window_bytes == 0
+            for step in range(8):
+                assert reader.answer(Request(0, 10 * step, 10, 10), lambda: True) is not None
+            assert reader.window_bytes == 2 * 10 * row_bytes
+        finally:
+            reader.close()
+
+
+def test_large_blocks_are_not_kept_for_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    from infeed_server.engines import reader as module
+
+    monkeypatch.setattr(module, "_WINDOW_BYTES", 100)
+    monkeypatch.setattr(module, "_MOST_BYTES", 400)
+    reader = reader_of(long, 10)  # blocks of 80 bytes
+    try:
+        for step in range(20):
+            assert reader.answer(Request(0, 10 * step, 10, 10), lambda: True) is not None
+        assert reader.window_bytes == 5 * 80
+        # And one request that takes more than all that is kept:
+        assert reader.answer(Request(0, 200, 10, 10), lambda: True) is not None
+        assert reader.answer(Request(0, 300, 10, 10), lambda: True) is not None
+        assert reader.window_bytes == 5 * 80
+    finally:
+        reader.close()

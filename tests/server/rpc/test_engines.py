@@ -40,8 +40,8 @@ def gauge(server: Any, name: str) -> float | None:
 
 
 def idle(server: Any) -> bool:
-    names = ("streams", "queued_requests", "unsent_batches")
-    return [gauge(server, name) for name in names] == [0, 0, 0]
+    names = ("streams", "queued_requests", "unsent_batches", "unsent_bytes")
+    return [gauge(server, name) for name in names] == [0, 0, 0, 0]
 
 
 def workers() -> int:
@@ -58,6 +58,7 @@ def test_a_peer_that_reads_nothing_and_goes(server: Any, peers: Any, eventually:
         eventually(lambda: (gauge(server, "queued_requests") or 0) > 300, "most of them wait")
         # Batches that nobody reads are not made: that is the bound on memory.
         assert 1 <= (gauge(server, "unsent_batches") or 0) <= 16
+        assert 4 * WIDTH <= (gauge(server, "unsent_bytes") or 0) <= 16 * 4 * WIDTH
         assert gauge(server, "streams") == 1
         call.cancel()
         eventually(lambda: idle(server), "nothing is left of it")

@@ -42,7 +42,9 @@ def test_a_batch_that_was_sent_is_held_by_nobody(live: Any, peer: Any, eventuall
         kinds = [call.next().WhichOneof("event") for _ in range(11)]
         assert kinds[-2:] == ["header", "chunk"]
         # The stream is open and waits for requests.
-        eventually(lambda: not any(ref() is not None for ref in live.held.made), "all five are gone")
+        eventually(
+            lambda: not any(ref() is not None for ref in live.held.made), "all five are gone"
+        )
         assert len(live.held.made) == 5
     finally:
         gc.enable()
