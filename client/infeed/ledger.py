@@ -129,6 +129,10 @@ class Ledger(Generic[T]):
         self.next += 1
         return self._here.pop(self.next - 1)
 
+    def drop(self) -> None:
+        """Lets go of what is here: nobody wants it any more."""
+        self._here.clear()
+
     def owed(self, server: str) -> int:
         """Steps that the server was asked for and has not sent."""
         return len(self._owed.get(server, {}))

@@ -144,6 +144,8 @@ class Pool:
     def arrived(self, server: str, step: int, item: Received) -> None:
         """The server has sent a batch that it was asked for."""
         with self._changed:
+            if self._over:
+                return
             duplicates = self._ledger.duplicates
             self._ledger.arrive(server, step, item)
             self._alone_since = None
@@ -234,8 +236,11 @@ class Pool:
             return self._target, "the server is silent"
 
     def close(self) -> None:
+        """Asks for nothing more and lets go of what came."""
         with self._changed:
             self._over = True
+            self._ledger.drop()
+            self._window.drop()
             self._changed.notify_all()
 
     def check(self) -> None:

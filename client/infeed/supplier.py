@@ -120,6 +120,7 @@ class Supplier:
                 self._ended(done)
             elif done is not None:
                 self._pool.arrived(self.server, done.step, done)
+            del done  # or the last batch would be held while the next is awaited
             if self._pool.over:
                 return
 

@@ -48,5 +48,9 @@ class Window:
         self._taken += 1
         self.waiting_bytes -= batch_bytes
 
+    def drop(self) -> None:
+        """Nothing waits any more."""
+        self.waiting_bytes = 0
+
 
 __all__ = ["FEWEST", "MOST", "Window"]

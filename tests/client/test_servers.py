@@ -70,6 +70,19 @@ def test_one_window_over_all_of_them(serve: Any, arrays: Any) -> None:
         assert feed.stats().prefetched_bytes == 0
 
 
+def test_close_lets_go_of_what_came_out_of_order(serve: Any, arrays: Any) -> None:
+    stuck = threading.Event()
+    servers = [serve(fake(arrays, lambda at: stuck.wait(20 * (at == 0)))), serve(fake(arrays))]
+    with infeed.connect(target(*servers), "fake", prefetch_bytes=1 << 20) as feed:
+        deadline = time.monotonic() + 20
+        while not feed.stats().prefetched_bytes and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert feed.stats().prefetched_bytes
+    stuck.set()
+    assert feed.stats().prefetched_bytes == 0
+    assert not feed._stream._pool._ledger._here
+
+
 def test_what_a_dead_one_owed_is_asked_of_another(serve: Any, arrays: Any) -> None:
     stuck = threading.Event()
     first = serve(fake(arrays, lambda start: stuck.wait(20)))

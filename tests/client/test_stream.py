@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -101,6 +103,22 @@ def test_a_server_that_stays_away(serve: Any, fake: FakeTransport) -> None:
         ):
             take(feed, 10)
         assert time.monotonic() - begin < 5
+
+
+def test_a_batch_that_was_taken_is_held_by_nobody(serve: Any, arrays: Any) -> None:
+    stuck = threading.Event()
+    server = serve(FakeTransport(arrays, before_batch=lambda at: stuck.wait(20 * (at >= 32))))
+    gc.disable()  # which would find what holds itself, some day
+    try:
+        with infeed.connect(server.address, "fake") as feed:
+            left = [weakref.ref(feed.next(20)) for _ in range(4)]
+            deadline = time.monotonic() + 10
+            while any(ref() is not None for ref in left) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert [ref() for ref in left] == [None] * 4
+            stuck.set()
+    finally:
+        gc.enable()
 
 
 def test_stalled_while_the_server_is_away(serve: Any, fake: FakeTransport) -> None:

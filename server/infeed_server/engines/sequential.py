@@ -56,7 +56,12 @@ class SequentialEngine:
     def spec(self) -> PipelineSpec:
         return self._plan.spec
 
-    def open(self, slots: int, epochs: int, trainer: Trainer) -> SequentialSession:
+    def open(  # the requests tell the slots
+        self,
+        slots: int,  # noqa: ARG002
+        epochs: int,
+        trainer: Trainer,
+    ) -> SequentialSession:
         known = trainer if trainer.feed_id else replace(trainer, feed_id=uuid.uuid4().hex)
         member = _Member(known, epochs)
         with self._lock:
