@@ -63,6 +63,10 @@ chaos: $(READY) ## Disturb servers, kill trainers, compare every batch: a quarte
 fuzz: $(READY) ## Send a server and a client 120,000 hostile things, ten minutes.
 	@$(BIN)/python -m tests.fuzz $(FUZZ)
 
+.PHONY: soak
+soak: $(READY) ## Show that memory stays as it is, eight minutes; see benchmarks/README.md.
+	@$(BIN)/python -m benchmarks.soak $(SOAK)
+
 .PHONY: lint
 lint: $(READY) ## Check style, types, the .proto files and the generated stubs.
 	@$(BIN)/ruff check $(wildcard $(CODE))

@@ -10,10 +10,11 @@ _OWN = {"RssAnon:", "RssShmem:"}
 
 def resident_megabytes(*pids: int) -> float:
     """MB (10^6 bytes) of their own that these processes and all below them have in memory."""
-    return sum(_megabytes(pid) + resident_megabytes(*_children(pid)) for pid in pids)
+    return sum(own_megabytes(pid) + resident_megabytes(*_children(pid)) for pid in pids)
 
 
-def _megabytes(pid: int) -> float:
+def own_megabytes(pid: int) -> float:
+    """The same of one process alone."""
     words = [line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
     return sum(int(line[1]) for line in words if line and line[0] in _OWN) * 1024 / 1e6
 

@@ -26,6 +26,7 @@ from infeed.feed import Feed
 from infeed.outcome import EpochOutcome
 from infeed.stats import Stats
 from infeed.testing import FakeTransport
+from infeed_server.control.metrics import Metrics
 from infeed_server.pipeline.definition import BatchOptions, Pipeline, Shuffle
 from infeed_server.pipeline.load import parse
 from infeed_server.sources.choice import KINDS
@@ -265,6 +266,18 @@ def test_every_argument_of_an_audit_is_listed_with_its_default():
 def test_every_number_of_an_audited_epoch_is_listed():
     shown = [s for row in rows(text("docs/audit.md"), "number", "counts") for s in spans(row[0])]
     assert shown == [field.name for field in dataclasses.fields(EpochOutcome)]
+
+
+def test_every_metric_is_listed():
+    table = rows(section("docs/deploy.md", "## Metrics"), "name", "type", "labels", "meaning")
+    shown = {spans(row[0])[0]: (row[1].partition(",")[0], row[2]) for row in table}
+    assert shown.pop("process_*")
+    found = {}
+    for metric in Metrics("1", "2").registry.collect():
+        suffix = {"counter": "_total", "info": "_info"}.get(metric.type, "")
+        if metric.name.startswith("infeed_"):
+            found[metric.name + suffix] = metric.type.replace("info", "gauge")
+    assert {name: kind for name, (kind, _) in shown.items()} == found
 
 
 def test_every_error_is_listed_with_its_reason_and_code():

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import infeed
 from infeed_server.pipeline.load import parse
+from infeed_server.runtime.options import ServerOptions
+from infeed_server.runtime.server import Server
 
 ROWS, WIDTH = 64, 1 << 18  # samples of 256 KiB
 
@@ -97,3 +100,30 @@ def test_a_connection_that_is_lost(server: Any, peers: Any, eventually: Any) -> 
     channel.close()
     eventually(lambda: idle(server), "nothing is left of them")
     eventually(lambda: not workers(), "no thread is left of them")
+
+
+@pytest.mark.parametrize("source", [indexed, sequential])
+def test_those_who_read_nothing_leave_the_others_their_part(
+    source: Any, peers: Any, eventually: Any
+) -> None:
+    definition = parse({"source": source(), "batch": {"size": 4}})
+    batch = 4 * WIDTH
+    options = ServerOptions("127.0.0.1:0", None, memory_limit=30 * batch)
+    with (
+        Server({"n": definition}, options) as server,
+        grpc.insecure_channel(str(server.address)) as channel,
+    ):
+        limit = server.metrics.registry.get_sample_value("infeed_unsent_limit_bytes")
+        assert limit == 30 * batch
+        stopped = [peers(channel).open("n") for _ in range(6)]
+        for number in range(64):
+            for call in stopped:
+                call.ask(4 * number)
+        eventually(lambda: gauge(server, "unsent_bytes") >= 12 * batch, "each holds two at least")
+        with infeed.connect(str(server.address), "n", epochs=2) as feed:
+            assert len(list(feed)) == 2 * ROWS // 4
+        assert gauge(server, "unsent_bytes") <= limit
+        assert gauge(server, "queued_requests") > 6 * 40
+        for call in stopped:
+            call.cancel()
+        eventually(lambda: idle(server), "nothing is left of them")

@@ -1,0 +1,68 @@
+"""The server of a run, with the figures that it tells of itself."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from benchmarks.processes import BenchmarkError, started
+
+SAMPLES = 512
+PIPELINES = """\
+pipelines:
+  large:                                 # batches of 9.6 MB
+    source: {{arrays: {file}}}
+    shuffle: {{seed: 17}}
+    transforms:
+      - random_flip_left_right: {{field: image}}
+    batch: {{size: 64}}
+  small:                                 # of 2.4 MB, 9.6 when they are finished
+    source: {{arrays: {file}}}
+    shuffle: {{seed: 17}}
+    transforms:
+      - random_flip_left_right: {{field: image}}
+      - normalize: {{field: image, scale: 255.0}}
+    batch: {{size: 16}}
+"""
+
+
+class Server:
+    """`infeed serve` on two pipelines of the same images."""
+
+    def __init__(self, address: str, http: str, pid: int) -> None:
+        self.address = address
+        self.pid = pid
+        self._http = http
+
+    def gauge(self, name: str) -> float:
+        """The sum of a metric over the pipelines, such as `unsent_bytes`."""
+        with urllib.request.urlopen(f"http://{self._http}/metrics", timeout=30) as answer:
+            text = answer.read().decode()
+        found = re.findall(rf"^infeed_{name}(?:\{{.*\}})? (\S+)$", text, re.MULTILINE)
+        return sum(map(float, found))
+
+    def unsent_megabytes(self) -> float:
+        return self.gauge("unsent_bytes") / 1e6
+
+
+@contextmanager
+def serving(*options: str) -> Iterator[Server]:
+    """A server for as long as the block lasts."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "images.npz"
+        image = np.random.default_rng(0).integers(0, 255, (SAMPLES, 224, 224, 3), np.uint8)
+        np.savez(file, image=image, label=np.arange(SAMPLES))
+        definition = Path(folder) / "pipelines.yaml"
+        definition.write_text(PIPELINES.format(file=file))
+        words = ["serve", str(definition), "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+        with started("infeed", *words, *options) as process:
+            line = process.line()
+            found = re.search(r"serving on (\S+) \(http (\S+)\)", line)
+            if found is None:
+                raise BenchmarkError(f"infeed serve said {line!r}")
+            yield Server(found[1], found[2], process.pid)
