@@ -54,6 +54,10 @@ def serve(
     peer_streams: Annotated[
         int, typer.Option(min=1, help="Streams that one host may have open.")
     ] = 128,
+    memory_limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="MiB of batches that wait to be sent. Default: a quarter of all."),
+    ] = None,
     processes: Annotated[
         int, typer.Option(min=1, help="Share the port among so many; for hosts of many cores.")
     ] = 1,
@@ -80,6 +84,7 @@ def serve(
         tokens=tokens,
         grace=grace,
         peer_streams=peer_streams,
+        memory_limit=None if memory_limit is None else memory_limit << 20,
     )
     if processes > 1:
         serve_processes(pipelines, options, processes, stop.asked, _serving)

@@ -48,7 +48,7 @@ def serve_processes(
         address = stack.enter_context(_reserved(listen))
         command = [sys.executable, "-m", "infeed", "serve", pipelines]
         command += ["--listen", str(address), "--http", "127.0.0.1:0", "--one-of", str(count)]
-        fleet = Fleet([*command, *_words(options)], count)
+        fleet = Fleet([*command, *_words(options, count)], count)
         health = MergedHealth(fleet.http_addresses)
         control = _control(options, health, fleet)
         if control:
@@ -72,8 +72,8 @@ def _read_once(options: ServerOptions) -> None:
         read(options.tokens)
 
 
-def _words(options: ServerOptions) -> list[str]:
-    """The options that each process is to have too."""
+def _words(options: ServerOptions, count: int) -> list[str]:
+    """The options that each of `count` processes is to have too."""
     words = ["--grace", str(options.grace), "--peer-streams", str(options.peer_streams)]
     tls = options.tls
     files = {
@@ -84,6 +84,8 @@ def _words(options: ServerOptions) -> list[str]:
     }
     for option, file in files.items():
         words += [option, file] if file else []
+    if options.memory_limit is not None:
+        words += ["--memory-limit", str(max(1, (options.memory_limit >> 20) // count))]
     return [*words, "--insecure"] if options.insecure else words
 
 
