@@ -26,7 +26,8 @@ LEAST_PATIENCE_SECONDS = 1.0
 """A step that all wait for is not asked for a second time before that."""
 
 _PATIENCE_FACTOR = 4.0
-"""Nor before this many times what a step usually takes."""
+"""Nor before this many times what a step usually takes; and a server is not silent before this many
+times what it usually takes for one."""
 
 _HEDGES_AT_FIRST = 4
 _HEDGES_PER_STEP = 0.05
@@ -89,7 +90,12 @@ class Ledger(Generic[T]):
         return next(iter(self._owed.get(server, ())), None)
 
     def leave(self, server: str) -> None:
-        """The server is gone: what it alone owed is to be asked for again."""
+        """The server is gone: what it alone owed is to be asked for again.
+
+        If it comes back, it may be another process, and has to show its pace anew.
+        """
+        self._pace.pop(server, None)
+        self._answered_at.pop(server, None)
         late = self._late.pop(server, set())
         for step in self._owed.pop(server, {}):
             if step not in late:
@@ -171,10 +177,15 @@ class Ledger(Generic[T]):
                     self._lose(step)
 
     def _is_silent(self, server: str) -> bool:
-        """Without an answer from another since, it may be that all are busy."""
+        """Measured by the time between answers, not by what steps take: that grows with what a
+        server owes. Without an answer from another since, it may be that all are busy."""
         since = max(self._owed[server][self.next], self._answered_at.get(server, 0.0))
-        others = [at for name, at in self._answered_at.items() if name in self._owed]
-        return self._clock() - since >= self.patience and max(others, default=0.0) > since
+        pace = self._pace.get(server) or max(self._pace.values(), default=0.0)
+        patience = max(LEAST_PATIENCE_SECONDS, _PATIENCE_FACTOR * pace)
+        return (
+            self._clock() - since >= patience
+            and max(self._answered_at.values(), default=0.0) > since
+        )
 
     def _lose(self, step: int) -> None:
         """One of the servers that owe the step will not send it; it may have to be asked for."""

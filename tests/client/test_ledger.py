@@ -225,6 +225,52 @@ def test_a_late_answer_is_taken_where_it_is_the_first(clock: Clock) -> None:
     assert book.hedges == 1
 
 
+def test_silence_is_measured_by_the_pace_however_much_is_owed(clock: Clock) -> None:
+    """Of two servers that are always busy, one stops: a step usually takes 4 s, an answer 0.2 s."""
+    book = ledger(clock)
+    owed: dict[str, list[int]] = {"a": [], "b": []}
+    for _ in range(200):
+        for server, steps in owed.items():
+            while (step := book.ask(server, book.next + 40)) is not None:
+                steps.append(step)
+            clock.now += 0.1
+            book.arrive(server, steps[0], steps.pop(0))
+            delivered(book)
+    assert book.hedges == 0
+    assert book.patience > 10
+    late = list(owed["a"])
+    for _ in range(40):
+        clock.now += 0.1
+        if owed["b"]:
+            book.arrive("b", owed["b"][0], owed["b"].pop(0))
+        while (step := book.ask("b", book.next + 40)) is not None:
+            owed["b"].append(step)
+        delivered(book)
+    assert book.next > late[-1]
+    assert book.hedges == len(late)
+
+
+def test_a_slow_server_is_not_silent(clock: Clock) -> None:
+    book = ledger(clock)
+    begun: dict[str, tuple[int, float] | None] = {"a": None, "b": None}
+    for _ in range(400):
+        clock.now += 0.1
+        for server, seconds in (("a", 2.0), ("b", 0.1)):
+            task = begun[server]
+            if task is not None and clock.now >= task[1] + seconds:
+                book.arrive(server, task[0], task[0])
+                task = None
+            if task is None:
+                step = book.ask(server, book.next + 40)
+                task = None if step is None else (step, clock.now)
+            begun[server] = task
+        delivered(book)
+    # Of its first step nobody knows that it is slow.
+    assert book.hedges <= 1
+    assert book.duplicates <= 1
+    assert book.next > 300
+
+
 def test_nobody_is_silent_where_all_are(clock: Clock) -> None:
     book = ledger(clock, servers="abc")
     for server in "abc" * 4:
