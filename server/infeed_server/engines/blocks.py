@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,15 @@ from infeed.spec import Array, Spec
 from infeed_server.engines.base import HostBatch, Request
 from infeed_server.engines.iteration import Iteration
 from infeed_server.pipeline.sequential import SequentialPlan
+
+
+class Kind(NamedTuple):
+    """What one reading of a dataset has in common with another of the same blocks; `epochs` 0 is
+    endless."""
+
+    seed: int
+    slots: int
+    epochs: int
 
 
 @dataclass(frozen=True)
@@ -62,10 +71,9 @@ class Element:
 
 # No method of the reader: a reader that nobody uses any more shall go at once, with its window,
 # which a generator that holds it would prevent.
-def read(
-    plan: SequentialPlan, seed: int, slots: int, epochs: int
-) -> Generator[Element, None, None]:
-    """The dataset epoch after epoch; `epochs` 0 is endless."""
+def read(plan: SequentialPlan, kind: Kind) -> Generator[Element, None, None]:
+    """The dataset epoch after epoch."""
+    seed, slots, epochs = kind
     position = epoch = 0
     dataset = plan.dataset(seed, slots)
     while not epochs or epoch < epochs:
@@ -143,4 +151,4 @@ def _filled(empty: Callable[[], Array], parts: list[Array], slots: int) -> Array
     return whole
 
 
-__all__ = ["Block", "Element", "batch", "overlap", "read"]
+__all__ = ["Block", "Element", "Kind", "batch", "overlap", "read"]

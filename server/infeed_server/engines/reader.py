@@ -1,5 +1,4 @@
-"""One front-to-back reading of a dataset for all ranks of a job, with a window of what they still
-want."""
+"""One reading of a dataset for all ranks of a job, with a window of what they still want."""
 
 from __future__ import annotations
 
@@ -7,19 +6,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from infeed.errors import InvalidRequestError
+from infeed_server.engines import refusals
 from infeed_server.engines.base import Answer, End, Request, Trainer
-from infeed_server.engines.blocks import Element, batch, read
+from infeed_server.engines.blocks import Block, Element, Kind, batch, read
 from infeed_server.engines.ranks import Ranks
 from infeed_server.engines.teller import Teller
 from infeed_server.engines.window import Window
 from infeed_server.pipeline.sequential import SequentialPlan
-
-_STEPS = 3
-"""Steps that a window holds where they fit into `_LARGE_BYTES`: one for the ranks that are ahead,
-the one they are all at, and one for a rank whose connection broke and that asks again."""
-
-_LARGE_BYTES = 1 << 30
 
 _STEP_BYTES = 2 << 30
 """The most that is kept to find out whether the data ends inside of a step."""
@@ -47,19 +40,20 @@ class DatasetReader:
     def __init__(
         self,
         plan: SequentialPlan,
-        seed: int,
-        slots: int,
-        epochs: int,
+        kind: Kind,
         ranks: Ranks,
         window_bytes: Callable[[], int],
+        first: Callable[[Block], None],
     ) -> None:
-        """`window_bytes`: what the window may hold now, unless three steps are more."""
-        self.key = (seed, slots, epochs)
-        self._epochs = epochs
+        """`window_bytes`: what the window may hold now, unless three steps are more. `first` is
+        shown the first block, and may refuse it."""
+        self.kind = kind
         self._ranks = ranks
         self._ordered = plan.spec.guarantee.order == "deterministic"
         self._plan = plan
+        self._name = plan.spec.name
         self._share = window_bytes
+        self._first = first
         self._window = Window()
         self._position = 0
         self._end: int | None = None
@@ -67,17 +61,12 @@ class DatasetReader:
         self._closed = False
         self._reading = False
         self._changed = threading.Condition()
-        self._elements = read(plan, seed, slots, epochs)
+        self._elements = read(plan, kind)
 
     @property
     def window_bytes(self) -> int:
         """What the window holds."""
         return self._window.nbytes
-
-    @property
-    def position(self) -> int:
-        """How far it has read."""
-        return self._position
 
     @property
     def oldest(self) -> int:
@@ -148,9 +137,9 @@ class DatasetReader:
             if self._end is not None and self._end < needs:
                 return End(self._end)
             blocks = self._window.covering(request)
-        last = max(self._epochs - 1, 0)
-        fields = self._plan.spec.wire_spec
-        return batch(fields, blocks, request, last, whole=self._plan.batched)
+        last = max(self.kind.epochs - 1, 0)
+        plan = self._plan
+        return batch(plan.spec.wire_spec, blocks, request, last, whole=plan.batched)
 
     @property
     def _oldest(self) -> int:
@@ -169,7 +158,7 @@ class DatasetReader:
     def _read_up_to(self, request: Request, rank: int, wanted: Wanted) -> bool:
         """False when it gave up, nobody wanting the batch any more; it can be a long way."""
         target = max(request.start + request.count, request.needs)
-        teller = Teller(self._plan.spec.name, rank, self._position, target)
+        teller = Teller(self._name, rank, self._position, target)
         while not self._has(target, request):
             if not wanted():
                 return False
@@ -196,7 +185,11 @@ class DatasetReader:
         """Whether others are to come up first."""
         if not self._ordered and self._ranks.missing:
             if self._ranks.age >= _ARRIVAL_SECONDS:
-                self._broken = self._not_all_came()
+                missing = self._ranks.missing
+                world_size = self._ranks.world_size
+                self._broken = refusals.not_all_came(
+                    self._name, world_size, missing, _ARRIVAL_SECONDS
+                )
                 raise self._broken
             teller.waits(
                 self._ranks, "it has no order, so every rank reads here before any is served"
@@ -212,8 +205,7 @@ class DatasetReader:
 
     @property
     def _limit(self) -> int:
-        steps = _STEPS * self._ranks.world_size * self._window.largest
-        return max(self._share(), min(steps, _LARGE_BYTES))
+        return self._window.limit(self._share(), self._ranks.world_size)
 
     def _trim(self, wanted: int) -> None:
         """Drops the oldest blocks where there are too many. The step that ended last is kept as
@@ -225,12 +217,14 @@ class DatasetReader:
     def _read_on(self, request: Request) -> None:
         """Reads one block; others may look at the window meanwhile."""
         if self._position >= request.start and self._window.nbytes >= max(_STEP_BYTES, self._limit):
-            raise self._step_too_large()
+            raise refusals.step_too_large(self._name, self._ranks.world_size, _STEP_BYTES)
         self._reading = True
         self._changed.release()
         element, broken = None, None
         try:
             element = next(self._elements, None)
+            if element is not None and element.start == 0:
+                self._first(element.block())
         except Exception as error:  # noqa: BLE001 - raised below, where the lock is held again
             broken = error
         finally:
@@ -254,24 +248,3 @@ class DatasetReader:
         if floor is not None and element.end <= floor:
             return  # on the way to where the ranks are
         self._window.add(element.block())
-
-    def _not_all_came(self) -> InvalidRequestError:
-        missing = self._ranks.missing
-        name = self._plan.spec.name
-        return InvalidRequestError(
-            f"{name!r} has no order, so all {self._ranks.world_size} ranks share one reading of "
-            f"it; {len(missing)} of them, such as rank {missing[0]}, did not come to this server "
-            f"within {_ARRIVAL_SECONDS:g} s: start all ranks, with one server as their target, "
-            "or make the dataset deterministic",
-            pipeline=name,
-            missing=",".join(map(str, missing[:64])),
-        )
-
-    def _step_too_large(self) -> InvalidRequestError:
-        name = self._plan.spec.name
-        return InvalidRequestError(
-            f"a step of {self._ranks.world_size} ranks of {name!r} takes more than "
-            f"{_STEP_BYTES >> 30} GiB, which would be kept to find out whether the data, of "
-            'unknown length, ends inside of it: take smaller batches, remainder="pad" or no epochs',
-            pipeline=name,
-        )

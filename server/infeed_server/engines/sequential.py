@@ -9,16 +9,20 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from infeed.errors import CursorError, InfeedError, ServerError, ServerUnavailableError
+from infeed.errors import InfeedError, ServerError
 from infeed.spec import PipelineSpec
+from infeed_server.engines import refusals
 from infeed_server.engines.base import Answer, Request, Trainer
+from infeed_server.engines.blocks import Block, Kind
 from infeed_server.engines.budget import Budget
 from infeed_server.engines.ranks import AWAY_SECONDS, Ranks
 from infeed_server.engines.reader import DatasetReader, LeftWindowError, Wanted
 from infeed_server.engines.sequence import SequentialSession, shutting_down
+from infeed_server.engines.witness import Witness
 from infeed_server.pipeline.sequential import SequentialPlan
 
 log = logging.getLogger(__name__)
@@ -51,6 +55,7 @@ class SequentialEngine:
         self._lock = threading.Lock()
         self._closed = False
         self._sweeper: threading.Timer | None = None
+        self._witness = Witness(plan)
 
     @property
     def spec(self) -> PipelineSpec:
@@ -172,11 +177,11 @@ class SequentialEngine:
         with self._lock:
             if self._closed:
                 raise shutting_down()
-            key = (request.seed, request.slots, member.epochs)
+            kind = Kind(request.seed, request.slots, member.epochs)
             fit = [
                 reader
                 for reader in self._readers
-                if reader.key == key and reader.takes(member.trainer, request.start, step)
+                if reader.kind == kind and reader.takes(member.trainer, request.start, step)
             ]
             unused = None
             if fit:
@@ -187,9 +192,10 @@ class SequentialEngine:
                 unused = self._make_room()
                 reader = DatasetReader(
                     self._plan,
-                    *key,
+                    kind,
                     Ranks(member.trainer.world_size, begin, step),
                     lambda: _WINDOW_BYTES // max(2, len(self._readers)),
+                    self._first(kind),
                 )
             self._readers.append(reader)
             reader.join(member.trainer, begin, step)
@@ -200,6 +206,11 @@ class SequentialEngine:
             log.info("%s: reads up to position %d anew", self.spec.name, request.start)
         return reader
 
+    def _first(self, kind: Kind) -> Callable[[Block], None]:
+        if self.spec.guarantee.order == "none":
+            return lambda _: None
+        return partial(self._witness.check, kind)
+
     def _make_room(self) -> DatasetReader | None:
         """Takes out the reader that nobody has used for longest, where there are too many."""
         if len(self._readers) < _MAX_READERS:
@@ -208,25 +219,12 @@ class SequentialEngine:
             if reader.unused is not None:
                 self._readers.remove(reader)
                 return reader
-        raise ServerUnavailableError(
-            f"{self.spec.name!r} is a dataset that {_MAX_READERS} jobs read at different places "
-            "already, and each reads all of it: ask another server, or wait until one ends",
-            pipeline=self.spec.name,
-        )
+        raise refusals.too_many_jobs(self.spec.name, _MAX_READERS)
 
     def _refuse_what_was_before(self, trainer: Trainer, start: int, step: int) -> None:
         """What was read of a dataset without an order can be read by nobody again."""
-        if self.spec.guarantee.resume != "none" or start < step:
-            return
-        raise CursorError(
-            f"{self.spec.name!r} cannot continue at position {start} for rank {trainer.rank} of "
-            f"{trainer.world_size}: its dataset is not deterministic, and the reading that this "
-            "feed began is gone, because the server restarted, the feed changed servers, or its "
-            "rank fell too far behind the others. Another reading would repeat samples; start "
-            "without a cursor, or make the dataset deterministic (seeds, options.deterministic)",
-            pipeline=self.spec.name,
-            position=start,
-        )
+        if self.spec.guarantee.resume == "none" and start >= step:
+            raise refusals.cannot_continue(self.spec.name, trainer, start)
 
     def _forget(self, reader: DatasetReader) -> None:
         with self._lock:

@@ -7,14 +7,19 @@ from collections import deque
 from infeed_server.engines.base import Request
 from infeed_server.engines.blocks import Block, overlap
 
+_STEPS = 3
+"""Steps that a window holds where they fit into `_LARGE_BYTES`: one for the ranks that are ahead,
+the one they are all at, and one for a rank whose connection broke and that asks again."""
+
+_LARGE_BYTES = 1 << 30
+
 
 class Window:
     """Consecutive blocks. Not thread-safe."""
 
     def __init__(self) -> None:
         self.nbytes = 0
-        self.largest = 0
-        """Bytes of the largest block there ever was."""
+        self._largest = 0
         self._blocks: deque[Block] = deque()
 
     @property
@@ -25,7 +30,11 @@ class Window:
     def add(self, block: Block) -> None:
         self._blocks.append(block)
         self.nbytes += block.nbytes
-        self.largest = max(self.largest, block.nbytes)
+        self._largest = max(self._largest, block.nbytes)
+
+    def limit(self, share: int, world_size: int) -> int:
+        """The bytes at which it is full: its share, or a few steps where that is more."""
+        return max(share, min(_STEPS * world_size * self._largest, _LARGE_BYTES))
 
     def covering(self, request: Request) -> list[Block]:
         return [block for block in self._blocks if overlap(block, request)]

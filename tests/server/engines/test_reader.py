@@ -14,6 +14,7 @@ import tensorflow as tf
 import infeed
 from infeed_server import Pipeline
 from infeed_server.engines.base import Request, Trainer
+from infeed_server.engines.blocks import Kind
 from infeed_server.engines.iteration import Iteration
 from infeed_server.engines.ranks import Ranks
 from infeed_server.engines.reader import DatasetReader
@@ -34,7 +35,9 @@ def pipeline(make: Make, **options: Any) -> Pipeline:
 def reader_of(make: Make, slots: int) -> DatasetReader:
     definition = pipeline(make)
     plan = plan_sequential("n", definition, definition.source)
-    reader = DatasetReader(plan, 0, slots, 1, Ranks(1, 0, slots), lambda: 1 << 20)
+    reader = DatasetReader(
+        plan, Kind(0, slots, 1), Ranks(1, 0, slots), lambda: 1 << 20, lambda _: None
+    )
     reader.join(ALONE, 0, slots)
     return reader
 
