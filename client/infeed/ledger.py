@@ -182,10 +182,8 @@ class Ledger(Generic[T]):
         since = max(self._owed[server][self.next], self._answered_at.get(server, 0.0))
         pace = self._pace.get(server) or max(self._pace.values(), default=0.0)
         patience = max(LEAST_PATIENCE_SECONDS, _PATIENCE_FACTOR * pace)
-        return (
-            self._clock() - since >= patience
-            and max(self._answered_at.values(), default=0.0) > since
-        )
+        last = max(self._answered_at.values(), default=0.0)
+        return last > since and self._clock() - since >= patience
 
     def _lose(self, step: int) -> None:
         """One of the servers that owe the step will not send it; it may have to be asked for."""
