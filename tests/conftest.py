@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import subprocess
 import sys
@@ -120,6 +121,50 @@ def server_process(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
     yield start
     for process in running:
         process.kill()
+
+
+@pytest.fixture(scope="session")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """Certificates, as paths of PEM files: `ca`; `server` for loopback and `trainer`, each with its
+    `_key`, and the same `_expired`; a stranger's (`stranger_ca`, `stranger`, `stranger_key`, for
+    loopback too); `elsewhere`, of the right authority for another host; and `locked_key`."""
+    import trustme
+    from cryptography.hazmat.primitives import serialization
+
+    folder = tmp_path_factory.mktemp("pki")
+    past = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(days=1)
+    files: dict[str, Path] = {}
+
+    def keep(name: str, *blobs: Any) -> None:
+        files[name] = folder / f"{name}.pem"
+        files[name].write_bytes(b"".join(blob.bytes() for blob in blobs))
+
+    def issue(name: str, ca: trustme.CA, *identities: str, **options: Any) -> trustme.LeafCert:
+        cert = ca.issue_cert(*identities, **options)
+        keep(name, *cert.cert_chain_pems)
+        keep(f"{name}_key", cert.private_key_pem)
+        return cert
+
+    ca, stranger = trustme.CA(), trustme.CA()
+    loopback = ("127.0.0.1", "::1", "localhost")
+    keep("ca", ca.cert_pem)
+    keep("stranger_ca", stranger.cert_pem)
+    issue("server", ca, *loopback)
+    issue("server_expired", ca, *loopback, not_after=past)
+    issue("elsewhere", ca, "infeed.example.org")
+    issue("trainer", ca, "trainer@example.org")
+    issue("trainer_expired", ca, "trainer@example.org", not_after=past)
+    issue("stranger", stranger, *loopback)
+    key = serialization.load_pem_private_key(files["server_key"].read_bytes(), None)
+    files["locked_key"] = folder / "locked_key.pem"
+    files["locked_key"].write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+    return SimpleNamespace(**files)
 
 
 @pytest.fixture(scope="session")

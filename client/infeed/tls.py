@@ -48,6 +48,7 @@ class TLS:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             trust(context, self.ca, "tls: ca")
         context.set_alpn_protocols([ALPN])
+        context.options |= ssl.OP_NO_RENEGOTIATION  # HTTP/2 forbids it: a write would have to read
         if self.cert is not None:
             show(context, self.cert, self.key, "tls: cert", "tls: key")
         return context
