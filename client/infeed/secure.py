@@ -13,7 +13,8 @@ from infeed.tls import ALPN
 _RECEIVE_BYTES = 1 << 20
 _SEND_BYTES = 1 << 18
 
-_NO_TLS = "does not speak TLS; leave out tls=, or give the server a certificate"
+_TLS_RECORDS = (0x15, 0x16)
+"""The first byte of whoever speaks TLS: an alert's, or the handshake's."""
 
 _HINTS = {
     "CERTIFICATE_REQUIRED": "asks for a trainer's certificate; give TLS(cert=..., key=...)",
@@ -24,13 +25,11 @@ _HINTS = {
     "CERTIFICATE_UNKNOWN": "refuses this trainer's certificate",
     "UNSUPPORTED_CERTIFICATE": "refuses this trainer's certificate: it is not one for clients",
     "ACCESS_DENIED": "refuses this trainer's certificate: it has no access",
-    "WRONG_VERSION_NUMBER": _NO_TLS,
-    "PACKET_LENGTH_TOO_LONG": _NO_TLS,
-    "HTTP_REQUEST": _NO_TLS,
     "PROTOCOL_VERSION": "and this trainer have no version of TLS in common",
-    "HANDSHAKE_FAILURE": "and this trainer have no cipher of TLS in common",
+    "HANDSHAKE_FAILURE": "asks for a trainer's certificate, TLS(cert=..., key=...), or has no cipher "
+    "of TLS in common with this trainer",
 }
-"""By the ends of OpenSSL's names for what the peer, or its bytes, say."""
+"""By the ends of OpenSSL's names for the peer's alerts."""
 
 
 class SecureLink(Link):
@@ -48,11 +47,7 @@ class SecureLink(Link):
         deadline = time.monotonic() + timeout
         super().open(timeout)
         try:
-            while not self._cipher.handshake():
-                super().send(self._cipher.take())
-                count = super().receive(self._received, deadline - time.monotonic())
-                self._cipher.feed(self._received[:count])
-            super().send(self._cipher.take())
+            self._shake_hands(deadline)
         except ssl.SSLEOFError:
             raise ConnectionResetError("the connection was cut in the TLS handshake") from None
         except ssl.SSLError as error:
@@ -61,6 +56,7 @@ class SecureLink(Link):
             raise UntrustedError(f"{self._address} speaks TLS, but not HTTP/2 in it")
 
     def receive(self, into: memoryview, timeout: float) -> int:
+        deadline = time.monotonic() + timeout  # not prolonged by a record that comes byte by byte
         while True:
             try:
                 count = self._cipher.read(into)
@@ -70,7 +66,9 @@ class SecureLink(Link):
                 self._relieve()
             if count is not None:
                 return count
-            count = super().receive(self._received, timeout)
+            if (left := deadline - time.monotonic()) < 0:
+                raise TimeoutError
+            count = super().receive(self._received, left)
             self._cipher.feed(self._received[:count])
 
     def send(self, data: bytes) -> None:
@@ -81,6 +79,21 @@ class SecureLink(Link):
                 super().send(self._cipher.take())
                 rest = rest[_SEND_BYTES:]
         self._relieve()
+
+    def _shake_hands(self, deadline: float) -> None:
+        heard = False
+        while not self._cipher.handshake():
+            super().send(self._cipher.take())
+            count = super().receive(self._received, deadline - time.monotonic())
+            # OpenSSL has other names for this in each version of its own.
+            if count and not heard and self._received[0] not in _TLS_RECORDS:
+                raise UntrustedError(
+                    f"{self._address} does not speak TLS; leave out tls=, or give the server a "
+                    "certificate"
+                )
+            heard = True
+            self._cipher.feed(self._received[:count])
+        super().send(self._cipher.take())
 
     def _relieve(self) -> None:
         """Sends what TLS itself has to say, unless somebody is sending, who then does so."""

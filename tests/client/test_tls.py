@@ -13,7 +13,12 @@ from infeed.tls import TLS
 
 
 def test_names_and_authorities_are_always_checked(pki: Any) -> None:
-    for tls in (TLS(), TLS(ca=pki.ca), TLS(ca=str(pki.ca)), TLS(cert=pki.server, key=pki.server_key)):
+    for tls in (
+        TLS(),
+        TLS(ca=pki.ca),
+        TLS(ca=str(pki.ca)),
+        TLS(cert=pki.server, key=pki.server_key),
+    ):
         context = tls.context()
         assert context.verify_mode is ssl.CERT_REQUIRED
         assert context.check_hostname
