@@ -12,7 +12,14 @@ from google.protobuf.message import DecodeError
 
 from infeed.call import NONE, Call, GrpcCall
 from infeed.credentials import Credentials
-from infeed.errors import InfeedError, ProtocolError, ServerUnavailableError, StallError
+from infeed.errors import (
+    AuthenticationError,
+    InfeedError,
+    PermissionDeniedError,
+    ProtocolError,
+    ServerUnavailableError,
+    StallError,
+)
 from infeed.spec import PipelineSpec
 from infeed.target import parse_target, servers
 from infeed.v1 import feed_service_pb2 as service
@@ -127,11 +134,15 @@ class GrpcTransport:
             call.cancel()
 
     def _unary(self, name: str, request: Any, response: Any, timeout: float) -> Any:
-        """Calls until a server answers; when none does, the last reason is told."""
+        """Calls until a server answers; when none does, the last reason is told.
+
+        One that refuses is no answer while there are others; its refusal is told, if none does.
+        """
         deadline = time.monotonic() + timeout
         each = max(1.0, timeout / len(self._addresses))
         pause = FIRST_PAUSE
         last: InfeedError | None = None
+        refusals: dict[str, InfeedError] = {}
         while (left := deadline - time.monotonic()) > 0:
             address = self._addresses[self._current]
             call = self._call(address, name, iter([request]), timeout=min(left, each))
@@ -141,8 +152,15 @@ class GrpcTransport:
             except (ServerUnavailableError, StallError) as error:
                 last = error
                 self._leave(call.server)
+            except (AuthenticationError, PermissionDeniedError) as error:
+                refusals[address] = error
+                if len(refusals) == len(set(self._addresses)):
+                    raise
+                self._leave(address)
             time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
             pause = min(2 * pause, LONGEST_PAUSE)
+        for refusal in refusals.values():
+            raise refusal
         why = last.message if last else "there was no time to ask"
         raise ServerUnavailableError(
             f"no infeed server answered at {self.target} within {timeout:g} s; last reason: {why}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import socket
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infeed.errors import InvalidRequestError
-from infeed.target import authority, is_unix, parse_target, resolve
+from infeed.target import authority, host, is_local, is_unix, parse_target, resolve, servers
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,81 @@ def test_unix_sockets(address: str, path: str) -> None:
     assert resolve(address) == [(socket.AF_UNIX, path)]
 
 
-@pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "x" * 70, "\u00e9" * 70])
-def test_names_of_no_host(host: str) -> None:
+@pytest.mark.parametrize("name", ["no-such-host.invalid", "a..b", "x" * 70, "\u00e9" * 70])
+def test_names_of_no_host(name: str) -> None:
     with pytest.raises(OSError, match=r"."):
-        resolve(f"{host}:1")
+        resolve(f"{name}:1")
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("host:1", "host"),
+        ("dns:///a.b:8470", "a.b"),
+        ("dns://8.8.8.8/a:1", "a"),
+        ("ipv4:127.0.0.1:2", "127.0.0.1"),
+        ("[::1]:80", "::1"),
+        ("ipv6:[fe80::1]:80", "fe80::1"),
+        ("unix:/run/a.sock", "localhost"),
+        ("unix-abstract:a", "localhost"),
+    ],
+)
+def test_hosts(address: str, name: str) -> None:
+    assert host(address) == name
+
+
+@pytest.mark.parametrize(
+    ("address", "local"),
+    [
+        ("localhost:1", True),
+        ("127.0.0.1:1", True),
+        ("127.255.255.254:1", True),
+        ("[::1]:1", True),
+        ("ipv6:[::1]:1", True),
+        ("dns:///localhost:1", True),
+        ("unix:/a", True),
+        ("unix-abstract:a", True),
+        ("128.0.0.1:1", False),
+        ("0.0.0.0:1", False),
+        ("[::]:1", False),
+        ("[::2]:1", False),
+        ("10.0.0.1:1", False),
+        ("example.org:1", False),
+        ("localhost.example.org:1", False),
+        ("127.0.0.1.example.org:1", False),
+        ("127.0.0.1@example.org:1", False),
+        ("dns://127.0.0.1/example.org:1", False),
+        # Resolvers take these for this machine, but not all do.
+        ("127.1:1", False),
+        ("2130706433:1", False),
+        ("0x7f000001:1", False),
+        ("ip6-localhost:1", False),
+    ],
+)
+def test_what_stays_on_this_machine(address: str, local: bool) -> None:
+    assert is_local(address) == local
+
+
+@given(st.text(max_size=30))
+def test_any_target_is_local_or_not(text: str) -> None:
+    with contextlib.suppress(InvalidRequestError):
+        for address in parse_target(text):
+            if is_local(address) and not is_unix(address) and host(address) != "localhost":
+                assert ipaddress.ip_address(host(address)).is_loopback
+
+
+def test_hosts_of_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def several(name: str, port: int, **_: object) -> list[object]:
+        assert name == "infeed.example.org"
+        families = (
+            (socket.AF_INET, "10.0.0.2"),
+            (socket.AF_INET, "10.0.0.1"),
+            (
+                socket.AF_INET6,
+                "fd00::1",
+            ),
+        )
+        return [(family, socket.SOCK_STREAM, 6, "", (where, port)) for family, where in families]
+
+    monkeypatch.setattr(socket, "getaddrinfo", several)
+    assert servers("dns:///infeed.example.org:7") == ["10.0.0.1:7", "10.0.0.2:7"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import ssl
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,13 +14,18 @@ from typing import Any
 import grpc
 import pytest
 
+from infeed.credentials import Credentials
 from infeed.errors import (
+    AuthenticationError,
     InvalidRequestError,
+    PermissionDeniedError,
     PipelineNotFoundError,
     ProtocolError,
+    ServerError,
     ServerUnavailableError,
 )
 from infeed.testing import FakeTransport
+from infeed.tls import TLS
 from infeed.transport import GrpcTransport
 from infeed.v1 import feed_service_pb2 as service
 
@@ -186,4 +193,124 @@ def test_names_of_any_length(serve: Any, arrays: Any) -> None:
     fake = FakeTransport(arrays, name="x" * 200_000)
     transport = GrpcTransport(serve(fake).address)
     assert transport.get_pipeline(fake.spec.name) == fake.spec
+    transport.close()
+
+
+def several(monkeypatch: pytest.MonkeyPatch, hosts: dict[str, str]) -> None:
+    """Makes infeed.example.org a name of several hosts: what stands for each → what it is."""
+    real = socket.getaddrinfo
+
+    def look_up(name: str, port: int, **options: Any) -> Any:
+        names = list(hosts) if name == "infeed.example.org" else [hosts.get(name, name)]
+        return [item for each in names for item in real(each, port, **options)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+
+
+def test_the_name_stays_with_each_of_its_hosts(
+    pki: Any, peer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For the certificate, which bears it, and as what HTTP calls the server."""
+    names: list[str] = []
+    shown: list[dict[str, str]] = []
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pki.elsewhere, pki.elsewhere_key)
+    context.set_alpn_protocols(["h2"])
+    context.sni_callback = lambda _, name, __: names.append(name)
+
+    def script(talk: Any) -> None:
+        with context.wrap_socket(talk.socket, server_side=True) as talk.socket:
+            talk.greet()
+            shown.append(talk.headers)
+            trailers = [("grpc-status", "5")]
+            talk.answer(
+                [(":status", "200"), ("content-type", "application/grpc"), *trailers], end=True
+            )
+            talk.until_closed()
+
+    port = peer(script).rpartition(":")[2]
+    several(monkeypatch, {"127.0.0.1": "127.0.0.1", "127.0.0.2": "127.0.0.1"})
+    target = f"dns:///infeed.example.org:{port}"
+    transport = GrpcTransport(target, Credentials("t", TLS(ca=pki.ca)))
+    with pytest.raises(ServerError, match="NOT_FOUND"):
+        transport.get_pipeline("fake")
+    servers = transport.servers()
+    assert servers == (f"127.0.0.1:{port}", f"127.0.0.2:{port}")
+    for server in servers:
+        with contextlib.closing(transport.open_stream(server, iter(()), lambda: None)) as call:
+            with pytest.raises(ServerError, match=f"^{server} failed with NOT_FOUND"):
+                call.next()
+    transport.close()
+    assert names == ["infeed.example.org"] * 3
+    for headers in shown:
+        assert headers[":authority"] == f"infeed.example.org:{port}"
+        assert headers[":scheme"] == "https"
+        assert headers["authorization"] == "Bearer t"
+
+
+def test_a_host_whose_certificate_bears_only_its_number(
+    pki: Any, peer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pki.server, pki.server_key)
+    context.set_alpn_protocols(["h2"])
+
+    def script(talk: Any) -> None:
+        with (
+            contextlib.suppress(OSError),
+            context.wrap_socket(talk.socket, server_side=True) as tls,
+        ):
+            tls.recv(1)
+
+    port = peer(script).rpartition(":")[2]
+    several(monkeypatch, {"127.0.0.1": "127.0.0.1", "127.0.0.2": "127.0.0.1"})
+    transport = GrpcTransport(f"infeed.example.org:{port}", Credentials(tls=TLS(ca=pki.ca)))
+    for server in transport.servers():
+        with contextlib.closing(transport.open_stream(server, iter(()), lambda: None)) as call:
+            with pytest.raises(AuthenticationError, match=r"'infeed\.example\.org': Hostname mis"):
+                call.next()
+    transport.close()
+
+
+def refuse(code: int, told: list[str]) -> Any:
+    """A server that refuses all."""
+
+    def script(talk: Any) -> None:
+        talk.greet()
+        told.append(talk.headers[":path"])
+        status = [("grpc-status", str(code)), ("grpc-message", "no")]
+        talk.answer([(":status", "200"), ("content-type", "application/grpc"), *status], end=True)
+        talk.until_closed()
+
+    return script
+
+
+@pytest.mark.parametrize(("code", "kind"), [(16, AuthenticationError), (7, PermissionDeniedError)])
+def test_refusals_are_told_at_once(peer: Any, code: int, kind: Any) -> None:
+    told: list[str] = []
+    target = f"{peer(refuse(code, told))},{peer(refuse(code, told))}"
+    transport = GrpcTransport(target)
+    begin = time.monotonic()
+    with pytest.raises(kind, match="no"):
+        transport.get_pipeline("fake", timeout=30)
+    assert time.monotonic() - begin < 10
+    assert len(told) == 2  # each is asked once
+    transport.close()
+
+
+@pytest.mark.parametrize("code", [16, 7])
+def test_one_that_refuses_leaves_it_to_another(
+    peer: Any, serve: Any, fake: FakeTransport, code: int
+) -> None:
+    refusing = peer(refuse(code, []))
+    for target in (f"{refusing},{serve(fake).address}", f"{serve(fake).address},{refusing}"):
+        transport = GrpcTransport(target)
+        assert transport.get_pipeline("fake", timeout=10) == fake.spec
+        transport.close()
+
+
+def test_a_refusal_says_more_than_a_server_that_is_away(peer: Any) -> None:
+    transport = GrpcTransport(f"127.0.0.1:{free_port()},{peer(refuse(7, []))}")
+    with pytest.raises(PermissionDeniedError):
+        transport.get_pipeline("fake", timeout=0.5)
     transport.close()
