@@ -50,6 +50,8 @@ def read(file: str) -> Document:
         raise ConfigError(f"{file}:{line}: not valid YAML: {error.problem}", file=file) from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{file}: not valid YAML: {error}", file=file) from None
+    except RecursionError:
+        raise ConfigError(f"{file}: nested too deeply, or within itself", file=file) from None
     return Document(file, value, lines)
 
 
@@ -79,4 +81,8 @@ def _value(
             _value(loader, item, (*path, number), lines, file)
             for number, item in enumerate(node.value)
         ]
-    return loader.construct_object(node, deep=True)
+    try:
+        return loader.construct_object(node, deep=True)
+    except ValueError as error:  # such as of a date that no calendar has
+        place = f"{file}:{node.start_mark.line + 1}: {dotted(path)}"
+        raise ConfigError(f"{place}: {error}", file=file) from None
