@@ -55,6 +55,8 @@ class Watched(Generic[T]):
             self._value = self._make()
         except InfeedError as error:
             log.error("%s; what was read before stays in force", error)
+        except Exception:  # such as of a file that goes while it is read
+            log.exception("what was read before stays in force")
         else:
             log.info("read again: %s", ", ".join(map(str, self._files)))
 
