@@ -32,6 +32,9 @@ from infeed_server.config.watched import Watched
 PREFIX = "infeed_"
 """Of the tokens that we make, so that scanners for leaked secrets can know them."""
 
+_MADE = re.compile(PREFIX + r"[\w-]+")
+"""A token that we made, which no message may show."""
+
 _SCHEME = "bearer "
 
 
@@ -47,8 +50,9 @@ class Grant(Definition):
     @classmethod
     def _is_a_hash(cls, value: str) -> str:
         if not re.fullmatch(r"[0-9a-fA-F]{64}", value):
-            raise ValueError(
-                "should be the SHA-256 of a token, 64 hexadecimal digits; `infeed token` makes both"
+            raise ValueError(  # which never shows what stands there: it may be the token itself
+                "the SHA-256 of a token is 64 hexadecimal digits, and this is not; `infeed token` "
+                "makes both"
             )
         return value.lower()
 
@@ -99,7 +103,8 @@ class TokenAccess:
             raise AuthenticationError("the token is none that this server knows (any more)")
         if found.end is not None and self._now() >= found.end:
             raise AuthenticationError(
-                f"the token of {found.name!r} has expired, on {found.end:%Y-%m-%d %H:%M} UTC",
+                f"the token of {found.name!r} has expired, on "
+                f"{found.end.astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC",
                 token=found.name,
             )
         return found
@@ -150,7 +155,8 @@ def read(file: str) -> list[Grant]:
         problems = [
             f"{doc.where(path)}: {text}" for path, text in explain(error, TokenFile, doc.value)
         ]
-        raise ConfigError("\n".join(problems), file=file) from None
+        told = _MADE.sub(f"{PREFIX}...", "\n".join(problems))
+        raise ConfigError(told, file=file) from None
     for key in ("name", "sha256"):
         seen: set[str] = set()
         for number, grant in enumerate(grants):
