@@ -26,8 +26,8 @@ _HINTS = {
     "UNSUPPORTED_CERTIFICATE": "refuses this trainer's certificate: it is not one for clients",
     "ACCESS_DENIED": "refuses this trainer's certificate: it has no access",
     "PROTOCOL_VERSION": "and this trainer have no version of TLS in common",
-    "HANDSHAKE_FAILURE": "asks for a trainer's certificate, TLS(cert=..., key=...), or has no cipher "
-    "of TLS in common with this trainer",
+    "HANDSHAKE_FAILURE": "asks for a trainer's certificate, TLS(cert=..., key=...), or has no "
+    "cipher of TLS in common with this trainer",
 }
 """By the ends of OpenSSL's names for the peer's alerts."""
 

@@ -12,7 +12,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -239,7 +238,7 @@ def test_a_peer_that_cuts_in_the_handshake(
         if abrupt:  # as a reset
             talk.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
-    with pytest.raises(ConnectionError, match="reset|cut in the TLS handshake") as caught:
+    with pytest.raises(ConnectionError, match=r"reset|cut in the TLS handshake") as caught:
         new_link(peer(script)).open()
     assert not isinstance(caught.value, UntrustedError)  # which would not be tried again
 
@@ -277,7 +276,7 @@ def test_a_peer_that_speaks_broken_tls(says: bytes, peer: Any, new_link: Any) ->
         talk.send(says)
         silent(talk)
 
-    with pytest.raises(ConnectionAbortedError, match="^TLS failed: "):
+    with pytest.raises(ConnectionAbortedError, match=r"^TLS failed: "):
         new_link(peer(script)).open(5)
 
 
@@ -406,7 +405,7 @@ def test_what_was_sent_before_a_fatal_alert_arrives(pki: Any, peer: Any, new_lin
     assert link.receive(into, SECONDS) == 4
     assert bytes(into[:4]) == b"good"
     for _ in range(2):
-        with pytest.raises(ConnectionAbortedError, match="TLS failed: .*BAD_RECORD_MAC"):
+        with pytest.raises(ConnectionAbortedError, match=r"TLS failed: .*BAD_RECORD_MAC"):
             link.receive(into, SECONDS)
 
 
@@ -425,7 +424,7 @@ def test_bytes_that_break_it_later_are_no_reason_to_give_up_for_good(
     link = new_link(secure_peer(script))
     link.open()
     assert received(link, 4) == b"good"
-    with pytest.raises(ConnectionAbortedError, match="^TLS failed: "):
+    with pytest.raises(ConnectionAbortedError, match=r"^TLS failed: "):
         link.receive(memoryview(bytearray(9)), SECONDS)
 
 
@@ -459,7 +458,7 @@ def test_an_answer_that_is_cut_off_is_no_whole_one(secure_peer: Any, new_link: A
     link.open()
     exchange = Exchange(link)
     exchange.start([(":method", "POST"), (":scheme", "https"), (":path", "/"), (":authority", "s")])
-    with pytest.raises(Exception, match="cut|reset|pipe|shutdown"):
+    with pytest.raises(Exception, match=r"cut|reset|pipe|shutdown"):
         exchange.read(memoryview(bytearray(9)))
 
 

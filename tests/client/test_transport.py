@@ -237,9 +237,9 @@ def test_the_name_stays_with_each_of_its_hosts(
     servers = transport.servers()
     assert servers == (f"127.0.0.1:{port}", f"127.0.0.2:{port}")
     for server in servers:
-        with contextlib.closing(transport.open_stream(server, iter(()), lambda: None)) as call:
-            with pytest.raises(ServerError, match=f"^{server} failed with NOT_FOUND"):
-                call.next()
+        call = transport.open_stream(server, iter(()), lambda: None)
+        with contextlib.closing(call), pytest.raises(ServerError, match=f"^{server} failed with"):
+            call.next()
     transport.close()
     assert names == ["infeed.example.org"] * 3
     for headers in shown:
@@ -266,9 +266,13 @@ def test_a_host_whose_certificate_bears_only_its_number(
     several(monkeypatch, {"127.0.0.1": "127.0.0.1", "127.0.0.2": "127.0.0.1"})
     transport = GrpcTransport(f"infeed.example.org:{port}", Credentials(tls=TLS(ca=pki.ca)))
     for server in transport.servers():
-        with contextlib.closing(transport.open_stream(server, iter(()), lambda: None)) as call:
-            with pytest.raises(AuthenticationError, match=r"'infeed\.example\.org': Hostname mis"):
-                call.next()
+        call = transport.open_stream(server, iter(()), lambda: None)
+        with (
+            contextlib.closing(call),
+            pytest.raises(AuthenticationError, match="Hostname mis") as it,
+        ):
+            call.next()
+        assert "as that of 'infeed.example.org': " in str(it.value)
     transport.close()
 
 
