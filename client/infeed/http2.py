@@ -7,6 +7,7 @@ memory that the reader gives, copied once, by the kernel.
 
 from __future__ import annotations
 
+import logging
 import struct
 import threading
 from collections.abc import Callable, Iterable
@@ -19,6 +20,9 @@ import h2.settings
 
 from infeed.inflow import Inflow, LostError
 from infeed.link import Link
+
+# At the level of DEBUG it writes all headers as they travel, and so the trainer's token.
+logging.getLogger("hpack").setLevel(logging.INFO)
 
 MAX_FRAME_BYTES = (1 << 24) - 1
 """The largest that HTTP/2 knows: the fewer frames, the fewer steps."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 
 import h2.config
 import h2.connection
@@ -14,6 +15,9 @@ from h2.frame_buffer import FrameBuffer
 from hyperframe.frame import Frame
 
 from infeed_server.http2.stream import Headers
+
+# At the level of DEBUG it writes each header that it reads, and so the tokens of trainers.
+logging.getLogger("hpack").setLevel(logging.INFO)
 
 MAX_STREAMS = 512
 """Open streams of one connection: more than a server answers, so that a peer is told that it has
