@@ -82,7 +82,7 @@ class Wire:
         """Ends what is sent, and swallows what comes until the peer ends too, or for so long."""
         self._socket.shutdown(socket.SHUT_WR)
         deadline = time.monotonic() + seconds
-        while Wire.receive(self, deadline - time.monotonic()):
+        while (left := deadline - time.monotonic()) > 0 and Wire.receive(self, left):
             pass
 
     def cut(self) -> None:
