@@ -19,6 +19,11 @@ log = logging.getLogger(__name__)
 _CONTENT = "application/grpc"
 _INTERNAL_ERROR = 2
 
+_REFUSALS = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+
+_MAX_LOGGED = 500
+"""Characters of a refusal: it may hold what the peer has sent."""
+
 _MAX_NAME = 200
 """Characters of an unknown method that are told back."""
 
@@ -66,13 +71,16 @@ class Handlers:
 
     def refuse(self, stream: Stream, problem: StatusError) -> None:
         """Ends a call that is not answered."""
+        call = ServerCall(stream)
+        _note(call, problem)
         with contextlib.suppress(GoneError, PeerGoneError):
-            ServerCall(stream).end(problem)
+            call.end(problem)
 
     def _answer(self, call: ServerCall) -> None:
         try:
             self._run(call)
         except StatusError as error:
+            _note(call, error)
             call.end(error)
         except PeerGoneError:
             raise
@@ -106,6 +114,12 @@ class Handlers:
         details = _Details(method)
         found = (handler.service(details) for handler in self._handlers)
         return next((handler for handler in found if handler is not None), None)
+
+
+def _note(call: ServerCall, problem: StatusError) -> None:
+    """Tells the log whom this server did not let in."""
+    if problem.code in _REFUSALS:
+        log.info("%s was refused: %.*s", call.peer(), _MAX_LOGGED, problem.details)
 
 
 def _behaviour(handler: Any) -> Callable[[Any, ServerCall], Any]:

@@ -141,6 +141,9 @@ class RpcServer:
                 self._places.leave(peer)
                 accepted.close()
                 return
+            except BaseException:  # which the listener tells the log
+                self._places.leave(peer)
+                raise
             thread = threading.Thread(
                 target=self._run, args=(connection,), name="infeed-peer", daemon=True
             )
@@ -196,7 +199,6 @@ class RpcServer:
         try:
             call.caller = self._access.admit(call.authorization)
         except AuthenticationError as error:
-            log.info("%s was refused: %s", call.peer(), error)
             raise refusal(error) from None
 
 

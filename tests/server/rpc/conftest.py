@@ -189,17 +189,30 @@ class Live:
 
 
 @pytest.fixture
-def live() -> Iterator[Live]:
-    held = HeldEngine("held")
-    metrics = Metrics("1", "2")
-    metrics.add_pipeline("held")
-    metrics.watch("held", held)
-    catalog = Catalog({"held": held, "other": HeldEngine("other")})
-    server = RpcServer(catalog, metrics, "127.0.0.1:0")
-    server.set_serving(True)
-    server.start()
-    yield Live(server, held, metrics)
-    server.stop(0)
+def start() -> Iterator[Callable[..., Live]]:
+    """Starts servers: `start(tls=..., access=...)`, and whatever else an `RpcServer` takes."""
+    started: list[Live] = []
+
+    def make(**options: Any) -> Live:
+        held = HeldEngine("held")
+        metrics = Metrics("1", "2")
+        metrics.add_pipeline("held")
+        metrics.watch("held", held)
+        catalog = Catalog({"held": held, "other": HeldEngine("other")})
+        server = RpcServer(catalog, metrics, "127.0.0.1:0", **options)
+        server.set_serving(True)
+        server.start()
+        started.append(Live(server, held, metrics))
+        return started[-1]
+
+    yield make
+    for each in started:
+        each.server.stop(0)
+
+
+@pytest.fixture
+def live(start: Callable[..., Live]) -> Live:
+    return start()
 
 
 @pytest.fixture
