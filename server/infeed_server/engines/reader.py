@@ -246,5 +246,8 @@ class DatasetReader:
         self._position = element.end
         floor = self._ranks.floor()
         if floor is not None and element.end <= floor:
-            return  # on the way to where the ranks are
+            # On the way to where the ranks are. What was kept before goes too: who asked for it
+            # would else take the gap behind it for empty slots.
+            self._window.clear()
+            return
         self._window.add(element.block())

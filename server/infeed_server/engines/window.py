@@ -36,6 +36,11 @@ class Window:
         """The bytes at which it is full: its share, or a few steps where that is more."""
         return max(share, min(_STEPS * world_size * self._largest, _LARGE_BYTES))
 
+    def clear(self) -> None:
+        """Drops all blocks."""
+        self._blocks.clear()
+        self.nbytes = 0
+
     def covering(self, request: Request) -> list[Block]:
         return [block for block in self._blocks if overlap(block, request)]
 

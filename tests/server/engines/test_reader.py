@@ -17,7 +17,7 @@ from infeed_server.engines.base import Request, Trainer
 from infeed_server.engines.blocks import Kind
 from infeed_server.engines.iteration import Iteration
 from infeed_server.engines.ranks import Ranks
-from infeed_server.engines.reader import DatasetReader
+from infeed_server.engines.reader import DatasetReader, LeftWindowError
 from infeed_server.pipeline.load import parse
 from infeed_server.pipeline.sequential import plan_sequential
 
@@ -98,6 +98,29 @@ def test_streams_at_once_with_windows_too_small_for_them(serve: Any, narrow: Non
     for thread in threads:
         thread.join(60)
     assert not wrong
+
+
+def test_a_reader_that_goes_far_ahead_keeps_nothing_with_a_gap_behind_it() -> None:
+    reader = reader_of(long, 4)
+
+    def ask(trainer: Trainer, start: int) -> Any:
+        answer = reader.answer(Request(0, start, 4, 4), trainer.rank, lambda: True)
+        reader.sent(trainer, start)
+        return answer.arrays["x"].tolist()
+
+    assert ask(ALONE, 0) == [0, 1, 2, 3]
+    reader.leave(ALONE)
+    # Another job has it now, far ahead; when that has left, what is between was never kept.
+    ahead, late = Trainer(feed_id="b"), Trainer(feed_id="c")
+    assert reader.takes(ahead, 400, 4)
+    reader.join(ahead, 400, 4)
+    assert ask(ahead, 400) == [400, 401, 402, 403]
+    reader.leave(ahead)
+    assert not reader.takes(late, 0, 4)
+    reader.join(late, 0, 4)
+    with pytest.raises(LeftWindowError):
+        ask(late, 4)
+    reader.close()
 
 
 def tiny() -> tf.data.Dataset:
