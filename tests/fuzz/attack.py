@@ -69,7 +69,7 @@ class Attack:
             with watch:
                 while self._round(calls, wires):
                     self._look()
-                    self._report.progress(count)
+                    self._report.progress(count, f"; {self._site.cost()}")
                 self._report.note(f"{watch.feeds} feeds beside it, all their batches compared")
             if patient:
                 for problem in sleepers.problems():

@@ -26,6 +26,10 @@ BAD_MESSAGE = {"a message that ends early", "that is not what the method takes"}
 """Beginnings and ends of texts of INTERNAL, which is gRPC's own code for a message that cannot be
 taken apart, in its framing or by the parser of a service of gRPC's."""
 
+BUSY = "jobs read at different places already"
+"""Of UNAVAILABLE: a sequential data set has as many readers as it may have, and a peer is to try
+again. Which calls meet that depends on those beside them."""
+
 Check: TypeAlias = "Callable[[Answer], str | None]"
 
 

@@ -48,10 +48,13 @@ class Report:
         self.notes.append(text)
         print(text, flush=True)
 
-    def progress(self, of: int) -> None:
+    def progress(self, of: int, more: str = "") -> None:
         seconds = time.monotonic() - self.began
         rate = self.cases / max(seconds, 1e-9)
-        print(f"{self.of}: {self.cases} of {of} cases, {seconds:.0f} s, {rate:.0f}/s", flush=True)
+        print(
+            f"{self.of}: {self.cases} of {of} cases, {seconds:.0f} s, {rate:.0f}/s{more}",
+            flush=True,
+        )
 
     def __str__(self) -> str:
         wide = max((len(kind) for kind in self.ends), default=0)

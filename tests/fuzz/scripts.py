@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from base64 import b64encode
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf import any_pb2
@@ -16,9 +17,9 @@ from tests.fuzz.case import mutated, pieces
 from tests.fuzz.replies import REPLIES, judged
 from tests.fuzz.sessions import Session
 
-import infeed.call
 from infeed.assembly import Assembler, Received
 from infeed.call import GrpcCall
+from infeed.credentials import Credentials
 from infeed.errors import BY_REASON, DOMAIN
 from infeed.v1 import stream_pb2
 
@@ -26,7 +27,7 @@ from infeed.v1 import stream_pb2
 class _Script:
     """In a link's place: says what it is told to, then nothing more."""
 
-    def __init__(self, said: list[bytes]) -> None:
+    def __init__(self, said: Sequence[bytes]) -> None:
         self._rest = [memoryview(part) for part in reversed(said) if part]
 
     def open(self, timeout: float) -> None:
@@ -51,30 +52,33 @@ class _Script:
     close = cut
 
 
-@contextmanager
-def scripted(said: list[bytes]) -> Iterator[GrpcCall]:
+@dataclass(frozen=True)
+class _Scripted(Credentials):
+    """Of a server that says what it is told to, on whatever connection."""
+
+    said: tuple[bytes, ...] = ()
+
+    def link(self, address: str, name: str) -> Any:
+        return _Script(self.said)
+
+
+def scripted(said: Sequence[bytes]) -> GrpcCall:
     """A call whose server says that, whatever it is asked."""
-    real = infeed.call.Link
-    infeed.call.Link = lambda _: _Script(said)  # type: ignore[assignment, misc]
-    try:
-        call = GrpcCall(
-            "fuzz:1",
-            "/infeed.v1.FeedService/StreamBatches",
-            iter([stream_pb2.StreamBatchesRequest()]),
-            timeout=None,
-            draining=lambda: None,
-            closed=lambda _: None,
-        )
-    finally:
-        infeed.call.Link = real  # type: ignore[misc]
-    with closing(call):
-        yield call
+    return GrpcCall(
+        "fuzz:1",
+        "/infeed.v1.FeedService/StreamBatches",
+        iter([stream_pb2.StreamBatchesRequest()]),
+        timeout=None,
+        draining=lambda: None,
+        closed=lambda _: None,
+        credentials=_Scripted(said=tuple(said)),
+    )
 
 
 def played(session: Session, said: list[bytes]) -> Iterator[Received]:
     """What the whole of the client makes of bytes from a server."""
     assembler: Assembler = session.assembler()
-    with scripted(said) as call:
+    with closing(scripted(said)) as call:
         while (size := call.next()) is not None:
             done = assembler.take(size, call.read_into)
             if isinstance(done, Received):

@@ -143,10 +143,11 @@ def test_other_batches_are_a_violation(there: Site) -> None:
     watch = Watch(there.address, told.append)
     watch.check("numbers")
     assert (watch.feeds, told) == (1, [])
-    watch._expected["numbers"][3] = ""
+    watch._expected["numbers"][3] = "another"
     watch.check("numbers")
     watch.check("nothing")
-    assert "other batches" in told[0]
+    assert "other batches: position 12 of epoch 0" in told[0]
+    assert told[0].endswith("before, another")
     assert "PipelineNotFoundError" in told[1]
 
 

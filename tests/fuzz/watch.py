@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -23,12 +24,20 @@ def digest(address: str, name: str) -> list[str]:
 
 
 def _digest(batch: infeed.Batch) -> str:
-    told = hashlib.sha256(repr((batch.start, batch.epoch)).encode())
-    told.update(batch.sample_ids.tobytes() + batch.mask.tobytes())
+    told = hashlib.sha256()
     for name, array in batch.items():
         data = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
         told.update(f"{name} {array.dtype} {array.shape}".encode() + data)
-    return told.hexdigest()
+    place = f"position {batch.start} of epoch {batch.epoch}, samples {batch.sample_ids.tolist()}"
+    return f"{place}, mask {batch.mask.tolist()}, {told.hexdigest()[:16]}"
+
+
+def _told(found: list[str], expected: list[str]) -> str:
+    """The first batch that differs."""
+    for one, other in itertools.zip_longest(found, expected, fillvalue="no batch"):
+        if one != other:
+            return f"{one}; before, {other}"
+    return "none"
 
 
 class Watch:
@@ -60,7 +69,9 @@ class Watch:
             self._tell(f"a feed of {name!r} failed: {type(error).__name__}: {error}")
             return
         if found != self._expected[name]:
-            self._tell(f"a feed of {name!r} got other batches than before")
+            self._tell(
+                f"a feed of {name!r} got other batches: {_told(found, self._expected[name])}"
+            )
         self.feeds += 1
 
     def _run(self) -> None:
