@@ -108,6 +108,9 @@ def _serve(pipelines: str, options: ServerOptions, one_of: int, stop: Stop) -> N
     with server:
         for line in server.specs():
             console.print(f"[bold]pipeline[/] {line}", soft_wrap=True, highlight=False)
+        stop.asked(
+            0
+        )  # from here on a signal ends it in good order; who reads the line may send one
         _serving(str(server.address), server.http_address)
         stop.wait(options.grace)
         console.print("stopping")
