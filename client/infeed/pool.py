@@ -6,13 +6,14 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from infeed.assembly import Received
 from infeed.errors import InfeedError, ServerUnavailableError
 from infeed.handoff import Handoff
 from infeed.job import Job
 from infeed.ledger import Ledger
+from infeed.members import Members
 from infeed.stats import Tally
 from infeed.window import Window
 
@@ -29,26 +30,6 @@ class End:
 Item = Received | BaseException | End
 
 
-@dataclass
-class _Member:
-    """A server of the target, as it stands."""
-
-    entered: bool = False
-    """Whether it is connected, or about to be."""
-    open: bool = False
-    """Whether it has accepted the stream."""
-    draining: bool = False
-    left_out: InfeedError | None = None
-    """Why it is not one of this feed's servers, though it answers."""
-    trouble: str = ""
-    """Why it was lost last."""
-
-    @property
-    def unfit(self) -> bool:
-        """Whether it was lost or left out, and has not come back since."""
-        return bool(self.trouble) or self.left_out is not None
-
-
 class Pool:
     """Servers come and go; what they bring leaves by `ready`, in order."""
 
@@ -63,7 +44,7 @@ class Pool:
         # Only batches that are the same everywhere can come from several servers.
         self._together = job.pipeline.guarantee.resume == "constant_time"
         self._changed = threading.Condition()
-        self._members: dict[str, _Member] = {}
+        self._members = Members()
         self._tally = Tally()
         self._alone_since: float | None = None
         self._over = False
@@ -88,8 +69,7 @@ class Pool:
     def expect(self, servers: Sequence[str]) -> None:
         """The target stands for these servers too; a supplier is about to enter for each."""
         with self._changed:
-            for server in servers:
-                self._members.setdefault(server, _Member())
+            self._members.expect(servers)
             self._ledger.alone = len(self._members) == 1
 
     # What a server's supplier calls, in this order.
@@ -100,7 +80,7 @@ class Pool:
         Where only one server at a time can serve a feed, the others wait for their turn.
         """
         with self._changed:
-            while not (self._over or self._together or self._has_turn(server)):
+            while not (self._over or self._together or self._members.has_turn(server)):
                 self._changed.wait()
             self._members[server].entered = True
             return not self._over
@@ -115,14 +95,13 @@ class Pool:
             member = self._members[server]
             if not over.is_set():
                 member.draining = False
-                if not member.trouble and member.left_out is None:
+                if not member.unfit:
                     self._join(server)
 
     def opened(self, server: str) -> None:
         """The server has accepted the stream."""
         with self._changed:
-            member = self._members[server]
-            member.open, member.left_out, member.trouble = True, None, ""
+            self._members[server].opened()
             self._join(server)
             if server not in self._tally.servers:
                 self._tally.servers.append(server)
@@ -183,19 +162,19 @@ class Pool:
         with self._changed:
             member = self._members[server]
             self._tally.losses += member.open
+            member.lost(error)
             self._leave(server)
-            member.trouble, member.left_out = error.message, None
             self._give_up_if_hopeless()
             self._changed.notify_all()
 
     def leave_out(self, server: str, error: InfeedError) -> None:
         """The server answers, but cannot serve this feed; if no other can, that ends the feed."""
         with self._changed:
-            self._leave(server)
             member = self._members[server]
             if self._together and member.left_out is None and len(self._members) > 1:
                 log.warning("%s is left out: %s", server, error.message)
-            member.left_out = error
+            member.leave_out(error)
+            self._leave(server)
             self._give_up_if_hopeless()
             self._changed.notify_all()
 
@@ -226,13 +205,11 @@ class Pool:
     def awaited(self) -> tuple[str, str]:
         """Who should send the next batch, and what is known about why it does not come."""
         with self._changed:
-            troubles = [
-                f"{name}: {one.trouble}" for name, one in self._members.items() if one.trouble
-            ]
             if owing := self._ledger.awaited():
                 return owing[0], f"asked for it {owing[1]:.1f} s ago"
-            if troubles:
-                return self._target, "reconnecting after: " + "; ".join(troubles)
+            if troubles := self._members.troubles:
+                told = "; ".join(f"{name}: {trouble}" for name, trouble in troubles.items())
+                return self._target, f"reconnecting after: {told}"
             return self._target, "the server is silent"
 
     def close(self) -> None:
@@ -248,16 +225,6 @@ class Pool:
         with self._changed:
             self._give_up_if_hopeless()
 
-    def _has_turn(self, server: str) -> bool:
-        """Of the fit servers the first by name is taken, so that the ranks of a job, which share
-        one reading of a data set, meet at the same one."""
-        unfit = self._members[server].unfit
-        return not any(
-            other.entered or (not other.unfit and (unfit or name < server))
-            for name, other in self._members.items()
-            if name != server
-        )
-
     def _others(self, server: str) -> bool:
         return any(name != server for name in self._ledger.servers)
 
@@ -266,8 +233,6 @@ class Pool:
         self._changed.notify_all()
 
     def _leave(self, server: str) -> None:
-        member = self._members[server]
-        member.entered = member.open = False
         self._ledger.leave(server)
         if self._alone_since is None and not self._ledger.servers:
             self._alone_since = time.monotonic()
@@ -291,17 +256,17 @@ class Pool:
     def _give_up_if_hopeless(self) -> None:
         if self._over or self._ledger.servers:
             return
-        refusals = [one.left_out for one in self._members.values() if one.left_out]
-        if refusals and len(refusals) == len(self._members):
-            self._finish(refusals[-1])
+        refusal = self._members.refusal
+        if refusal is not None and self._members.all_refuse:
+            self._finish(refusal)
             return
         seconds = self._job.reconnect_timeout
         if self._alone_since is not None and time.monotonic() >= self._alone_since + seconds:
-            self._finish(refusals[-1] if refusals else self._gone(seconds))
+            self._finish(refusal or self._gone(seconds))
 
     def _gone(self, seconds: float) -> ServerUnavailableError:
         start, _ = self._job.plan.at(self._ledger.next)
-        reasons = {one.trouble for one in self._members.values() if one.trouble}
+        reasons = set(self._members.troubles.values())
         return ServerUnavailableError(
             f"{self._target} was lost at position {start} and did not come back within "
             f"{seconds:g} s; last reason: {'; '.join(sorted(reasons))}",
