@@ -218,15 +218,16 @@ def test_without_an_order_nothing_is_repeated(command_line: Any, folder: Path) -
     ranks.take(9)
     server.kill()
     command_line.serve(DEFINITION, folder, address)
-    with pytest.raises(infeed.CursorError, match=r"cannot continue at position \d+ for rank 0"):
-        ranks.take()
-    with pytest.raises(infeed.CursorError, match=r"cannot continue at position \d+ for rank 1"):
-        list(ranks.feeds[1])
+    values = ranks.values
+    for rank, feed in enumerate(ranks.feeds):
+        # What was on its way still comes; how much that is, differs.
+        with pytest.raises(infeed.CursorError, match=rf"at position \d+ for rank {rank} of 2"):
+            values.extend(n for batch in feed for n in batch["n"][batch.mask].tolist())
     with pytest.raises(infeed.CursorError, match="promises no order"):
         infeed.connect(address, "unordered", state=ranks.feeds[0].state())
     ranks.close()
-    assert len(ranks.values) >= 9 * 2 * 7
-    assert max(Counter(ranks.values).values()) == 1
+    assert len(values) >= 9 * 2 * 7
+    assert max(Counter(values).values()) == 1
     # A new run begins anew.
     assert sorted(undisturbed(address, "unordered", 2).values) == sorted(2 * list(range(N)))
 
