@@ -49,6 +49,7 @@ class Server:
             listen, "--listen", encrypted=options.tls is not None, insecure=options.insecure
         )
         self._grace = options.grace
+        self._shares_port = options.share_port
         tls = options.tls.watched() if options.tls else None
         access = TokenAccess(options.tokens) if options.tokens else None
         self.health = Health()
@@ -139,7 +140,9 @@ class Server:
             bar = progress(name) if progress else None
             with located(pipelines, name):
                 engine = build(name, definition, self.metrics, bar, budget)
-            self._engines[name] = engine
+                self._engines[name] = engine
+                if self._shares_port:
+                    _require_shareable(engine)
             self.metrics.watch(name, engine)
             self.health.set(name, ready=False, reason="making its first batch")
 
@@ -166,3 +169,13 @@ class Server:
     def _close_engines(self) -> None:
         for engine in self._engines.values():
             engine.close()
+
+
+def _require_shareable(engine: Engine) -> None:
+    """Raises `ConfigError` for a dataset whose ranks have to meet: the kernel would send each to
+    another process."""
+    if engine.spec.guarantee.resume == "none":
+        raise ConfigError(
+            "source.dataset: it has no order, so all ranks have to share one reading of it, which "
+            "several processes do not have; leave out --processes, or make it deterministic"
+        )
