@@ -84,5 +84,5 @@ def _value(
     try:
         return loader.construct_object(node, deep=True)
     except ValueError as error:  # such as of a date that no calendar has
-        place = f"{file}:{node.start_mark.line + 1}: {dotted(path)}"
-        raise ConfigError(f"{place}: {error}", file=file) from None
+        where = f"{file}:{node.start_mark.line + 1}: {dotted(path)}"
+        raise ConfigError(f"{where}: {error}", file=file) from None
