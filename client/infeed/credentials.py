@@ -50,7 +50,7 @@ class Credentials:
             return Link(address)
         from infeed.secure import SecureLink  # noqa: PLC0415 - only who uses TLS pays for it
 
-        return SecureLink(address, secure.context(), secure.server_name or host(name))
+        return SecureLink(address, secure.context(), secure.server_name or host(name).rstrip("."))
 
     @property
     def scheme(self) -> str:

@@ -14,8 +14,10 @@ from infeed.call import NONE, Call, GrpcCall
 from infeed.credentials import Credentials
 from infeed.errors import (
     AuthenticationError,
+    ConfigError,
     InfeedError,
     PermissionDeniedError,
+    PipelineNotFoundError,
     ProtocolError,
     ServerUnavailableError,
     StallError,
@@ -28,6 +30,9 @@ from infeed.v1 import stream_pb2
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 """Seconds between two attempts to reach a server; doubled from the first to the longest."""
+
+_REFUSALS = (AuthenticationError, PermissionDeniedError, PipelineNotFoundError)
+"""Of several servers, another one may do."""
 
 _SERVICE = "/infeed.v1.FeedService/"
 _PAGE_SIZE = 1_000
@@ -124,7 +129,12 @@ class GrpcTransport:
         requests: Iterator[stream_pb2.StreamBatchesRequest],
         draining: Callable[[], None],
     ) -> Call:
-        return self._call(server, "StreamBatches", requests, draining=draining)
+        try:
+            return self._call(server, "StreamBatches", requests, draining=draining)
+        except ConfigError as error:  # files that were good: somebody is about to renew them
+            raise ServerUnavailableError(
+                f"no connection to {server}: {error.message}", target=server
+            ) from error
 
     def close(self) -> None:
         with self._lock:
@@ -152,7 +162,7 @@ class GrpcTransport:
             except (ServerUnavailableError, StallError) as error:
                 last = error
                 self._leave(call.server)
-            except (AuthenticationError, PermissionDeniedError) as error:
+            except _REFUSALS as error:
                 refusals[address] = error
                 if len(refusals) == len(set(self._addresses)):
                     raise

@@ -86,6 +86,28 @@ def test_unknown_pipeline(serve: Any, fake: FakeTransport) -> None:
     transport.close()
 
 
+def test_a_pipeline_that_only_the_other_server_has(
+    serve: Any, fake: FakeTransport, arrays: Any
+) -> None:
+    newer = FakeTransport(arrays, name="newer")
+    transport = GrpcTransport(f"{serve(fake).address},{serve(newer).address}")
+    for served in (newer, fake, newer):
+        assert transport.get_pipeline(served.spec.name) == served.spec
+    with pytest.raises(PipelineNotFoundError, match="no pipeline 'other'"):
+        transport.get_pipeline("other")
+    transport.close()
+
+
+def test_files_that_go_bad_are_worth_another_try(pki: Any, tmp_path: Path) -> None:
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(Path(pki.ca).read_bytes())
+    transport = GrpcTransport("127.0.0.1:1", Credentials(tls=TLS(ca=ca)))
+    ca.write_text("half of it")
+    with pytest.raises(ServerUnavailableError, match=r"ca\.pem: holds no certificate"):
+        transport.open_stream("127.0.0.1:1", iter(()), lambda: None)
+    transport.close()
+
+
 def test_words_of_a_newer_server(serve: Any, fake: FakeTransport) -> None:
     class Newer:
         spec = fake.spec

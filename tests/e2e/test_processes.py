@@ -128,12 +128,12 @@ def test_a_definition_that_is_wrong_ends_it(command_line: Any, folder: Path) -> 
 
 
 def test_a_dataset_whose_ranks_have_to_meet(command_line: Any, folder: Path) -> None:
-    (folder / "numbers.py").write_text(
+    (folder / "draws.py").write_text(
         "import tensorflow as tf\n"
         "def make():\n"
         "    return tf.data.Dataset.range(100).map(lambda x: {'x': tf.random.uniform([])})\n"
     )
-    text = "pipelines: {n: {source: {dataset: numbers:make}, batch: {size: 4}}}"
+    text = "pipelines: {n: {source: {dataset: draws:make}, batch: {size: 4}}}"
     (folder / "pipelines.yaml").write_text(text)
     words = ("--listen", "127.0.0.1:0", "--http", "off", "--processes", "2")
     command = command_line.run("serve", "pipelines.yaml", *words, cwd=folder)

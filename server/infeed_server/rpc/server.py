@@ -44,9 +44,13 @@ MAX_STREAMS = 256
 MAX_PEER_STREAMS = 128
 """Of one host, unless the operator says another number."""
 
-_RESERVE = 64
-_PEER_RESERVE = 32
-"""Threads beyond the streams: a health check is answered when all streams are taken."""
+_SHORT_CALLS = 64
+_PEER_SHORT_CALLS = 32
+"""Calls that are no streams: trainers are told of pipelines when all streams are taken."""
+
+_HEALTH_CALLS = 32
+_PEER_HEALTH_CALLS = 8
+"""Who watches a server's health needs no token, so that takes no place of who has one."""
 
 _ALWAYS_ANSWERED = "/grpc.health.v1.Health/"
 """Whoever asks after a server's health has no token, and is told nothing else."""
@@ -85,9 +89,11 @@ class RpcServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._handlers)
         names = (SERVICE, health.SERVICE, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._handlers)
-        self._pool = futures.ThreadPoolExecutor(MAX_STREAMS + _RESERVE, "infeed-rpc")
+        most = MAX_STREAMS + _SHORT_CALLS + _HEALTH_CALLS
+        self._pool = futures.ThreadPoolExecutor(most, "infeed-rpc")
         self._feeds = Limit("streams", MAX_STREAMS, peer_streams)
-        self._others = Limit("calls", _RESERVE, _PEER_RESERVE)
+        self._short = Limit("calls", _SHORT_CALLS, _PEER_SHORT_CALLS)
+        self._watches = Limit("health calls", _HEALTH_CALLS, _PEER_HEALTH_CALLS)
         self._places = Limit("connections", MAX_CONNECTIONS, MAX_PEER_CONNECTIONS)
         self._connections: dict[Connection, threading.Thread] = {}
         self._lock = threading.Lock()
@@ -131,29 +137,28 @@ class RpcServer:
     def _connect(self, accepted: socket.socket, peer: str) -> None:
         with self._lock:
             problem = "the server is stopping" if self._stopping else self._places.enter(peer)
-            if problem:
-                log.info("%s was refused: %s", peer, problem)
-                accepted.close()
-                return
-            try:
-                connection = Connection(self._wire(accepted), peer, self._accept)
-            except OSError:
+        if problem:
+            log.info("%s was refused: %s", peer, problem)
+            accepted.close()
+            return
+        try:
+            self._take(Connection(self._wire(accepted), peer, self._accept))
+        except BaseException as error:
+            with self._lock:
                 self._places.leave(peer)
-                accepted.close()
-                return
-            except BaseException:  # which the listener tells the log
-                self._places.leave(peer)
+            accepted.close()
+            if not isinstance(error, OSError):  # a peer that left at once
                 raise
-            thread = threading.Thread(
-                target=self._run, args=(connection,), name="infeed-peer", daemon=True
-            )
-            try:
-                thread.start()  # it takes itself off the list, for which it needs the lock
-            except RuntimeError:  # no more threads
-                self._places.leave(peer)
-                accepted.close()
-                return
+
+    def _take(self, connection: Connection) -> None:
+        thread = threading.Thread(
+            target=self._run, args=(connection,), name="infeed-peer", daemon=True
+        )
+        with self._lock:
+            thread.start()  # it takes itself off the list, for which it needs the lock
             self._connections[connection] = thread
+            if self._stopping:
+                connection.cut()
 
     def _wire(self, accepted: socket.socket) -> Wire:
         if self._tls is None:
@@ -172,8 +177,7 @@ class RpcServer:
 
     def _accept(self, stream: Stream) -> None:
         """Hands a call to a thread, or refuses it."""
-        is_feed = stream.headers.get(":path", "").endswith("/StreamBatches")
-        limit = self._feeds if is_feed else self._others
+        limit = self._limit(stream.headers.get(":path", ""))
         if self._tls is not None and not stream.secure:
             self._handlers.refuse(stream, refusal(_IN_THE_CLEAR))
             return
@@ -185,6 +189,11 @@ class RpcServer:
                 return
         code = grpc.StatusCode.UNAVAILABLE if stopping else grpc.StatusCode.RESOURCE_EXHAUSTED
         self._handlers.refuse(stream, StatusError(code, problem))
+
+    def _limit(self, method: str) -> Limit:
+        if method.startswith(_ALWAYS_ANSWERED):
+            return self._watches
+        return self._feeds if method.endswith("/StreamBatches") else self._short
 
     def _answer(self, stream: Stream, limit: Limit) -> None:
         try:

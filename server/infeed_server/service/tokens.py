@@ -141,7 +141,9 @@ def new_token() -> str:
 
 
 def entry(token: str, name: str, pipelines: list[str]) -> str:
-    """What the file is to hold of a token, as YAML."""
+    """What the file is to hold of a token, as YAML. Raises `ConfigError` without a name."""
+    if not name:
+        raise ConfigError("a token needs a name, for messages and the log")
     grant = {"name": name, "sha256": fingerprint(token), "pipelines": pipelines}
     return yaml.safe_dump({"tokens": [grant]}, sort_keys=False, default_flow_style=None)
 

@@ -516,6 +516,24 @@ def test_strangers_take_no_streams_for_good(guarded: Any, channels: Any, peers: 
     assert len(guarded.server._feeds) <= 1
 
 
+def test_who_watches_the_health_takes_no_place_of_others(
+    guarded: Any, channels: Any, eventually: Any
+) -> None:
+    channel = channels(guarded, ALL)
+    stub = health_pb2_grpc.HealthStub(channel)
+    watches = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(8)]
+    for watch in watches:
+        next(watch)
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.Check(health_pb2.HealthCheckRequest())
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert get(channel, "held") == "held"
+    for watch in watches:
+        watch.cancel()
+    eventually(lambda: not len(guarded.server._watches), "the places are free again")
+    stub.Check(health_pb2.HealthCheckRequest())
+
+
 def test_connections_of_one_host(
     start: Any, files: TLSFiles, feeds: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
