@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 from tests.fuzz import frames
+from tests.fuzz.answers import ordered
 from tests.fuzz.calls import (
     CALLS,
     FEED,
     Call,
-    Check,
     World,
     asked_in_order,
     asking,
@@ -21,9 +21,7 @@ from tests.fuzz.calls import (
     strings,
 )
 from tests.fuzz.case import mutated, pieces
-from tests.fuzz.peer import Answer
 
-from infeed.chunk import HEAD_BYTES, read_head
 from infeed.spec import PipelineSpec
 from infeed.v1 import stream_pb2
 
@@ -35,56 +33,6 @@ _LONG_SECONDS = 0.3
 
 def call(parts: list[bytes], *names: str, **more: object) -> Call:
     return Call(headers(PATH), parts, codes=codes(*names), **more)
-
-
-def ordered(asked: list[int], *, whole: bool = True) -> Check:
-    """The answer is what stream.proto draws, for these requests; all of them where `whole`."""
-
-    def check(answer: Answer) -> str | None:
-        try:
-            answered = _answered(bytes(answer.data))
-        except (ValueError, IndexError) as error:
-            return f"the answer is none: {error}"
-        if answered != asked[: len(answered)] or (whole and len(answered) < len(asked)):
-            return f"answers to {answered}, where {asked} were asked for"
-        return None
-
-    return check
-
-
-def _answered(data: bytes) -> list[int]:
-    """The requests that were answered whole. Raises `ValueError` for a wrong order."""
-    answered: list[int] = []
-    left: int | None = None
-    opened = False
-    at = 0
-    while at + 5 <= len(data):
-        size = int.from_bytes(data[at + 1 : at + 5], "big")
-        body = data[at + 5 : at + 5 + size]
-        at += 5 + size
-        if len(body) < size:
-            break
-        if head := read_head(body[:HEAD_BYTES], size):
-            if not left or head.data_bytes > left:
-                raise ValueError("a chunk too many")
-            left -= head.data_bytes
-            continue
-        answer = stream_pb2.StreamBatchesResponse.FromString(body)
-        kind = answer.WhichOneof("event")
-        if kind != "heartbeat" and left:
-            raise ValueError(f"{kind} inside of a batch")
-        if (kind == "opened") == opened and kind != "heartbeat":
-            raise ValueError(f"{kind} at the wrong place")
-        if kind == "opened":
-            opened = True
-        elif kind == "header":
-            answered.append(answer.header.request_id)
-            left = answer.header.payload_size
-        elif kind == "end":
-            answered.append(answer.end.request_id)
-    if left:
-        answered.pop()
-    return answered
 
 
 @CALLS.add(8)
@@ -131,6 +79,29 @@ def odd_open(rng: random.Random, world: World) -> Call:
     parts = [opening(spec, **chosen), asking(7, 0, 1)]
     # A stream that is accepted is answered, but for one that must read very far.
     return call(parts, "OK", "INVALID_ARGUMENT", check=ordered([7], whole=False))
+
+
+@CALLS.add(4)
+def odd_trainer(rng: random.Random, world: World) -> Call:
+    """Ranks that cannot be, or that wait for others who never come; feeds with another's name."""
+    spec = world.pipeline(rng)
+    odd = {
+        "rank": rng.choice((numbers(rng), rng.randrange(3))),
+        "world_size": rng.choice((numbers(rng), rng.randrange(4))),
+        "feed_id": rng.choice(("", "a", "b", strings(rng))),
+    }
+    chosen = {name: odd[name] for name in rng.sample(sorted(odd), rng.randint(1, 3))}
+    size = spec.stride(spec.batch_size)
+    start = rng.choice((0, size, 10 * size, rng.randrange(1000)))
+    batch = stream_pb2.BatchRequest(
+        request_id=7,
+        start=start,
+        count=rng.choice((size, 1, 0)),
+        min_position_count=rng.choice((0, start, start + size, numbers(rng))),
+    )
+    parts = [opening(spec, **chosen), event(batch=batch)]
+    check = ordered([7], whole=False)
+    return call(parts, "OK", "INVALID_ARGUMENT", leave_seconds=_LONG_SECONDS, check=check)
 
 
 @CALLS.add(4)
