@@ -27,7 +27,8 @@ LINES_SHARE = 0.2
 """Of the cases that are whole connections."""
 
 _CROWDS = 24
-_WARM = 2500
+_WARM = 10_000
+"""Cases before memory is looked at: until the allocator has met all that there is, it grows."""
 _SETTLE_SECONDS = 90.0
 _REST_SECONDS = 2.0
 
