@@ -175,9 +175,7 @@ class _Walk:
                 return total
             step = last.world_size * last.stride
             return last.base + (total - last.base) // step * step
-        # Where nobody knows the length beforehand, a feed that drops what is left does not tell.
-        dropped = self.remainder == "drop" and not self._spec.batch_stride
-        return self.counts.end if dropped else told
+        return told
 
 
 def _worlds(world_size: int | Sequence[int], resume_every: int | None) -> tuple[int, ...]:

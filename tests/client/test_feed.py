@@ -398,7 +398,7 @@ class EndsAt(FakeTransport):
 
 @pytest.mark.parametrize(
     ("epochs", "length_known", "count"),
-    [(None, True, 8), (None, False, 8), (1, True, 8), (1, False, -1), (1, False, 9)],
+    [(None, True, 8), (None, False, 8), (1, True, 8), (1, False, -1), (1, False, 12)],
 )
 def test_an_end_where_there_can_be_none(
     arrays: Any, epochs: int | None, length_known: bool, count: int
@@ -407,7 +407,7 @@ def test_an_end_where_there_can_be_none(
     fake.count = count
     with connect(fake, epochs=epochs) as feed:
         assert [next(feed).start for _ in range(2)] == [0, 4]
-        with pytest.raises(ProtocolError, match="position 8 with the end of the data"):
+        with pytest.raises(ProtocolError, match="needs 12 positions with the end of the data"):
             next(feed)
 
 

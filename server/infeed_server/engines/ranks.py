@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from infeed_server.engines.base import Trainer
 
@@ -29,6 +29,8 @@ class _Seat:
     asking: bool = False
     fresh: bool = True
     """Whether its stream has asked for nothing yet."""
+    unsent: list[int] = field(default_factory=list)
+    """Positions that it asked for and that are not on their way."""
 
 
 class Ranks:
@@ -101,7 +103,11 @@ class Ranks:
     def asks(self, rank: int, position: int) -> None:
         """The rank waits for the batch at this position."""
         seat = self._seats[rank]
-        seat.position = position if seat.fresh else min(seat.position, position)
+        if seat.fresh:
+            seat.unsent.clear()
+        seat.unsent.append(position)
+        # Of what it passes over it wants nothing, or it would wait for itself.
+        seat.position = min(seat.unsent)
         seat.fresh = False
         seat.asking, seat.since = True, self._clock()
 
@@ -114,7 +120,9 @@ class Ranks:
         """The batch at this position is on its way to the rank."""
         if self.knows(trainer):
             seat = self._seats[trainer.rank]
-            seat.position = max(seat.position, position + self.step)
+            if position in seat.unsent:
+                seat.unsent.remove(position)
+            seat.position = min(seat.unsent, default=max(seat.position, position + self.step))
             seat.since = self._clock()
 
     def floor(self) -> int | None:

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import infeed
 from infeed_server import Pipeline
+from infeed_server.engines import window
 from infeed_server.engines.base import Request, Trainer
 from infeed_server.engines.blocks import Kind
 from infeed_server.engines.iteration import Iteration
@@ -32,11 +33,11 @@ def pipeline(make: Make, **options: Any) -> Pipeline:
     return parse({"source": {"dataset": make}, "batch": {"size": 4}, **options})
 
 
-def reader_of(make: Make, slots: int) -> DatasetReader:
+def reader_of(make: Make, slots: int, window_bytes: int = 1 << 20) -> DatasetReader:
     definition = pipeline(make)
     plan = plan_sequential("n", definition, definition.source)
     reader = DatasetReader(
-        plan, Kind(0, slots, 1), Ranks(1, 0, slots), lambda: 1 << 20, lambda _: None
+        plan, Kind(0, slots, 1), Ranks(1, 0, slots), lambda: window_bytes, lambda _: None
     )
     reader.join(ALONE, 0, slots)
     return reader
@@ -276,31 +277,34 @@ def words() -> tf.data.Dataset:
     return tf.data.Dataset.range(1000).map(lambda _: {"x": tf.constant("w" * 100)})
 
 
-def test_a_window_counts_what_it_keeps(narrow: None) -> None:
+def test_a_window_counts_what_it_keeps() -> None:
     for make, row_bytes in ((long, 8), (words, 8 + 100)):
-        reader = reader_of(make, 10)
+        reader = reader_of(make, 10, window_bytes=2)
         try:
             assert reader.window_bytes == 0
-            for step in range(8):
-                assert reader.answer(Request(0, 10 * step, 10, 10), lambda: True) is not None
-            assert reader.window_bytes == 2 * 10 * row_bytes
+            read_through(reader, range(8))
+            assert reader.window_bytes == 3 * 10 * row_bytes
         finally:
             reader.close()
 
 
 def test_large_blocks_are_not_kept_for_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    from infeed_server.engines import reader as module
-
-    monkeypatch.setattr(module, "_WINDOW_BYTES", 100)
-    monkeypatch.setattr(module, "_MOST_BYTES", 400)
-    reader = reader_of(long, 10)  # blocks of 80 bytes
+    monkeypatch.setattr(window, "_LARGE_BYTES", 100)
+    reader = reader_of(long, 10, window_bytes=2)  # blocks of 80 bytes
     try:
-        for step in range(20):
-            assert reader.answer(Request(0, 10 * step, 10, 10), lambda: True) is not None
-        assert reader.window_bytes == 5 * 80
-        # And one request that takes more than all that is kept:
-        assert reader.answer(Request(0, 200, 10, 10), lambda: True) is not None
-        assert reader.answer(Request(0, 300, 10, 10), lambda: True) is not None
-        assert reader.window_bytes == 5 * 80
+        read_through(reader, range(20))
+        assert reader.window_bytes <= 2 * 80
+        # And one request that takes more than all that is kept, some way ahead:
+        assert reader.answer(Request(0, 250, 30, 30), 0, lambda: True) is not None
+        reader.sent(ALONE, 250)
+        read_through(reader, range(28, 40))
+        assert reader.window_bytes <= 2 * 80
     finally:
         reader.close()
+
+
+def read_through(reader: DatasetReader, steps: range) -> None:
+    """As a trainer alone does: a batch of ten is asked for, made, and sent."""
+    for step in steps:
+        assert reader.answer(Request(0, 10 * step, 10, 10), 0, lambda: True) is not None
+        reader.sent(ALONE, 10 * step)

@@ -30,9 +30,12 @@ class Played:
 
     def __init__(self) -> None:
         self.made: list[int] = []
+        self.sent: list[Request] = []
         self.left = threading.Event()
         self.account: Account = Budget(1 << 30).open("n")
-        self.session = SequentialSession(self._answer, self.account, lambda _: self.left.set())
+        self.session = SequentialSession(
+            self._answer, self.account, self.sent.append, lambda _: self.left.set()
+        )
         self.session.start("infeed-sequence-test")
 
     def _answer(self, request: Request, wanted: Callable[[], bool]) -> Answer:

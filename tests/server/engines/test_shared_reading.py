@@ -20,6 +20,7 @@ from infeed_server.engines import sequential as sequential_module
 from infeed_server.engines import teller as teller_module
 from infeed_server.engines import window as window_module
 from infeed_server.engines.base import Answer, End, Request, Trainer
+from infeed_server.engines.budget import Budget, default_limit
 from infeed_server.engines.sequence import SequentialSession
 from infeed_server.engines.sequential import SequentialEngine
 from infeed_server.pipeline.load import parse
@@ -79,7 +80,11 @@ def engines() -> Iterator[Callable[..., SequentialEngine]]:
 
     def make(dataset: Make, **source: Any) -> SequentialEngine:
         definition = parse({"source": {"dataset": dataset, **source}, "batch": {"size": SLOTS}})
-        made.append(SequentialEngine(plan_sequential("n", definition, definition.source)))
+        made.append(
+            SequentialEngine(
+                plan_sequential("n", definition, definition.source), Budget(default_limit())
+            )
+        )
         return made[-1]
 
     yield make
@@ -91,7 +96,9 @@ def stream(
     engine: SequentialEngine, rank: int = 0, world: int = 1, job: str = "job", epochs: int = 0
 ) -> Stream:
     trainer = Trainer(rank, world, f"{job} {rank}")
-    return Stream(engine.open(SLOTS, epochs, trainer), trainer)
+    session = engine.open(SLOTS, epochs, trainer)
+    session.weigh(BLOCK)
+    return Stream(session, trainer)
 
 
 def held(asked: Future[Answer]) -> bool:
@@ -148,7 +155,7 @@ def test_the_fastest_rank_waits_for_the_slowest(engines: Any, deterministic: boo
         asked = fast.ask()
     assert got == numbers(*range(2, 2 + 2 * (len(got) // SLOTS), 2))
     assert dataset.readings == 1
-    assert engine.window_bytes <= 4 * 2 * BLOCK
+    assert engine.window_bytes() <= 4 * 2 * BLOCK
 
 
 @pytest.mark.usefixtures("narrow")
@@ -271,7 +278,7 @@ def test_ranks_that_resume_go_the_way_together(engines: Any) -> None:
     assert got == [numbers(2102), numbers(2101), numbers(2100)]
     assert dataset.readings == 1
     # What was passed over is not kept.
-    assert engine.window_bytes <= 6 * BLOCK
+    assert engine.window_bytes() <= 6 * BLOCK
 
 
 def test_what_is_passed_over_stands_in_the_log(
@@ -324,9 +331,9 @@ def test_a_reading_that_nobody_uses_is_let_go(
     engine = engines(Numbers())
     one = stream(engine)
     one.take(5)
-    assert engine.window_bytes >= 5 * BLOCK
+    assert engine.window_bytes() >= 5 * BLOCK
     one.session.close()
-    eventually(lambda: not engine.window_bytes)
+    eventually(lambda: not engine.window_bytes())
     assert stream(engine).take() == numbers(0)
 
 
@@ -337,7 +344,7 @@ def test_byte_strings_count_with_what_they_take(engines: Any) -> None:
     engine = engines(texts)
     asked = stream(engine).ask()
     assert asked.result(30).arrays["x"].tolist() == [b"a" * 1000] * SLOTS
-    assert engine.window_bytes >= SLOTS * 1000
+    assert engine.window_bytes() >= SLOTS * 1000
 
 
 @pytest.mark.parametrize("count", [0, 1, 17, 18, 23, 24, 25, 31])

@@ -181,7 +181,8 @@ def test_a_cut_wakes_who_sends_and_who_receives(
     ends.wire.cut()
     with pytest.raises(OSError, match=r"pipe|EOF"):  # whichever of both is first
         sending.result()
-    assert receiving.result() == b""
+    with contextlib.suppress(BrokenPipeError):  # of what TLS had to say itself
+        assert receiving.result() == b""
     tls.close()
 
 
