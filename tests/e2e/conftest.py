@@ -142,10 +142,10 @@ class CommandLine:
         command.status = command.wait()
         return command
 
-    def serve(self, text: str, cwd: Path, listen: str = "127.0.0.1:0") -> Command:
+    def serve(self, text: str, cwd: Path, listen: str = "127.0.0.1:0", *options: str) -> Command:
         """A server on the YAML text; its paths are seen from `cwd`."""
         (cwd / "pipelines.yaml").write_text(text)
-        words = ("serve", "pipelines.yaml", "--listen", listen, "--http", "off")
+        words = ("serve", "pipelines.yaml", "--listen", listen, "--http", "off", *options)
         return self.start(*words, cwd=cwd)
 
     def refused(self, text: str, cwd: Path) -> str:

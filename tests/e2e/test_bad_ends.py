@@ -68,7 +68,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server(command_line: Any, folder: Path) -> Iterator[Any]:
-    server = command_line.serve(DEFINITION, folder)
+    server = command_line.serve(DEFINITION, folder, "127.0.0.1:0", "--grace", "3")
     yield server
     server.kill()
 
@@ -105,7 +105,7 @@ def test_sigterm_while_a_dataset_is_read_up_to_a_far_position(server: Any) -> No
         with infeed.connect(server.address, "endless", epochs=1) as near:
             assert len(list(near)) == 5
         server.signal(signal.SIGTERM)
-        assert server.wait(20) == 0
+        assert server.wait(20) == 0  # the far feed is owed a batch until the grace is over
 
 
 def test_a_dataset_that_fails_late(server: Any, folder: Path) -> None:
@@ -117,7 +117,8 @@ def test_a_dataset_that_fails_late(server: Any, folder: Path) -> None:
     told = str(caught.value).splitlines()
     assert "bad_end_functions:fails_late" in told[0]
     assert told[-1] == "ValueError: cannot do with 20"
-    assert f'  File "{folder}/bad_end_functions.py", line 8, in check' in told
+    assert '  File "bad_end_functions.py", line 8, in check' in told
+    assert f'  File "{folder}/bad_end_functions.py", line 8, in check' in server.stderr
     assert not [line for line in told if "site-packages" in line or "__autograph" in line]
     with infeed.connect(server.address, "numbers") as feed:
         assert feed.next(20)["x"].tolist() == [0, 1]

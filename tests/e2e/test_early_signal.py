@@ -18,7 +18,7 @@ def announce(address, http):
     os.kill(os.getpid(), signal.SIGTERM)
 
 cli._serving = announce
-cli.serve("pipelines.yaml", "127.0.0.1:0", "off", False, 1, 1)
+cli.serve("pipelines.yaml", listen="127.0.0.1:0", http="off")
 """
 
 

@@ -11,7 +11,7 @@ from google.protobuf import any_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from infeed.errors import DOMAIN, InfeedError, ServerError
+from infeed.errors import DOMAIN, InfeedError, ServerError, UserCodeError
 from infeed_server.rpc.call import PeerGoneError, StatusError
 
 log = logging.getLogger(__name__)
@@ -32,6 +32,8 @@ def ended_by(error: Exception) -> StatusError | PeerGoneError:
             f"the server failed ({type(error).__name__}); its log tells more, under {number}",
             log=number,
         )
+    if isinstance(error, UserCodeError):
+        log.warning("a call ended with: %s", error)  # whole, where its owner can read it
     return refusal(error)
 
 
