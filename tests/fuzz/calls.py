@@ -30,6 +30,9 @@ BUSY = "jobs read at different places already"
 """Of UNAVAILABLE: a sequential data set has as many readers as it may have, and a peer is to try
 again. Which calls meet that depends on those beside them."""
 
+FULL = "health calls open already"
+"""Of RESOURCE_EXHAUSTED: one host can watch the health only so often at a time."""
+
 Check: TypeAlias = "Callable[[Answer], str | None]"
 
 

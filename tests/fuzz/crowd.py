@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tests.fuzz import frames
-from tests.fuzz.calls import BAD_MESSAGE, BUSY, Call, Draw, World
+from tests.fuzz.calls import BAD_MESSAGE, BUSY, FULL, Call, Draw, World
 from tests.fuzz.case import Case
 from tests.fuzz.peer import Answer, Peer
 
@@ -149,7 +149,9 @@ def _judged(call: Call, answer: Answer, seconds: float) -> tuple[str, float, str
         return f"reset {answer.reset}", seconds, f"reset with code {answer.reset}"
     told = answer.status
     code = CODES[int(told)] if told.isdecimal() and int(told) < len(CODES) else told or "none"
-    if code == "UNAVAILABLE" and BUSY in answer.message:
+    if (code == "UNAVAILABLE" and BUSY in answer.message) or (
+        code == "RESOURCE_EXHAUSTED" and FULL in answer.message
+    ):
         return code, seconds, None
     if code not in call.codes:
         return code, seconds, f"{code} ({answer.message[:300]}), not {sorted(call.codes)}"
