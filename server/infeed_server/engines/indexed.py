@@ -22,6 +22,9 @@ from infeed_server.pipeline.plan import IndexedPlan
 _MAX_LANES = 4
 """Batch sizes that are kept warm; the one unused longest goes first."""
 
+_MOST_LANES = 16
+"""Batch sizes in use at a time: each has threads and buffers of its own, and peers choose it."""
+
 
 class IndexedEngine:
     """Serves an indexed pipeline through one lane for each batch size in use."""
@@ -84,6 +87,7 @@ class IndexedEngine:
                 raise _shutting_down()
             lane = self._lanes.get(slots)
             if lane is None or lane.queue.closed:
+                self._require_room(slots)
                 lane = _SizedLane(self._plan, slots, self._ward, self._monitor)
                 self._lanes[slots] = lane
             self._lanes.move_to_end(slots)
@@ -94,6 +98,17 @@ class IndexedEngine:
         for other in spare:
             other.close()
         return lane
+
+    def _require_room(self, slots: int) -> None:
+        used = sorted(size for size, lane in self._lanes.items() if lane.users)
+        if len(used) >= _MOST_LANES:
+            raise ServerUnavailableError(
+                f"no batches of {slots} now: {self.spec.name!r} is asked for batches of "
+                f"{len(used)} sizes already ({', '.join(map(str, used))}), which is as many as "
+                "there may be at a time; take one of these, or another server",
+                pipeline=self.spec.name,
+                batch_size=slots,
+            )
 
 
 class IndexedSession:

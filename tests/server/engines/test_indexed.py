@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import tensorflow as tf
 
 import infeed
 from infeed_server import Pipeline
+from infeed_server.engines import indexed
 from infeed_server.pipeline.load import parse
 
 N = 40
@@ -217,3 +219,31 @@ def test_finish_at_the_server_gives_the_same_bits(serve: Any) -> None:
             assert one[name].dtype == np.float32
             assert one[name].tobytes() == other[name].tobytes()
     assert (runs[0][-1]["x"][~runs[0][-1].mask] == 0).all()
+
+
+def test_so_many_batch_sizes_at_a_time(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has threads and buffers of its own, and it is peers who choose them."""
+    monkeypatch.setattr(indexed, "_MOST_LANES", 2)
+    address = str(serve({"numbers": numbers()}).address)
+
+    def feed(size: int) -> infeed.Feed:
+        return infeed.connect(address, "numbers", batch_size=size, reconnect_timeout=0.5)
+
+    with feed(4) as one, feed(5) as two:
+        assert [len(next(each)["x"]) for each in (one, two)] == [4, 5]
+        with (
+            feed(6) as third,
+            pytest.raises(infeed.ServerUnavailableError, match=r"of 2 sizes already \(4, 5\)"),
+        ):
+            third.next(timeout=20)
+        with feed(5) as another:  # of a size that is in use
+            assert len(next(another)["x"]) == 5
+        two.close()
+        deadline = time.monotonic() + 20
+        while True:  # its place is free a moment later
+            try:
+                with feed(6) as third:
+                    assert len(third.next(timeout=20)["x"]) == 6
+                break
+            except infeed.ServerUnavailableError:
+                assert time.monotonic() < deadline
