@@ -33,7 +33,8 @@ def ended_by(error: Exception) -> StatusError | PeerGoneError:
             log=number,
         )
     if isinstance(error, UserCodeError):
-        log.warning("a call ended with: %s", error)  # whole, where its owner can read it
+        # Whole, where its owner can read it; only without what no text can hold.
+        log.warning("a call ended with: %s", _encodable(error.message))
     return refusal(error)
 
 
