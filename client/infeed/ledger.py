@@ -47,8 +47,6 @@ class Ledger(Generic[T]):
         """`steps` None: endless, or the servers will tell the end."""
         self.hedges = 0
         """Steps that were asked for again while an earlier request was under way."""
-        self.duplicates = 0
-        """Answers that came when the step was here already."""
         self.next = 0
         """The step that is delivered next."""
         self.alone = True
@@ -114,8 +112,8 @@ class Ledger(Generic[T]):
             self._owers[step] += 1
         return step
 
-    def arrive(self, server: str, step: int, item: T) -> None:
-        """The server has sent a step that it owed."""
+    def arrive(self, server: str, step: int, item: T) -> bool:
+        """The server has sent a step that it owed; False when another was quicker."""
         since = self._owed[server].pop(step)
         if step in self._late[server]:
             self._late[server].remove(step)
@@ -125,8 +123,7 @@ class Ledger(Generic[T]):
         self._learn(server, since, is_new=is_new)
         if is_new:
             self._here[step] = item
-        else:
-            self.duplicates += 1
+        return is_new
 
     def deliver(self) -> T | None:
         """The next step in order, if it is here."""

@@ -125,10 +125,8 @@ class Pool:
         with self._changed:
             if self._over:
                 return
-            duplicates = self._ledger.duplicates
-            self._ledger.arrive(server, step, item)
             self._alone_since = None
-            if self._ledger.duplicates == duplicates:
+            if self._ledger.arrive(server, step, item):
                 self._window.saw(item.payload_bytes)
             self._deliver()
 

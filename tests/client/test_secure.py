@@ -166,21 +166,25 @@ def test_silence_is_a_timeout(secure_peer: Any, new_link: Any) -> None:
     assert received(link, 1) == b"x"
 
 
+def shaken_in_memory(talk: Any, pki: Any) -> tuple[ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO]:
+    """A server's end behind its handshake; what it says lies in memory, to be sent in parts."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context_of(pki).wrap_bio(incoming, outgoing, server_side=True)
+    while True:
+        try:
+            tls.do_handshake()
+            return tls, incoming, outgoing
+        except ssl.SSLWantReadError:
+            talk.send(outgoing.read())
+            incoming.write(talk.socket.recv(1 << 16))
+
+
 def test_a_record_that_comes_byte_by_byte_is_not_waited_for_longer(pki: Any, peer: Any) -> None:
     """A proxy between both ends that holds back: what comes is no data until all of it has come."""
     released = threading.Event()
 
     def server(talk: Any) -> None:
-        # By way of memory, for a record to be sent in parts.
-        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        tls = context_of(pki).wrap_bio(incoming, outgoing, server_side=True)
-        while True:
-            try:
-                tls.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                talk.send(outgoing.read())
-                incoming.write(talk.socket.recv(1 << 16))
+        tls, _, outgoing = shaken_in_memory(talk, pki)
         talk.send(outgoing.read())
         tls.write(b"x" * 16_000)
         for byte in outgoing.read():
@@ -377,15 +381,7 @@ def refuse_behind_data(pki: Any) -> Callable[[Any], None]:
     """Data, and right behind it what breaks the connection, in one piece."""
 
     def script(talk: Any) -> None:
-        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        tls = context_of(pki).wrap_bio(incoming, outgoing, server_side=True)
-        while True:
-            try:
-                tls.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                talk.send(outgoing.read())
-                incoming.write(talk.socket.recv(1 << 16))
+        tls, incoming, outgoing = shaken_in_memory(talk, pki)
         tls.write(b"good")
         broken = b"\x17\x03\x03\0\x20" + bytes(32)
         incoming.write(broken)

@@ -94,9 +94,6 @@ class ServerCall:
     def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
         raise StatusError(code, details)
 
-    def abort_with_status(self, status: grpc.Status) -> NoReturn:
-        raise StatusError(status.code, status.details, status.trailing_metadata)
-
     # For who runs the handler.
 
     def messages(self) -> Iterator[bytes]:
