@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from google.protobuf.message import DecodeError
+
 from infeed.credentials import Credentials
 from infeed.errors import (
     AuthenticationError,
@@ -204,10 +206,28 @@ class GrpcCall:
             ) from error
 
 
+def only_message(call: Call, response: Any) -> Any:
+    """The message of a call that has one, its end awaited; `response` is a protobuf class.
+
+    Raises what the call does, and `ProtocolError` for none, for two, and for what cannot be parsed.
+    """
+    size = call.next()
+    if size is None:
+        raise ProtocolError(f"{call.server} answered without a message")
+    message = bytearray(size)
+    call.read_into(memoryview(message))
+    if call.next() is not None:
+        raise ProtocolError(f"{call.server} answered with two messages")
+    try:
+        return response.FromString(bytes(message))
+    except DecodeError as error:
+        raise ProtocolError(f"{call.server} sent a message that cannot be parsed") from error
+
+
 def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "it did not answer in time"
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
 
 
-__all__ = ["MAX_MESSAGE_BYTES", "Call", "GrpcCall"]
+__all__ = ["MAX_MESSAGE_BYTES", "Call", "GrpcCall", "only_message"]

@@ -42,6 +42,7 @@ def connect(
     remainder: Remainder | None = None,
     state: Mapping[str, Any] | None = None,
     finish: FinishPlacement = "trainer",
+    job_name: str | None = None,
     prefetch_bytes: int = PREFETCH_BYTES,
     timeout: float = 20.0,
     reconnect_timeout: float = 60.0,
@@ -61,6 +62,8 @@ def connect(
                        pipeline's when None
     state              what `Feed.state()` gave, to go on from there
     finish             where the finish transforms run, "trainer" or "server"
+    job_name           of a pipeline on TensorFlow's data service: the job to take part in, whose
+                       samples are shared out among all that do; one of its own when None
     prefetch_bytes     the bound on what is fetched ahead; two batches are, whatever they weigh
     timeout            seconds to wait for a server that is not up yet
     reconnect_timeout  seconds to wait for a lost server before the feed fails
@@ -73,7 +76,7 @@ def connect(
     `InvalidRequestError`, `ConfigError`, `AuthenticationError`, `PermissionDeniedError` and
     `CursorError`.
     """
-    check_options(batch_size, seed, epochs, remainder, finish, prefetch_bytes)
+    check_options(batch_size, seed, epochs, remainder, finish, job_name, prefetch_bytes)
     cursor = None if state is None else Cursor.from_json(state)
     credentials = Credentials(token, tls)
     if transport is not None and credentials != Credentials():
@@ -89,6 +92,7 @@ def connect(
             remainder=remainder,
             cursor=cursor,
             finish=finish,
+            job_name=job_name,
             prefetch_bytes=prefetch_bytes,
             reconnect_timeout=reconnect_timeout,
         )

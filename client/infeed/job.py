@@ -9,6 +9,7 @@ from typing import get_args
 from infeed.assembly import Expected
 from infeed.cursor import Cursor, Plan, Shard
 from infeed.errors import InvalidRequestError
+from infeed.registered import MAX_JOB_NAME
 from infeed.sense import check
 from infeed.spec import MAX_BATCH_SIZE, FinishPlacement, FinishTransform, PipelineSpec, Remainder
 from infeed.v1 import stream_pb2
@@ -44,6 +45,7 @@ def new_job(
     remainder: Remainder | None,
     cursor: Cursor | None,
     finish: FinishPlacement,
+    job_name: str | None,
     prefetch_bytes: int,
     reconnect_timeout: float,
 ) -> Job:
@@ -84,6 +86,7 @@ def new_job(
             rank=shard.rank,
             world_size=shard.world_size,
             feed_id=uuid.uuid4().hex,
+            job_name=job_name or "",
         ),
         expected=Expected(
             fingerprint=spec.fingerprint,
@@ -105,6 +108,7 @@ def check_options(
     epochs: int | None,
     remainder: str | None,
     finish: str,
+    job_name: str | None,
     prefetch_bytes: int,
 ) -> None:
     """What can be told wrong before a server is asked. Raises `InvalidRequestError`."""
@@ -123,6 +127,10 @@ def check_options(
         raise InvalidRequestError(f'remainder must be "drop" or "pad", not {remainder!r}')
     if finish not in get_args(FinishPlacement):
         raise InvalidRequestError(f'finish must be "trainer" or "server", not {finish!r}')
+    if job_name is not None and not 1 <= len(job_name) <= MAX_JOB_NAME:
+        raise InvalidRequestError(
+            f"job_name must have from 1 to {MAX_JOB_NAME} characters, not {len(job_name)}"
+        )
     if prefetch_bytes < 0:
         raise InvalidRequestError(f"prefetch_bytes must be at least 0, not {prefetch_bytes}")
 

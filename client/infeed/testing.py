@@ -20,8 +20,14 @@ import numpy as np
 
 from infeed import wire
 from infeed.call import Call
-from infeed.errors import FeedClosedError, FingerprintError, PipelineNotFoundError
+from infeed.errors import (
+    FeedClosedError,
+    FingerprintError,
+    InvalidRequestError,
+    PipelineNotFoundError,
+)
 from infeed.finish import finish, finished_spec
+from infeed.registered import DatasetRequest, RegisteredDataset
 from infeed.spec import (
     BYTES,
     Array,
@@ -92,6 +98,15 @@ class FakeTransport:
                 f"no pipeline {name!r}; known: {self.spec.name}", name=name, known=self.spec.name
             )
         return self.spec
+
+    def register_dataset(
+        self,
+        request: DatasetRequest,
+        timeout: float = 20.0,  # noqa: ARG002
+    ) -> RegisteredDataset:
+        raise InvalidRequestError(
+            f"{request.pipeline!r} is no data set of TensorFlow's data service"
+        )
 
     def servers(self) -> tuple[str, ...]:
         return ("fake",)

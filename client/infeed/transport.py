@@ -8,9 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from google.protobuf.message import DecodeError
-
-from infeed.call import NONE, Call, GrpcCall
+from infeed.call import NONE, Call, GrpcCall, only_message
 from infeed.credentials import Credentials
 from infeed.errors import (
     AuthenticationError,
@@ -22,6 +20,7 @@ from infeed.errors import (
     ServerUnavailableError,
     StallError,
 )
+from infeed.registered import DatasetRequest, RegisteredDataset
 from infeed.spec import PipelineSpec
 from infeed.target import parse_target, servers
 from infeed.v1 import feed_service_pb2 as service
@@ -53,6 +52,13 @@ class Transport(Protocol):
         """One pipeline. Waits for a server for up to `timeout` seconds.
 
         Raises `PipelineNotFoundError` and `ServerUnavailableError`.
+        """
+
+    def register_dataset(self, request: DatasetRequest, timeout: float = 20.0) -> RegisteredDataset:
+        """The pipeline as a data set of TensorFlow's data service. Waits as `get_pipeline` does.
+
+        Raises `PipelineNotFoundError`, `InvalidRequestError`, `FingerprintError` and
+        `ServerUnavailableError`.
         """
 
     def servers(self) -> tuple[str, ...]:
@@ -118,6 +124,12 @@ class GrpcTransport:
             )
         return PipelineSpec.from_proto(answer.pipeline)
 
+    def register_dataset(self, request: DatasetRequest, timeout: float = 20.0) -> RegisteredDataset:
+        answer = self._unary(
+            "RegisterDataset", request.to_proto(), service.RegisterDatasetResponse, timeout
+        )
+        return RegisteredDataset.from_proto(answer)
+
     def servers(self) -> tuple[str, ...]:
         found = {one: name for name in self._addresses for one in servers(name)}
         self._names |= found
@@ -158,7 +170,7 @@ class GrpcTransport:
             call = self._call(address, name, iter([request]), timeout=min(left, each))
             try:
                 with contextlib.closing(call):
-                    return _parsed(response, _only_message(call), call.server)
+                    return only_message(call, response)
             except (ServerUnavailableError, StallError) as error:
                 last = error
                 self._leave(call.server)
@@ -212,25 +224,6 @@ class GrpcTransport:
     def _forget(self, call: GrpcCall) -> None:
         with self._lock:
             self._calls.discard(call)
-
-
-def _only_message(call: Call) -> bytearray:
-    """The message of a call that has one, its end awaited."""
-    size = call.next()
-    if size is None:
-        raise ProtocolError(f"{call.server} answered without a message")
-    message = bytearray(size)
-    call.read_into(memoryview(message))
-    if call.next() is not None:
-        raise ProtocolError(f"{call.server} answered with two messages")
-    return message
-
-
-def _parsed(response: Any, message: bytearray, server: str) -> Any:
-    try:
-        return response.FromString(bytes(message))
-    except DecodeError as error:
-        raise ProtocolError(f"{server} sent a message that cannot be parsed") from error
 
 
 __all__ = ["GrpcTransport", "Transport"]

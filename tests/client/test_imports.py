@@ -30,6 +30,7 @@ CLIENT_LAYERS = (
     {"members"},
     {"outcome"},
     {"counts", "audited"},
+    {"registered", "inquiry"},
     {"transport", "assembly", "sense"},
     {"job"},
     {"pool"},
@@ -54,7 +55,19 @@ SERVER_LAYERS = (
     {"control", "runtime"},
     {"__init__", "cli", "demo", "progress"},
 )
-SHARED = {"v1", "spec", "wire", "errors", "finish", "keepalive", "pull", "tls", "cipher"}
+SHARED = {
+    "v1",
+    "spec",
+    "wire",
+    "errors",
+    "finish",
+    "keepalive",
+    "pull",
+    "tls",
+    "cipher",
+    "registered",
+    "inquiry",
+}
 HEAVY = ("tensorflow", "jax", "torch", "typer", "rich", "pydantic", "yaml")
 LIGHT = {"infeed", "numpy", "h2", "google", "ml_dtypes"}
 

@@ -22,7 +22,12 @@ from tests.fuzz.peer import Answer
 
 from infeed.v1 import feed_service_pb2 as service
 
-UNARY = [f"{FEED}GetPipeline", f"{FEED}ListPipelines", f"{HEALTH}Check"]
+UNARY = [
+    f"{FEED}GetPipeline",
+    f"{FEED}ListPipelines",
+    f"{FEED}RegisterDataset",
+    f"{HEALTH}Check",
+]
 METHODS = [*UNARY, f"{FEED}StreamBatches", f"{HEALTH}Watch", REFLECTION]
 
 

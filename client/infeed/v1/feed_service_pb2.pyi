@@ -1,12 +1,24 @@
 from infeed.v1 import spec_pb2 as _spec_pb2
 from infeed.v1 import stream_pb2 as _stream_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class Compression(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    COMPRESSION_UNSPECIFIED: _ClassVar[Compression]
+    COMPRESSION_NONE: _ClassVar[Compression]
+    COMPRESSION_SNAPPY: _ClassVar[Compression]
+    COMPRESSION_AUTO: _ClassVar[Compression]
+COMPRESSION_UNSPECIFIED: Compression
+COMPRESSION_NONE: Compression
+COMPRESSION_SNAPPY: Compression
+COMPRESSION_AUTO: Compression
 
 class ListPipelinesRequest(_message.Message):
     __slots__ = ("page_size", "page_token")
@@ -35,3 +47,39 @@ class GetPipelineResponse(_message.Message):
     PIPELINE_FIELD_NUMBER: _ClassVar[int]
     pipeline: _spec_pb2.Pipeline
     def __init__(self, pipeline: _Optional[_Union[_spec_pb2.Pipeline, _Mapping]] = ...) -> None: ...
+
+class RegisterDatasetRequest(_message.Message):
+    __slots__ = ("pipeline", "fingerprint", "batch_size", "seed", "epochs", "remainder", "compression", "shard_hint")
+    PIPELINE_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    REMAINDER_FIELD_NUMBER: _ClassVar[int]
+    COMPRESSION_FIELD_NUMBER: _ClassVar[int]
+    SHARD_HINT_FIELD_NUMBER: _ClassVar[int]
+    pipeline: str
+    fingerprint: str
+    batch_size: int
+    seed: int
+    epochs: int
+    remainder: _spec_pb2.Remainder
+    compression: Compression
+    shard_hint: bool
+    def __init__(self, pipeline: _Optional[str] = ..., fingerprint: _Optional[str] = ..., batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., epochs: _Optional[int] = ..., remainder: _Optional[_Union[_spec_pb2.Remainder, str]] = ..., compression: _Optional[_Union[Compression, str]] = ..., shard_hint: bool = ...) -> None: ...
+
+class RegisterDatasetResponse(_message.Message):
+    __slots__ = ("dispatcher_address", "dataset_id", "tensorflow_version", "seed", "batch_size", "may_mask")
+    DISPATCHER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    DATASET_ID_FIELD_NUMBER: _ClassVar[int]
+    TENSORFLOW_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MAY_MASK_FIELD_NUMBER: _ClassVar[int]
+    dispatcher_address: str
+    dataset_id: str
+    tensorflow_version: str
+    seed: int
+    batch_size: int
+    may_mask: bool
+    def __init__(self, dispatcher_address: _Optional[str] = ..., dataset_id: _Optional[str] = ..., tensorflow_version: _Optional[str] = ..., seed: _Optional[int] = ..., batch_size: _Optional[int] = ..., may_mask: bool = ...) -> None: ...

@@ -54,6 +54,11 @@ class FeedServiceStub(object):
                 request_serializer=infeed_dot_v1_dot_stream__pb2.StreamBatchesRequest.SerializeToString,
                 response_deserializer=infeed_dot_v1_dot_stream__pb2.StreamBatchesResponse.FromString,
                 _registered_method=True)
+        self.RegisterDataset = channel.unary_unary(
+                '/infeed.v1.FeedService/RegisterDataset',
+                request_serializer=infeed_dot_v1_dot_feed__service__pb2.RegisterDatasetRequest.SerializeToString,
+                response_deserializer=infeed_dot_v1_dot_feed__service__pb2.RegisterDatasetResponse.FromString,
+                _registered_method=True)
 
 
 class FeedServiceServicer(object):
@@ -84,6 +89,15 @@ class FeedServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RegisterDataset(self, request, context):
+        """Registers a pipeline with TensorFlow's data service and says how to read it there. The same
+        request gives the same data set, however often it is made. INVALID_ARGUMENT where the server
+        makes the pipeline's batches itself.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FeedServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -101,6 +115,11 @@ def add_FeedServiceServicer_to_server(servicer, server):
                     servicer.StreamBatches,
                     request_deserializer=infeed_dot_v1_dot_stream__pb2.StreamBatchesRequest.FromString,
                     response_serializer=infeed_dot_v1_dot_stream__pb2.StreamBatchesResponse.SerializeToString,
+            ),
+            'RegisterDataset': grpc.unary_unary_rpc_method_handler(
+                    servicer.RegisterDataset,
+                    request_deserializer=infeed_dot_v1_dot_feed__service__pb2.RegisterDatasetRequest.FromString,
+                    response_serializer=infeed_dot_v1_dot_feed__service__pb2.RegisterDatasetResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -188,6 +207,33 @@ class FeedService(object):
             '/infeed.v1.FeedService/StreamBatches',
             infeed_dot_v1_dot_stream__pb2.StreamBatchesRequest.SerializeToString,
             infeed_dot_v1_dot_stream__pb2.StreamBatchesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RegisterDataset(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/infeed.v1.FeedService/RegisterDataset',
+            infeed_dot_v1_dot_feed__service__pb2.RegisterDatasetRequest.SerializeToString,
+            infeed_dot_v1_dot_feed__service__pb2.RegisterDatasetResponse.FromString,
             options,
             channel_credentials,
             insecure,

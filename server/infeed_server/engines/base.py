@@ -6,16 +6,23 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
+from infeed.errors import InvalidRequestError
+from infeed.registered import DatasetRequest, RegisteredDataset
 from infeed.spec import Array, PipelineSpec
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """Who opened a stream: rank `rank` of `world_size`. `feed_id` is that of all its streams."""
+    """Who opened a stream: rank `rank` of `world_size`. `feed_id` is that of all its streams.
+
+    `job_name` is that of the job of TensorFlow's data service that it takes part in; empty: of one
+    of its own.
+    """
 
     rank: int = 0
     world_size: int = 1
     feed_id: str = ""
+    job_name: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,12 @@ class Engine(Protocol):
     def open(self, slots: int, epochs: int, trainer: Trainer) -> Session:
         """A stream of batches of that many slots; `epochs` 0 is endless."""
 
+    def register(self, request: DatasetRequest) -> RegisteredDataset:
+        """The pipeline as a data set of TensorFlow's data service; the same for the same request.
+
+        Raises `InvalidRequestError` where the engine makes the batches itself.
+        """
+
     def warm(self) -> None:
         """Makes the first batch of the default size, so that the first trainer need not wait.
 
@@ -106,4 +119,13 @@ class Engine(Protocol):
         """Ends all work; pending requests fail with `ServerUnavailableError`."""
 
 
-__all__ = ["Answer", "End", "Engine", "HostBatch", "Request", "Session", "Trainer"]
+def made_here(pipeline: str, what: str) -> InvalidRequestError:
+    """The refusal of what only pipelines on TensorFlow's data service have."""
+    return InvalidRequestError(
+        f"{pipeline!r} has no {what}: this server makes its batches itself, with the local engine; "
+        "read it with infeed.connect(...), or start the server with --engine tf-data-service",
+        pipeline=pipeline,
+    )
+
+
+__all__ = ["Answer", "End", "Engine", "HostBatch", "Request", "Session", "Trainer", "made_here"]

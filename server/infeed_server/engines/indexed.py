@@ -7,8 +7,9 @@ from collections import OrderedDict
 from concurrent.futures import Future
 
 from infeed.errors import ServerUnavailableError
+from infeed.registered import DatasetRequest, RegisteredDataset
 from infeed.spec import Array, PipelineSpec
-from infeed_server.engines.base import Answer, HostBatch, Request, Trainer
+from infeed_server.engines.base import Answer, HostBatch, Request, Trainer, made_here
 from infeed_server.engines.budget import Account, Budget
 from infeed_server.engines.lane import Lane
 from infeed_server.engines.monitor import Monitor
@@ -44,8 +45,13 @@ class IndexedEngine:
     def spec(self) -> PipelineSpec:
         return self._plan.spec
 
+    def register(self, request: DatasetRequest) -> RegisteredDataset:
+        raise made_here(request.pipeline, "data set to read from workers")
+
     def open(self, slots: int, epochs: int, trainer: Trainer) -> IndexedSession:  # noqa: ARG002
         # The end is arithmetic, and a batch is the same for whoever asks for it.
+        if trainer.job_name:
+            raise made_here(self.spec.name, "jobs to take part in")
         return IndexedSession(self._lane(slots), self._plan, self._budget.open(self.spec.name))
 
     def warm(self) -> None:

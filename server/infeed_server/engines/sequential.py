@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from infeed.errors import InfeedError, ServerError
+from infeed.registered import DatasetRequest, RegisteredDataset
 from infeed.spec import PipelineSpec
 from infeed_server.engines import refusals
-from infeed_server.engines.base import Answer, Request, Trainer
+from infeed_server.engines.base import Answer, Request, Trainer, made_here
 from infeed_server.engines.blocks import Block, Kind
 from infeed_server.engines.budget import Budget
 from infeed_server.engines.ranks import AWAY_SECONDS, Ranks
@@ -61,12 +62,17 @@ class SequentialEngine:
     def spec(self) -> PipelineSpec:
         return self._plan.spec
 
+    def register(self, request: DatasetRequest) -> RegisteredDataset:
+        raise made_here(request.pipeline, "data set to read from workers")
+
     def open(  # the requests tell the slots
         self,
         slots: int,  # noqa: ARG002
         epochs: int,
         trainer: Trainer,
     ) -> SequentialSession:
+        if trainer.job_name:
+            raise made_here(self.spec.name, "jobs to take part in")
         known = trainer if trainer.feed_id else replace(trainer, feed_id=uuid.uuid4().hex)
         member = _Member(known, epochs)
         with self._lock:

@@ -8,7 +8,8 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from infeed.errors import InvalidRequestError
+from infeed.errors import InvalidRequestError, ProtocolError
+from infeed.registered import DatasetRequest
 from infeed.v1 import feed_service_pb2 as messages
 from infeed_server.engines.monitor import Monitor
 from infeed_server.rpc.call import Framed, ServerCall
@@ -38,6 +39,7 @@ class FeedServicer(grpc.GenericRpcHandler):
         self._handlers = {
             f"/{SERVICE}/ListPipelines": _unary(self._list, messages.ListPipelinesRequest),
             f"/{SERVICE}/GetPipeline": _unary(self._get, messages.GetPipelineRequest),
+            f"/{SERVICE}/RegisterDataset": _unary(self._register, messages.RegisterDatasetRequest),
             f"/{SERVICE}/StreamBatches": grpc.stream_stream_rpc_method_handler(
                 self._stream,
                 request_deserializer=None,
@@ -68,6 +70,16 @@ class FeedServicer(grpc.GenericRpcHandler):
         caller.require(request.name)
         spec = self._catalog.seen_by(caller).engine(request.name).spec
         return messages.GetPipelineResponse(pipeline=spec.to_proto())
+
+    def _register(
+        self, request: messages.RegisterDatasetRequest, caller: Caller
+    ) -> messages.RegisterDatasetResponse:
+        caller.require(request.pipeline)
+        try:
+            asked = DatasetRequest.from_proto(request)
+        except ProtocolError as error:
+            raise InvalidRequestError(error.message) from None
+        return self._catalog.seen_by(caller).register(asked).to_proto()
 
     def _stream(
         self,

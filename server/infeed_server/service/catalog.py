@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from infeed.errors import FingerprintError, InvalidRequestError, PipelineNotFoundError
 from infeed.finish import finish
+from infeed.registered import MAX_JOB_NAME, DatasetRequest, RegisteredDataset
 from infeed.spec import MAX_BATCH_SIZE, Array, PipelineSpec, Spec
 from infeed.v1 import stream_pb2
 from infeed.wire import EncodedBatch, encode_batch
@@ -54,27 +55,35 @@ class Catalog:
         """Opens a stream. Raises `InvalidRequestError` or `FingerprintError`."""
         engine = self.engine(message.pipeline)
         spec = engine.spec
-        if message.fingerprint and message.fingerprint != spec.fingerprint:
-            raise FingerprintError(
-                f"{spec.name!r} has the fingerprint {spec.fingerprint} here, not "
-                f"{message.fingerprint}: its definition, its data or its TensorFlow differs",
-                pipeline=spec.name,
-                expected=message.fingerprint,
-                served=spec.fingerprint,
-            )
+        _check_fingerprint(spec, message.fingerprint)
         on_server = message.finish == stream_pb2.FINISH_PLACEMENT_SERVER
         batch_size = _batch_size(spec, message.batch_size)
         _check_batch_bytes(spec, batch_size, finish_here=on_server)
         seed = message.seed if message.HasField("seed") else spec.seed
-        if not 0 <= seed <= MAX_SEED:
-            raise InvalidRequestError(f"seed {seed} is outside of [0, 2^63)", seed=seed)
-        if message.epochs < 0:
-            raise InvalidRequestError(f"epochs {message.epochs} is negative", epochs=message.epochs)
+        _check_numbers(seed, message.epochs)
         trainer = _trainer(message)
         session = engine.open(batch_size, message.epochs, trainer)
         stream = Stream(spec, session, batch_size, seed, trainer.world_size, finish_here=on_server)
         session.weigh(stream.batch_bytes)
         return stream
+
+    def register(self, request: DatasetRequest) -> RegisteredDataset:
+        """A data set for trainers that read from workers. Raises as `open` does."""
+        engine = self.engine(request.pipeline)
+        spec = engine.spec
+        _check_fingerprint(spec, request.fingerprint)
+        batch_size = _batch_size(spec, request.batch_size or 0)
+        _check_batch_bytes(spec, batch_size, finish_here=False)
+        seed = spec.seed if request.seed is None else request.seed
+        _check_numbers(seed, request.epochs)
+        return engine.register(
+            replace(
+                request,
+                batch_size=batch_size,
+                seed=seed,
+                remainder=request.remainder or spec.remainder,
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -178,7 +187,29 @@ def _trainer(message: stream_pb2.StreamOpen) -> Trainer:
         raise InvalidRequestError(
             f"a feed_id of {len(message.feed_id)} characters; {_MAX_FEED_ID} at most are taken"
         )
-    return Trainer(message.rank, world_size, message.feed_id)
+    if len(message.job_name) > MAX_JOB_NAME:
+        raise InvalidRequestError(
+            f"a job_name of {len(message.job_name)} characters; {MAX_JOB_NAME} at most are taken"
+        )
+    return Trainer(message.rank, world_size, message.feed_id, message.job_name)
+
+
+def _check_fingerprint(spec: PipelineSpec, expected: str) -> None:
+    if expected and expected != spec.fingerprint:
+        raise FingerprintError(
+            f"{spec.name!r} has the fingerprint {spec.fingerprint} here, not {expected}: its "
+            "definition, its data or its TensorFlow differs",
+            pipeline=spec.name,
+            expected=expected,
+            served=spec.fingerprint,
+        )
+
+
+def _check_numbers(seed: int, epochs: int) -> None:
+    if not 0 <= seed <= MAX_SEED:
+        raise InvalidRequestError(f"seed {seed} is outside of [0, 2^63)", seed=seed)
+    if epochs < 0:
+        raise InvalidRequestError(f"epochs {epochs} is negative", epochs=epochs)
 
 
 def _batch_size(spec: PipelineSpec, asked: int) -> int:
