@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from infeed.errors import SourceError
 from infeed.spec import Array, Spec
 from infeed_server.engines.base import HostBatch, Request
-from infeed_server.engines.iteration import Iteration
-from infeed_server.pipeline.sequential import SequentialPlan
 
 
 class Kind(NamedTuple):
     """What one reading of a dataset has in common with another of the same blocks; `epochs` 0 is
-    endless."""
+    endless, and an empty `job_name` no job that others take part in."""
 
     seed: int
     slots: int
     epochs: int
+    job_name: str = ""
 
 
 @dataclass(frozen=True)
 class Block:
     """Consecutive positions [start, start + length) of one epoch, as arrays.
 
-    `sample_ids` count the samples of the epoch, int64 for each row.
+    `sample_ids` has an int64 for each row, -1 where it is empty.
     """
 
     start: int
@@ -56,8 +53,7 @@ class Element:
     length: int
     epoch: int
     values: dict[str, Any]
-    first_id: int
-    rows: int
+    sample_ids: Array
 
     @property
     def end(self) -> int:
@@ -65,29 +61,7 @@ class Element:
 
     def block(self) -> Block:
         arrays = {name: np.asarray(value) for name, value in self.values.items()}
-        ids = self.first_id + np.arange(self.rows)
-        return Block(self.start, self.length, self.epoch, arrays, ids)
-
-
-# No method of the reader: a reader that nobody uses any more shall go at once, with its window,
-# which a generator that holds it would prevent.
-def read(plan: SequentialPlan, kind: Kind) -> Generator[Element, None, None]:
-    """The dataset epoch after epoch."""
-    seed, slots, epochs = kind
-    position = epoch = 0
-    dataset = plan.dataset(seed, slots)
-    while not epochs or epoch < epochs:
-        seen = 0
-        with contextlib.closing(Iteration(dataset)) as elements:
-            for number, values in enumerate(elements):
-                rows = _rows(plan, values, slots, f"element {number} of epoch {epoch}")
-                length = 1 if plan.batched else rows
-                yield Element(position, length, epoch, values, seen, rows)
-                position += length
-                seen += rows
-        if not seen:
-            raise plan.empty()
-        epoch += 1
+        return Block(self.start, self.length, self.epoch, arrays, self.sample_ids)
 
 
 def batch(
@@ -114,20 +88,6 @@ def overlap(block: Block, request: Request) -> int:
     return max(0, min(block.end, request.start + request.count) - begin)
 
 
-def _rows(plan: SequentialPlan, values: dict[str, Any], slots: int, where: str) -> int:
-    """The rows of an element. Raises `SourceError` where they do not fit the slots."""
-    counts = {name: int(value.shape[0]) for name, value in values.items()}
-    rows = next(iter(counts.values()))
-    if rows <= slots and set(counts.values()) == {rows}:
-        return rows
-    told = ", ".join(f"{name!r} has {count} rows" for name, count in counts.items())
-    raise SourceError(
-        f"the dataset of {plan.source.label}: {where} is no batch of {slots} samples or fewer: "
-        f"{told}",
-        pipeline=plan.spec.name,
-    )
-
-
 def _nbytes(array: Array) -> int:
     """Of an array of byte strings, what the strings take too."""
     strings = sum(map(len, array.flat)) if array.dtype == object else 0
@@ -151,4 +111,4 @@ def _filled(empty: Callable[[], Array], parts: list[Array], slots: int) -> Array
     return whole
 
 
-__all__ = ["Block", "Element", "Kind", "batch", "overlap", "read"]
+__all__ = ["Block", "Element", "Kind", "batch", "overlap"]

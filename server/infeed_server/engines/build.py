@@ -5,6 +5,7 @@ from __future__ import annotations
 from infeed_server.engines.base import Engine
 from infeed_server.engines.budget import Budget, default_limit
 from infeed_server.engines.indexed import IndexedEngine
+from infeed_server.engines.local import LocalDataset
 from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.quarantine import Quarantine
 from infeed_server.engines.sequential import SequentialEngine
@@ -29,7 +30,8 @@ def build(
     """
     budget = budget or Budget(default_limit())
     if isinstance(definition.source, DatasetSource):
-        return SequentialEngine(plan_sequential(name, definition, definition.source), budget)
+        dataset = LocalDataset(plan_sequential(name, definition, definition.source))
+        return SequentialEngine(dataset, budget)
     # A file that ends inside a record is a mistake to be told at once, unless bad samples are
     # to be lived with.
     keep_truncated = definition.on_error != "raise"

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 from infeed_server.engines import refusals
 from infeed_server.engines.base import Answer, End, Request, Trainer
-from infeed_server.engines.blocks import Block, Element, Kind, batch, read
+from infeed_server.engines.blocks import Element, Kind, batch
 from infeed_server.engines.ranks import Ranks
+from infeed_server.engines.readable import Readable
 from infeed_server.engines.teller import Teller
 from infeed_server.engines.window import Window
-from infeed_server.pipeline.sequential import SequentialPlan
 
 _STEP_BYTES = 2 << 30
 """The most that is kept to find out whether the data ends inside of a step."""
@@ -31,7 +31,7 @@ class LeftWindowError(Exception):
 
 
 class DatasetReader:
-    """Reads a dataset epoch after epoch. Thread-safe; one caller reads on at a time.
+    """Reads a dataset once. Thread-safe; one caller reads on at a time.
 
     What a rank may still ask for stays in the window. When that is full, ranks that are ahead wait
     for the slowest.
@@ -39,21 +39,18 @@ class DatasetReader:
 
     def __init__(
         self,
-        plan: SequentialPlan,
+        dataset: Readable,
         kind: Kind,
         ranks: Ranks,
         window_bytes: Callable[[], int],
-        first: Callable[[Block], None],
     ) -> None:
-        """`window_bytes`: what the window may hold now, unless three steps are more. `first` is
-        shown the first block, and may refuse it."""
+        """`window_bytes`: what the window may hold now, unless three steps are more."""
         self.kind = kind
         self._ranks = ranks
-        self._ordered = plan.spec.guarantee.order == "deterministic"
-        self._plan = plan
-        self._name = plan.spec.name
+        self._ordered = dataset.spec.guarantee.order == "deterministic"
+        self._dataset = dataset
+        self._name = dataset.spec.name
         self._share = window_bytes
-        self._first = first
         self._window = Window()
         self._position = 0
         self._end: int | None = None
@@ -61,7 +58,7 @@ class DatasetReader:
         self._closed = False
         self._reading = False
         self._changed = threading.Condition()
-        self._elements = read(plan, kind)
+        self._elements = dataset.read(kind)
 
     @property
     def window_bytes(self) -> int:
@@ -138,8 +135,8 @@ class DatasetReader:
                 return End(self._end)
             blocks = self._window.covering(request)
         last = max(self.kind.epochs - 1, 0)
-        plan = self._plan
-        return batch(plan.spec.wire_spec, blocks, request, last, whole=plan.batched)
+        dataset = self._dataset
+        return batch(dataset.spec.wire_spec, blocks, request, last, whole=dataset.whole)
 
     @property
     def _oldest(self) -> int:
@@ -224,7 +221,7 @@ class DatasetReader:
         try:
             element = next(self._elements, None)
             if element is not None and element.start == 0:
-                self._first(element.block())
+                self._dataset.check_first(self.kind, element.block())
         except Exception as error:  # noqa: BLE001 - raised below, where the lock is held again
             broken = error
         finally:

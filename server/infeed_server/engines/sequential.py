@@ -1,4 +1,4 @@
-"""The engine of sequential pipelines: a `tf.data.Dataset` read front to back.
+"""The engine of what is read front to back: a user's dataset, or TensorFlow's data service.
 
 A dataset has no random access, so a position is reached by reading up to it. The ranks of one job,
 which ask for neighbouring positions, share a reader; jobs that are elsewhere have others.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -18,13 +17,12 @@ from infeed.registered import DatasetRequest, RegisteredDataset
 from infeed.spec import PipelineSpec
 from infeed_server.engines import refusals
 from infeed_server.engines.base import Answer, Request, Trainer, made_here
-from infeed_server.engines.blocks import Block, Kind
+from infeed_server.engines.blocks import Kind
 from infeed_server.engines.budget import Budget
 from infeed_server.engines.ranks import AWAY_SECONDS, Ranks
+from infeed_server.engines.readable import Readable
 from infeed_server.engines.reader import DatasetReader, LeftWindowError, Wanted
 from infeed_server.engines.sequence import SequentialSession, shutting_down
-from infeed_server.engines.witness import Witness
-from infeed_server.pipeline.sequential import SequentialPlan
 
 log = logging.getLogger(__name__)
 
@@ -48,22 +46,21 @@ class _Member:
 class SequentialEngine:
     """Serves a sequential pipeline."""
 
-    def __init__(self, plan: SequentialPlan, budget: Budget) -> None:
-        self._plan = plan
+    def __init__(self, dataset: Readable, budget: Budget) -> None:
+        self._dataset = dataset
         self._budget = budget
         self._readers: list[DatasetReader] = []
         self._sessions: set[SequentialSession] = set()
         self._lock = threading.Lock()
         self._closed = False
         self._sweeper: threading.Timer | None = None
-        self._witness = Witness(plan)
 
     @property
     def spec(self) -> PipelineSpec:
-        return self._plan.spec
+        return self._dataset.spec
 
     def register(self, request: DatasetRequest) -> RegisteredDataset:
-        raise made_here(request.pipeline, "data set to read from workers")
+        return self._dataset.register(request)
 
     def open(  # the requests tell the slots
         self,
@@ -71,7 +68,7 @@ class SequentialEngine:
         epochs: int,
         trainer: Trainer,
     ) -> SequentialSession:
-        if trainer.job_name:
+        if trainer.job_name and not self._dataset.shared:
             raise made_here(self.spec.name, "jobs to take part in")
         known = trainer if trainer.feed_id else replace(trainer, feed_id=uuid.uuid4().hex)
         member = _Member(known, epochs)
@@ -171,7 +168,7 @@ class SequentialEngine:
                 raise
             except Exception as error:
                 self._forget(reader)
-                raise self._plan.explain(error) or ServerError(str(error)) from error
+                raise self._dataset.explain(error) or ServerError(str(error)) from error
             if answer is None:  # the reader stays good for others
                 raise shutting_down()
             return answer
@@ -183,7 +180,8 @@ class SequentialEngine:
         with self._lock:
             if self._closed:
                 raise shutting_down()
-            kind = Kind(request.seed, request.slots, member.epochs)
+            job_name = member.trainer.job_name
+            kind = Kind(request.seed, request.slots, member.epochs, job_name)
             fit = [
                 reader
                 for reader in self._readers
@@ -197,11 +195,10 @@ class SequentialEngine:
                 self._refuse_what_was_before(member.trainer, request.start, step)
                 unused = self._make_room()
                 reader = DatasetReader(
-                    self._plan,
+                    self._dataset,
                     kind,
                     Ranks(member.trainer.world_size, begin, step),
                     lambda: _WINDOW_BYTES // max(2, len(self._readers)),
-                    self._first(kind),
                 )
             self._readers.append(reader)
             reader.join(member.trainer, begin, step)
@@ -211,11 +208,6 @@ class SequentialEngine:
         if not fit and begin:
             log.info("%s: reads up to position %d anew", self.spec.name, request.start)
         return reader
-
-    def _first(self, kind: Kind) -> Callable[[Block], None]:
-        if self.spec.guarantee.order == "none":
-            return lambda _: None
-        return partial(self._witness.check, kind)
 
     def _make_room(self) -> DatasetReader | None:
         """Takes out the reader that nobody has used for longest, where there are too many."""

@@ -17,6 +17,7 @@ from infeed_server.engines import window
 from infeed_server.engines.base import Request, Trainer
 from infeed_server.engines.blocks import Kind
 from infeed_server.engines.iteration import Iteration
+from infeed_server.engines.local import LocalDataset
 from infeed_server.engines.ranks import Ranks
 from infeed_server.engines.reader import DatasetReader, LeftWindowError
 from infeed_server.pipeline.load import parse
@@ -35,10 +36,8 @@ def pipeline(make: Make, **options: Any) -> Pipeline:
 
 def reader_of(make: Make, slots: int, window_bytes: int = 1 << 20) -> DatasetReader:
     definition = pipeline(make)
-    plan = plan_sequential("n", definition, definition.source)
-    reader = DatasetReader(
-        plan, Kind(0, slots, 1), Ranks(1, 0, slots), lambda: window_bytes, lambda _: None
-    )
+    dataset = LocalDataset(plan_sequential("n", definition, definition.source))
+    reader = DatasetReader(dataset, Kind(0, slots, 1), Ranks(1, 0, slots), lambda: window_bytes)
     reader.join(ALONE, 0, slots)
     return reader
 

@@ -21,6 +21,7 @@ from infeed_server.engines import teller as teller_module
 from infeed_server.engines import window as window_module
 from infeed_server.engines.base import Answer, End, Request, Trainer
 from infeed_server.engines.budget import Budget, default_limit
+from infeed_server.engines.local import LocalDataset
 from infeed_server.engines.sequence import SequentialSession
 from infeed_server.engines.sequential import SequentialEngine
 from infeed_server.pipeline.load import parse
@@ -80,11 +81,8 @@ def engines() -> Iterator[Callable[..., SequentialEngine]]:
 
     def make(dataset: Make, **source: Any) -> SequentialEngine:
         definition = parse({"source": {"dataset": dataset, **source}, "batch": {"size": SLOTS}})
-        made.append(
-            SequentialEngine(
-                plan_sequential("n", definition, definition.source), Budget(default_limit())
-            )
-        )
+        local = LocalDataset(plan_sequential("n", definition, definition.source))
+        made.append(SequentialEngine(local, Budget(default_limit())))
         return made[-1]
 
     yield make
