@@ -10,7 +10,9 @@ import numpy.typing as npt
 
 Words = npt.NDArray[np.uint64]
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+FIRST = np.uint64(0xBF58476D1CE4E5B9)
+SECOND = np.uint64(0x94D049BB133111EB)
 
 
 def words(values: npt.ArrayLike) -> Words:
@@ -25,9 +27,9 @@ def mix(values: Words) -> Words:
     The finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
     generators, OOPSLA 2014).
     """
-    z: Words = values + _GOLDEN
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z: Words = values + GOLDEN
+    z = (z ^ (z >> np.uint64(30))) * FIRST
+    z = (z ^ (z >> np.uint64(27))) * SECOND
     z ^= z >> np.uint64(31)
     return z
 

@@ -17,7 +17,7 @@ from infeed_server.order.permutation import Positions, permutation
 
 Mode = Literal["global", "window", "none"]
 
-_BLOCKS, _WINDOW, _KEY, _SUBSTITUTE = range(4)
+BLOCKS, WINDOW, KEY, SUBSTITUTE = range(4)
 """Purposes, so that draws for one never equal those for another."""
 
 
@@ -57,14 +57,14 @@ class Order:
 
     def keys(self, epoch: Positions, index: Positions) -> npt.NDArray[np.int64]:
         """The keys of samples: int64[n, 2], from (seed, epoch, index) alone."""
-        return _pair(combine(self.seed, _KEY, epoch, index))
+        return _pair(combine(self.seed, KEY, epoch, index))
 
     def substitute(self, index: int, key: npt.NDArray[np.int64]) -> Slots:
         """The sample that stands in for a bad one, drawn from the bad one's key.
 
         A stand-in that is bad too is replaced in the same way, from its own (new) key.
         """
-        drawn = combine(int(key[0]), int(key[1]), _SUBSTITUTE)
+        drawn = combine(int(key[0]), int(key[1]), SUBSTITUTE)
         other = int(drawn[0] % np.uint64(max(self.count - 1, 1)))
         # One of the others: those from the bad sample on move up by one.
         other += int(other >= index and self.count > 1)
@@ -84,7 +84,7 @@ class Order:
             begin = window * self.window
             size = min(self.window, self.count - begin)
             members = number == window
-            inside = permutation(size, self.seed, epoch, _WINDOW, window)
+            inside = permutation(size, self.seed, epoch, WINDOW, window)
             out[members] = begin + inside.forward(offset[members] - begin)
         return out
 
@@ -95,7 +95,7 @@ class Order:
         permuted blocks, everything behind it begins earlier by what it lacks.
         """
         blocks = -(-self.count // self.block)
-        places = permutation(blocks, self.seed, epoch, _BLOCKS)
+        places = permutation(blocks, self.seed, epoch, BLOCKS)
         lack = blocks * self.block - self.count
         cut = int(places.inverse(blocks - 1)[0])
         behind = offset >= (cut + 1) * self.block - lack

@@ -12,7 +12,7 @@ from infeed_server.order.mixing import Words, combine, mix
 
 Positions = npt.NDArray[np.int64]
 
-_ROUNDS = 8
+ROUNDS = 8
 """Even, so that halves of unequal width end where they began. Four rounds already make a
 pseudo-random permutation of strong round functions (Luby and Rackoff); small domains, where a
 half is two or three bits wide, want more."""
@@ -29,10 +29,8 @@ class Permutation:
         if count < 1:
             raise ValueError(f"a permutation of {count} elements")
         self.count = count
-        bits = max(2, (count - 1).bit_length())
-        self._low = bits // 2
-        self._high = bits - self._low
-        self._keys = [combine(*key, number) for number in range(_ROUNDS)]
+        self._high, self._low = bit_widths(count)
+        self._keys = [combine(*key, number) for number in range(ROUNDS)]
 
     def forward(self, values: npt.ArrayLike) -> Positions:
         """Where the values go; each must lie in [0, count)."""
@@ -69,6 +67,12 @@ class Permutation:
             left, right = right ^ (mix(left ^ key) & _mask(high)), left
         result: Words = (left << np.uint64(low)) | right
         return result
+
+
+def bit_widths(count: int) -> tuple[int, int]:
+    """Bits of the left and the right half of the numbers in [0, count)."""
+    bits = max(2, (count - 1).bit_length())
+    return bits - bits // 2, bits // 2
 
 
 @lru_cache(maxsize=1024)
