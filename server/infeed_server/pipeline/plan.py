@@ -53,8 +53,13 @@ class IndexedPlan:
         return graph.function(self.source, self.steps)
 
 
-def plan_indexed(name: str, definition: Pipeline, source: Source) -> IndexedPlan:
-    """Plans a pipeline over an opened source. Raises `ConfigError` and `UserCodeError`."""
+def plan_indexed(
+    name: str, definition: Pipeline, source: Source, *, cached: bool = True
+) -> IndexedPlan:
+    """Plans a pipeline over an opened source. Raises `ConfigError` and `UserCodeError`.
+
+    Unless `cached`, a `cache` step is left out, which changes no bits.
+    """
     if definition.batch is None:
         raise ConfigError("batch: missing; say for example batch: {size: 64}")
     count = len(source)
@@ -66,11 +71,14 @@ def plan_indexed(name: str, definition: Pipeline, source: Source) -> IndexedPlan
     numbered = list(enumerate(definition.transforms))
     identity = source.identity
     before, steps = split_at_cache(numbered)
-    if before is not None:
+    first: tuple[graph.Step, ...] = ()
+    if before is not None and cached:
         source = CachedSource(source, before)
-    stages = graph.trace(source, steps)
+    elif before is not None:
+        first = before.steps
+    stages = graph.trace(source, [*first, *steps])[len(first) :]
     host, finish = plan_finish(steps, stages)
-    wire_spec = _wire_spec(source, host)
+    wire_spec = _wire_spec(source, [*first, *host])
     spec = PipelineSpec(
         name=name,
         element_spec=finished_spec(wire_spec, finish),
@@ -85,7 +93,7 @@ def plan_indexed(name: str, definition: Pipeline, source: Source) -> IndexedPlan
         on_error=definition.on_error,
         server_version=VERSION,
     )
-    return IndexedPlan(definition, spec, source, tuple(fuse(host)))
+    return IndexedPlan(definition, spec, source, (*first, *fuse(host)))
 
 
 def transform_identities(transforms: tuple[Transform, ...]) -> list[dict[str, object]]:

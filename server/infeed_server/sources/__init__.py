@@ -1,7 +1,15 @@
 """Where samples come from."""
 
 from infeed_server.sources.arrays import ArraysSource
-from infeed_server.sources.base import Columns, Indices, Provenance, Sample, Source
+from infeed_server.sources.base import (
+    Columns,
+    Indices,
+    InGraph,
+    Provenance,
+    Sample,
+    Source,
+    StoredSource,
+)
 from infeed_server.sources.choice import AnySource, open_source
 from infeed_server.sources.dataset import DatasetSource
 from infeed_server.sources.definition import Progress
@@ -14,11 +22,13 @@ __all__ = [
     "Columns",
     "DatasetSource",
     "ImagesSource",
+    "InGraph",
     "Indices",
     "Progress",
     "Provenance",
     "Sample",
     "Source",
+    "StoredSource",
     "TFRecordSource",
     "open_source",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ from typing_extensions import Self
 
 from infeed.errors import SourceError
 from infeed.spec import BYTES, DATA_TYPES, Array
-from infeed_server.sources.base import Columns, Indices, Provenance, Sample
+from infeed_server.sources.base import Columns, Indices, InGraph, Provenance, Sample
 from infeed_server.sources.definition import IndexedDefinition, Progress
 from infeed_server.sources.files import PathText, expand, rebase
 from infeed_server.sources.mapped import Stored, open_npy, open_npz
@@ -105,6 +105,16 @@ class Arrays:
     def parse(self, columns: Sample) -> Sample:
         return columns
 
+    def in_graph(self) -> InGraph:
+        return InGraph(sum(_size(each.array) for each in self._stored.values()), (), self._reader)
+
+    def _reader(self) -> Callable[[tf.Tensor], Sample]:
+        """The arrays themselves are the constants."""
+        for check in {each.check for each in self._stored.values()}:
+            check()
+        constants = {name: tf.constant(_native(each.array)) for name, each in self._stored.items()}
+        return lambda index: {name: tf.gather(rows, index) for name, rows in constants.items()}
+
     def _identity(self) -> str:
         digest = hashlib.sha256(b"arrays\n")
         for name, each in self._stored.items():
@@ -170,9 +180,19 @@ def _spec(name: str, stored: Stored) -> tf.TensorSpec:
 
 
 def _gather(array: Array, indices: Indices) -> Array:
-    rows = array[indices]
-    if array.dtype.kind == "U":
+    return _native(array[indices])
+
+
+def _native(rows: Array) -> Array:
+    """Rows as they are sent: contiguous, in this machine's byte order, strings as `bytes`."""
+    kind = rows.dtype.kind
+    if kind == "U":
         rows = np.char.encode(rows, "utf-8")
-    if array.dtype.kind in "SU":
+    if kind in "SU":
         return np.ascontiguousarray(rows.astype(object))
-    return np.ascontiguousarray(rows, dtype=array.dtype.newbyteorder("="))
+    return np.ascontiguousarray(rows, dtype=rows.dtype.newbyteorder("="))
+
+
+def _size(array: Array) -> int:
+    """Bytes, at most, that an array takes as it is sent."""
+    return sum(map(len, array.flat)) if array.dtype == object else array.nbytes

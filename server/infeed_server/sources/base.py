@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,6 +29,20 @@ class Provenance:
 
     def __str__(self) -> str:
         return self.file if self.offset is None else f"{self.file} at byte {self.offset}"
+
+
+@dataclass(frozen=True)
+class InGraph:
+    """How a graph reads the samples of a source by itself, where no Python of ours runs.
+
+    `size_bytes` is what it holds as constants, `paths` names the files that it reads. `reader`
+    makes the constants and gives a function from an index, int64 scalar, to the sample's columns;
+    inside the graph that fails for the samples that `Source.read` cannot read.
+    """
+
+    size_bytes: int
+    paths: tuple[str, ...]
+    reader: Callable[[], Callable[[tf.Tensor], Sample]]
 
 
 class Source(Protocol):
@@ -59,3 +73,10 @@ class Source(Protocol):
 
     def provenance(self, index: int) -> Provenance:
         """Where a sample lies."""
+
+
+class StoredSource(Source, Protocol):
+    """A source that lies in files or arrays, which a graph can read as well."""
+
+    def in_graph(self) -> InGraph:
+        """How a graph reads it. Cheap: what may be large is made by `reader` alone."""

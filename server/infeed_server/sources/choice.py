@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from infeed.errors import ConfigError
 from infeed_server.sources.arrays import ArraysSource
-from infeed_server.sources.base import Source
+from infeed_server.sources.base import StoredSource
 from infeed_server.sources.dataset import DatasetSource
 from infeed_server.sources.definition import IndexedDefinition, Progress, SourceDefinition
 from infeed_server.sources.images import ImagesSource
@@ -42,7 +42,7 @@ AnySource: TypeAlias = Annotated[
 
 def open_source(
     definition: AnySource, progress: Progress | None = None, *, keep_truncated: bool = False
-) -> Source:
+) -> StoredSource:
     """Opens an indexed source; `progress` is told how far a scan of its files is.
 
     With `keep_truncated`, a TFRecord file that ends inside a record is served, that record being

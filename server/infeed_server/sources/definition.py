@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 from typing_extensions import Self
 
 from infeed_server.config.model import Definition
-from infeed_server.sources.base import Source
+from infeed_server.sources.base import StoredSource
 
 
 class Progress(Protocol):
@@ -30,6 +30,6 @@ class SourceDefinition(Definition):
 class IndexedDefinition(SourceDefinition):
     """A source whose samples are read by index."""
 
-    def open(self, progress: Progress | None = None) -> Source:
+    def open(self, progress: Progress | None = None) -> StoredSource:
         """The opened source. Raises `SourceError` when there is none to open."""
         raise NotImplementedError(type(self).__name__)

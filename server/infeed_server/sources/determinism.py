@@ -51,10 +51,10 @@ def is_deterministic(dataset: tf.data.Dataset) -> bool:
     """
     if dataset.options().deterministic is False:
         return False
-    return not any(_reorders(stage) or _draws(stage) for stage in _stages(dataset))
+    return not any(_reorders(stage) or _draws(stage) for stage in stages(dataset))
 
 
-def _stages(dataset: tf.data.Dataset) -> Iterator[Any]:
+def stages(dataset: tf.data.Dataset) -> Iterator[Any]:
     """The dataset and all that it is made from.
 
     These are TensorFlow's own underscored methods: the public way, serialising the graph, would

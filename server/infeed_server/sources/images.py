@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ import tensorflow as tf
 from typing_extensions import Self
 
 from infeed.errors import SampleError
-from infeed_server.sources.base import Columns, Indices, Provenance, Sample
+from infeed_server.sources.base import Columns, Indices, InGraph, Provenance, Sample
 from infeed_server.sources.definition import IndexedDefinition, Progress
 from infeed_server.sources.files import PathText, absolute, rebase
 from infeed_server.sources.labels import (
@@ -68,7 +68,8 @@ class Images:
     def __init__(self, listing: Listing, labels: Labels | None, csv: str | None) -> None:
         self._labels = labels
         self._csv = csv
-        root = os.fsencode(listing.root.rstrip("/"))
+        self._root = listing.root.rstrip("/")
+        root = os.fsencode(self._root)
         self._paths = np.empty(len(listing.images), object)
         digest = hashlib.sha256(b"images\n")
         for number, entry in enumerate(listing.images):
@@ -113,6 +114,34 @@ class Images:
         if "label" in columns:
             sample["label"] = columns["label"]
         return sample
+
+    def in_graph(self) -> InGraph:
+        strings = [self._paths]
+        size = len(self)
+        if self._labels is not None:
+            size += self._labels.values.nbytes
+            strings += [self._labels.values] if self._labels.values.dtype == object else []
+        size += sum(len(text) for texts in strings for text in texts)
+        return InGraph(size, (self._root,), self._reader)
+
+    def _reader(self) -> Callable[[tf.Tensor], Sample]:
+        """Gathers what `read` does from constants."""
+        constants = {"path": tf.constant(self._paths)}
+        missing: frozenset[int] = frozenset()
+        if self._labels is not None:
+            constants["label"] = tf.constant(self._labels.values)
+            missing = self._labels.missing
+        labelled = tf.constant([number not in missing for number in range(len(self))])
+
+        def read(index: tf.Tensor) -> Sample:
+            columns = {name: tf.gather(rows, index) for name, rows in constants.items()}
+            if not missing:
+                return columns
+            told = [f"has no label: not in {self._csv}:", columns["path"]]
+            with tf.control_dependencies([tf.debugging.Assert(tf.gather(labelled, index), told)]):
+                return {name: tf.identity(value) for name, value in columns.items()}
+
+        return read
 
     def _unlabelled(self, index: int) -> SampleError:
         file = self.provenance(index).file

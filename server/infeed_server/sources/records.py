@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from infeed.errors import SampleError, SourceError
-from infeed_server.sources.base import Columns, Indices, Provenance, Sample
+from infeed_server.sources.base import Columns, Indices, InGraph, Provenance, Sample
 from infeed_server.sources.features import FeatureOptions, parse_example
 from infeed_server.sources.files import stamp, why
 from infeed_server.sources.framing import FRAME, unframe
@@ -68,6 +68,37 @@ class Records:
 
     def parse(self, columns: Sample) -> Sample:
         return parse_example(columns[RECORD], self._features)
+
+    def in_graph(self) -> InGraph:
+        """Where each record lies, as constants; TensorFlow reads it there and checks its CRCs."""
+        index = self.index
+        size = index.first.nbytes + index.offsets.nbytes + index.lengths.nbytes
+        paths = tuple(file.path for file in index.files)
+        return InGraph(size + sum(map(len, paths)), paths, self._reader)
+
+    def _reader(self) -> Callable[[tf.Tensor], Sample]:
+        paths = tf.constant([file.path for file in self.index.files])
+        first = tf.constant(self.index.first)
+        offsets = tf.constant(self.index.offsets.astype(np.int64))
+        lengths = tf.constant(self.index.lengths)
+
+        def read(index: tf.Tensor) -> Sample:
+            file = tf.searchsorted(first, index[tf.newaxis], side="right")[0] - 1
+            records = tf.raw_ops.TFRecordDatasetV2(
+                filenames=tf.gather(paths, [file]),
+                compression_type="",
+                # What is read ahead is the record's frame, and nothing of the next.
+                buffer_size=tf.cast(tf.gather(lengths, index), tf.int64) + FRAME,
+                byte_offsets=tf.gather(offsets, [index]),
+            )
+            kind = {"output_types": [tf.string], "output_shapes": [()]}
+            one = tf.raw_ops.TakeDataset(
+                input_dataset=records, count=tf.constant(1, tf.int64), **kind
+            )
+            (record,) = tf.raw_ops.DatasetToSingleElement(dataset=one, **kind)
+            return {RECORD: record}
+
+        return read
 
     def read(self, indices: Indices) -> Columns:
         """The records, in the order of `indices`; on disk they are read in the order they lie.

@@ -1,4 +1,4 @@
-"""Finding randomness that does not come from the sample's key."""
+"""Finding what a traced function must not do: draw from a state, or call Python."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ _STATEFUL = frozenset(
     }
 )
 
+_PYTHON = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
+
 
 def stateful_random_ops(concrete_function: Any) -> list[str]:
     """The operations of a traced function that draw from a state, sorted: `node (RandomUniform)`.
@@ -53,12 +55,22 @@ def stateful_random_ops(concrete_function: Any) -> list[str]:
 
 def random_nodes(graph: tf.Graph) -> set[str]:
     """The same for a graph that may still be growing."""
+    return _among(graph, _STATEFUL)
+
+
+def python_nodes(graph: tf.Graph) -> set[str]:
+    """The operations that call Python functions: `tf.py_function`, `tf.numpy_function`."""
+    return _among(graph, _PYTHON)
+
+
+def _among(graph: tf.Graph, ops: frozenset[str]) -> set[str]:
+    """`node (op)` of those that a graph holds, in branches and nested functions too."""
     definition = graph.as_graph_def()
-    found = set(_among("", definition.node))
+    found = set(_named("", definition.node, ops))
     for function in definition.library.function:
-        found.update(_among(f"{function.signature.name}/", function.node_def))
+        found.update(_named(f"{function.signature.name}/", function.node_def, ops))
     return found
 
 
-def _among(prefix: str, nodes: Iterable[Any]) -> Iterator[str]:
-    return (f"{prefix}{node.name} ({node.op})" for node in nodes if node.op in _STATEFUL)
+def _named(prefix: str, nodes: Iterable[Any], ops: frozenset[str]) -> Iterator[str]:
+    return (f"{prefix}{node.name} ({node.op})" for node in nodes if node.op in ops)

@@ -109,18 +109,19 @@ class Map(Transform):
         return second.default is inspect.Parameter.empty or second.name == "key"
 
     @property
-    def _called(self) -> str:
+    def called(self) -> str:
+        """What messages call the function: `module:attr`."""
         return self.function if isinstance(self.function, str) else _qualified(self.function)
 
     def _raised(self, error: Exception) -> UserCodeError:
         return UserCodeError(
-            f"{self.name}: {self._called} raised\n{user_traceback(error)}", stage=self.name
+            f"{self.name}: {self.called} raised\n{user_traceback(error)}", stage=self.name
         )
 
     def _refuse_state(self, drawing: set[str]) -> None:
         if drawing:
             raise ConfigError(
-                f"{self.name}: {self._called} draws random numbers that do not come from the "
+                f"{self.name}: {self.called} draws random numbers that do not come from the "
                 f"sample's key: {', '.join(sorted(drawing))}; such a batch cannot be made again. "
                 "Write the function as f(sample, key) and use tf.random.stateless_* or "
                 "tf.image.stateless_* with seed=key",
@@ -144,7 +145,7 @@ class Map(Transform):
 
     def _unfit(self, came: str) -> ConfigError:
         return ConfigError(
-            f"{self.name}: {self._called} returned {came}; it must return a dict of field name "
+            f"{self.name}: {self.called} returned {came}; it must return a dict of field name "
             "(text) → tensor",
             stage=self.name,
         )

@@ -1,0 +1,294 @@
+"""The pipeline as a pure TensorFlow dataset: the bits of the local engine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from infeed.errors import InvalidRequestError
+from infeed_server import Pipeline
+from infeed_server.pipeline.load import parse
+from infeed_server.pipeline.plan import plan_indexed
+from infeed_server.pipeline.spread import Variant, plan_spread
+from infeed_server.sources import open_source
+
+N = 40
+ONCE = Variant(6, 5, 1, "pad")
+
+AUGMENT = [
+    {"decode_image": {"field": "image", "channels": 3}},
+    {"random_resized_crop": {"field": "image", "size": [64, 64]}},
+    {"random_flip_left_right": {"field": "image"}},
+    {"random_brightness": {"field": "image", "max_delta": 0.2}},
+    {"normalize": {"field": "image", "scale": 255.0}},
+]
+
+
+def numbers(**options: Any) -> Pipeline:
+    """A pipeline whose sample i is i."""
+    arrays = {"x": np.arange(N, dtype=np.int64)}
+    defaults = {
+        "source": {"arrays": arrays},
+        "shuffle": {"seed": 5},
+        "batch": {"size": 6},
+    }
+    return parse({**defaults, **options})
+
+
+@pytest.fixture
+def album(photos: SimpleNamespace, tmp_path: Path) -> Path:
+    """A folder of some JPEGs, grey ones among them, and their `labels.csv`."""
+    rows = ["file,label"]
+    for number, (file, label) in enumerate(sorted(photos.labels.items())[:30]):
+        content = (photos.folder / file).read_bytes()
+        if number % 10 == 0:
+            content = tf.io.encode_jpeg(tf.io.decode_jpeg(content, 1)).numpy()
+        (tmp_path / file).write_bytes(content)
+        rows.append(f"{file},{label}")
+    (tmp_path / "labels.csv").write_text("\n".join(rows) + "\n")
+    return tmp_path
+
+
+@pytest.fixture
+def records(album: Path) -> Path:
+    """The same in TFRecord files, and the glob that names them."""
+    rows = (album / "labels.csv").read_text().split()[1:]
+    for shard in range(3):
+        with tf.io.TFRecordWriter(str(album / f"part-{shard}.tfrecord")) as writer:
+            for row in rows[shard::3]:
+                file, _, label = row.partition(",")
+                image = tf.train.BytesList(value=[(album / file).read_bytes()])
+                number = tf.train.Int64List(value=[int(label)])
+                features = {
+                    "image": tf.train.Feature(bytes_list=image),
+                    "label": tf.train.Feature(int64_list=number),
+                }
+                example = tf.train.Example(features=tf.train.Features(feature=features))
+                writer.write(example.SerializeToString())
+    return album / "part-*.tfrecord"
+
+
+def of_images(folder: Path, **options: Any) -> Pipeline:
+    source = {"images": folder, "labels": folder / "labels.csv"}
+    return parse({"source": source, "transforms": AUGMENT, "batch": {"size": 7}, **options})
+
+
+def of_records(pattern: Path, **options: Any) -> Pipeline:
+    source = {"tfrecord": pattern, "features": {"image": "bytes", "label": "int64"}}
+    return parse({"source": source, "transforms": AUGMENT, "batch": {"size": 7}, **options})
+
+
+@pytest.mark.parametrize("mode", ["global", "none"])
+def test_images(album: Path, assert_equal: Any, mode: str) -> None:
+    batches = assert_equal(of_images(album, shuffle={"mode": mode}), Variant(7, 17, 2, "pad"))
+    assert batches[0].fields["image"].dtype == np.uint8  # the finish transform is left
+    assert batches[0].fields["image"].any()
+
+
+def test_records(records: Path, assert_equal: Any) -> None:
+    shuffle = {"mode": "window", "block": 4, "window": 12}
+    assert_equal(of_records(records, shuffle=shuffle), Variant(8, 3, 2, "drop"))
+
+
+def test_arrays_of_every_kind(assert_equal: Any) -> None:
+    arrays = {
+        "image": np.arange(N * 12, dtype=np.uint8).reshape(N, 2, 2, 3),
+        "big_endian": np.arange(N, dtype=">u4"),
+        "flag": np.arange(N) % 3 == 0,
+        "half": np.arange(N, dtype=np.float16),
+        "name": np.array([f"n°{i}" for i in range(N)]),
+        "bytes": np.array([b"%d" % i for i in range(N)]),
+        "words": np.array([[f"a{i}", b"b"] for i in range(N)], object),
+        "wide": np.arange(N, dtype=np.uint64) + np.uint64(1 << 63),
+    }
+    assert_equal(numbers(source={"arrays": arrays}), ONCE)
+
+
+def test_arrays_in_files(tmp_path: Path, assert_equal: Any) -> None:
+    np.savez(tmp_path / "a.npz", x=np.arange(N * 3.0).reshape(N, 3), y=np.arange(N))
+    assert_equal(numbers(source={"arrays": tmp_path / "a.npz"}), ONCE)
+
+
+@pytest.mark.parametrize("remainder", ["drop", "pad"])
+@pytest.mark.parametrize("epochs", [1, 3])
+@pytest.mark.parametrize(
+    "shuffle", [{"mode": "global"}, {"mode": "window", "block": 3, "window": 9}, {"mode": "none"}]
+)
+def test_orders_and_ends(assert_equal: Any, shuffle: Any, epochs: int, remainder: Any) -> None:
+    batches = assert_equal(numbers(shuffle=shuffle), Variant(7, 9, epochs, remainder))
+    assert len(batches) == (-(-N * epochs // 7) if remainder == "pad" else N * epochs // 7)
+
+
+def test_it_never_ends(spread_batches: Any) -> None:
+    plan = plan_spread("one", numbers())
+    dataset = plan.dataset(Variant(6, 5, 0, "drop"))
+    assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
+    ids = np.concatenate([about["sample_ids"] for _, about in dataset.take(20)])
+    ended = spread_batches(numbers(), Variant(6, 5, 3, "drop"))
+    assert np.array_equal(ids, np.concatenate([batch.sample_ids for batch in ended]))
+
+
+def test_every_shape_is_static() -> None:
+    for variant in (ONCE, Variant(6, 5, 0, "drop")):
+        fields, about = plan_spread("one", numbers(on_error="mask")).dataset(variant).element_spec
+        assert fields == {"x": tf.TensorSpec([6], tf.int64)}
+        assert about == {
+            "start": tf.TensorSpec([], tf.int64),
+            "epoch": tf.TensorSpec([], tf.int64),
+            "mask": tf.TensorSpec([6], tf.bool),
+            "sample_ids": tf.TensorSpec([6], tf.int64),
+        }
+
+
+def picky(sample: dict[str, tf.Tensor], key: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Fails for some samples whatever their key, and for some keys."""
+    x = sample["x"]
+    lucky = tf.random.stateless_uniform([], key) < 0.9
+    good = tf.debugging.Assert(tf.logical_and(x % 11 != 3, lucky), ["bad", x])
+    with tf.control_dependencies([good]):
+        return {"x": tf.identity(x), "name": tf.strings.as_string(x)}
+
+
+@pytest.mark.parametrize("action", ["mask", "substitute"])
+@pytest.mark.parametrize("size", [1, 7])
+def test_bad_samples(assert_equal: Any, action: str, size: int) -> None:
+    definition = numbers(transforms=[{"map": {"function": picky}}], on_error=action)
+    batches = assert_equal(definition, Variant(size, 9, 3, "pad"))
+    ids = np.concatenate([batch.sample_ids[batch.mask] for batch in batches])
+    assert not (ids % 11 == 3).any()
+    assert len(ids) < 3 * N if action == "mask" else len(ids) == 3 * N
+
+
+def test_a_bad_sample_fails_its_batch_and_no_other() -> None:
+    definition = numbers(transforms=[{"map": {"function": only_17_is_bad}}], shuffle={})
+    batches = iter(plan_spread("one", definition).dataset(Variant(5, 9, 1, "drop")))
+    starts, errors = [], []
+    for _ in range(N // 5):
+        try:
+            fields, about = next(batches)
+        except tf.errors.InvalidArgumentError as error:
+            errors.append(error.message)
+        else:
+            starts.append(int(about["start"]))
+            assert np.array_equal(fields["x"], about["sample_ids"])
+    assert len(errors) == 1
+    assert "bad" in errors[0]
+    assert len(starts) == N // 5 - 1
+    assert all(start % 5 == 0 for start in starts)
+
+
+def only_17_is_bad(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    with tf.control_dependencies([tf.debugging.Assert(sample["x"] != 17, ["bad", sample["x"]])]):
+        return {"x": tf.identity(sample["x"])}
+
+
+def test_a_source_without_a_good_sample_ends() -> None:
+    def hopeless(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        with tf.control_dependencies([tf.debugging.Assert(sample["x"] < 0, ["never"])]):
+            return {"x": tf.identity(sample["x"])}
+
+    for action in ("mask", "substitute"):
+        definition = numbers(transforms=[{"map": {"function": hopeless}}], on_error=action)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="no good sample found in 1000"):
+            next(iter(plan_spread("one", definition).dataset(Variant(1, 0, 1, "drop"))))
+
+
+@pytest.mark.parametrize("action", ["mask", "substitute"])
+def test_damaged_and_truncated_records(records: Path, assert_equal: Any, action: str) -> None:
+    files = sorted(records.parent.glob(records.name))
+    definition = of_records(records, on_error=action)
+    plan_spread("one", definition)  # the record index, as it was before
+    content = bytearray(files[1].read_bytes())
+    content[5000] ^= 1
+    stamp = files[1].stat()
+    files[1].write_bytes(content)
+    os.utime(files[1], ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    files[2].write_bytes(files[2].read_bytes()[:-100])
+    batches = assert_equal(definition, Variant(7, 3, 1, "pad"))
+    ids = np.concatenate([batch.sample_ids[batch.mask] for batch in batches])
+    assert not {10, 29} & set(ids.tolist())
+
+
+@pytest.mark.parametrize("action", ["mask", "substitute"])
+def test_images_that_are_broken_or_have_no_label(
+    album: Path, assert_equal: Any, action: str
+) -> None:
+    rows = (album / "labels.csv").read_text().split()
+    (album / rows[5].partition(",")[0]).write_bytes(b"no image")
+    (album / "labels.csv").write_text("\n".join([*rows[:9], *rows[10:]]))
+    batches = assert_equal(of_images(album, on_error=action), Variant(7, 3, 1, "pad"))
+    ids = np.concatenate([batch.sample_ids[batch.mask] for batch in batches])
+    assert not {4, 8} & set(ids.tolist())
+
+
+def test_an_image_without_a_label_is_named(album: Path) -> None:
+    rows = (album / "labels.csv").read_text().split()
+    (album / "labels.csv").write_text("\n".join([*rows[:9], *rows[10:]]))
+    dataset = plan_spread("one", of_images(album)).dataset(Variant(10, 3, 1, "drop"))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rows[9].partition(",")[0]):
+        list(dataset)
+
+
+def test_a_cache_is_left_out_and_said(
+    album: Path, assert_equal: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    resize = {"resize": {"field": "image", "size": [80, 80]}}
+    crop = {"random_crop": {"field": "image", "size": [64, 64]}}
+    definition = of_images(album, transforms=[AUGMENT[0], resize, "cache", crop, *AUGMENT[2:]])
+    assert_equal(definition, Variant(7, 3, 1, "pad"))
+    warned = [each.message for each in caplog.records if "cache is without effect" in each.message]
+    assert len(warned) == 1
+
+
+def test_the_spec_is_that_of_the_local_engine_but_for_what_is_promised() -> None:
+    definition = numbers(transforms=[{"cast": {"field": "x", "dtype": "float64"}}])
+    local = plan_indexed("one", definition, open_source(definition.source)).spec
+    spread = plan_spread("one", definition).spec
+    assert (spread.element_spec, spread.wire_spec) == (local.element_spec, local.wire_spec)
+    assert spread.finish_transforms == local.finish_transforms
+    assert (spread.batch_size, spread.seed, spread.batch_stride) == (6, 5, 0)
+    assert spread.sample_count is None
+    guarantee = spread.guarantee
+    assert (guarantee.order, guarantee.delivery, guarantee.resume) == (
+        *("none", "at_most_once", "none"),
+    )
+    assert spread.fingerprint != local.fingerprint
+    assert spread.fingerprint == plan_spread("one", definition).spec.fingerprint
+
+
+def test_a_dataset_has_another_name_when_anything_differs(
+    album: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    plan = plan_spread("one", of_images(album))
+    moved = Path(shutil.copytree(album, tmp_path_factory.mktemp("elsewhere") / "album"))
+    elsewhere = plan_spread("one", of_images(moved))
+    assert plan.spec.fingerprint == elsewhere.spec.fingerprint
+    assert plan.location != elsewhere.location
+    variants = [ONCE, Variant(7, 5, 1, "pad"), Variant(6, 6, 1, "pad"), Variant(6, 5, 2, "pad")]
+    variants += [Variant(6, 5, 1, "drop"), Variant(6, 5, 1, "pad", hint=True)]
+    names = {plan.dataset_id(variant, "AUTO") for variant in variants}
+    names |= {plan.dataset_id(ONCE, "NONE"), elsewhere.dataset_id(ONCE, "AUTO")}
+    other = plan_spread("one", of_images(album, transforms=AUGMENT[:3]))
+    names.add(other.dataset_id(ONCE, "AUTO"))
+    assert len(names) == len(variants) + 3
+    assert all(name.startswith("one-") for name in names)
+    assert plan_spread("one", of_images(album)).dataset_id(ONCE, "AUTO") in names
+
+
+def test_batches_that_are_larger_than_the_data() -> None:
+    plan = plan_spread("one", numbers())
+    with pytest.raises(InvalidRequestError, match=r"batch size 41 is larger .* has 40 samples"):
+        plan.dataset(Variant(41, 5, 1, "pad"))
+
+
+def test_memory_is_bounded() -> None:
+    options = plan_spread("one", numbers()).dataset(ONCE).options()
+    assert options.deterministic
+    assert options.autotune.ram_budget == 1 << 30
