@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 
 from infeed.errors import ConfigError
+from infeed_server.config.address import Address, require_safe
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.merge import MergedHealth, MergedMetrics
 from infeed_server.control.server import ControlServer
-from infeed_server.runtime.address import Address, require_safe
 from infeed_server.runtime.fleet import Fleet
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.service.tokens import read

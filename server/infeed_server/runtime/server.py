@@ -8,6 +8,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from infeed.errors import ConfigError, InfeedError, SampleError
+from infeed_server.config.address import Address, require_safe
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.health import WHOLE_SERVER, Health, Readiness
 from infeed_server.control.metrics import Metrics
@@ -17,7 +18,6 @@ from infeed_server.engines.budget import Budget, default_limit
 from infeed_server.engines.build import build
 from infeed_server.pipeline.load import Pipelines, located
 from infeed_server.rpc.server import RpcServer
-from infeed_server.runtime.address import Address, require_safe
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.service.catalog import Catalog
 from infeed_server.service.tokens import TokenAccess

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from infeed.errors import ConfigError
-from infeed_server.runtime.address import Address, require_safe
+from infeed_server.config.address import Address, require_safe
 
 
 @pytest.mark.parametrize(
