@@ -15,7 +15,7 @@ from infeed_server.control.health import Readiness
 
 ENDPOINTS = {
     "/livez": "200 while the process serves",
-    "/readyz": "200 when every pipeline is ready, else 503, with the reasons",
+    "/readyz": "200 when every part is ready, else 503, with the reasons",
     "/metrics": "metrics for Prometheus",
 }
 
@@ -28,8 +28,8 @@ class ShownHealth(Protocol):
         """What holds for the server as a whole."""
 
     @property
-    def pipelines(self) -> Mapping[str, Readiness]:
-        """What holds for each pipeline, by name."""
+    def parts(self) -> Mapping[str, Readiness]:
+        """What holds for each part of it, such as a pipeline, by name."""
 
 
 class ShownMetrics(Protocol):
@@ -46,6 +46,8 @@ class ControlState:
     health: ShownHealth
     metrics: ShownMetrics
     version: str
+    parts: str = "pipelines"
+    """What the parts are called that are ready or not."""
 
 
 def create_app(state: ControlState) -> Starlette:
@@ -60,7 +62,7 @@ def create_app(state: ControlState) -> Starlette:
         return JSONResponse({"status": "ok"})
 
     async def readyz(_: Request) -> Response:
-        return _readiness(state.health)
+        return _readiness(state)
 
     async def metrics(request: Request) -> Response:
         body, content_type = state.metrics.expose(request.headers.get("accept", ""))
@@ -82,14 +84,14 @@ def create_app(state: ControlState) -> Starlette:
     )
 
 
-def _readiness(health: ShownHealth) -> Response:
-    overall = health.overall
+def _readiness(state: ControlState) -> Response:
+    overall = state.health.overall
     content = {
         "ready": overall.ready,
         "reason": overall.reason,
-        "pipelines": {
+        state.parts: {
             name: {"ready": readiness.ready, "reason": readiness.reason}
-            for name, readiness in health.pipelines.items()
+            for name, readiness in state.health.parts.items()
         },
     }
     return JSONResponse(content, status_code=200 if overall.ready else 503)

@@ -78,7 +78,7 @@ class Health:
             return self._overall
 
     @property
-    def pipelines(self) -> Mapping[str, Readiness]:
+    def parts(self) -> Mapping[str, Readiness]:
         """What holds for each pipeline, by name; a copy, in the order of names."""
         with self._lock:
             return {name: self._effective(name) for name in sorted(self._pipelines)}
@@ -90,7 +90,7 @@ class Health:
         """
         with self._lock:
             self._subscribers.append(subscriber)
-            for name, readiness in self.pipelines.items():
+            for name, readiness in self.parts.items():
                 subscriber(name, readiness)
             subscriber(WHOLE_SERVER, self._overall)
 

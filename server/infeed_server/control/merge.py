@@ -27,7 +27,7 @@ class MergedHealth:
     def __init__(self, addresses: Addresses) -> None:
         self._addresses = addresses
         self.overall = Readiness(False, "no process serves yet")
-        self.pipelines: dict[str, Readiness] = {}
+        self.parts: dict[str, Readiness] = {}
 
     def update(self) -> None:
         """Asks every process."""
@@ -38,7 +38,7 @@ class MergedHealth:
                 if name not in pipelines or not told["ready"]:
                     reason = f"process {number}: {told['reason']}"
                     pipelines[name] = Readiness(told["ready"], reason)
-        self.pipelines = dict(sorted(pipelines.items()))
+        self.parts = dict(sorted(pipelines.items()))
         waiting = [
             f"process {number}: {answer['reason']}"
             for number, answer in enumerate(answers)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from collections.abc import Callable
 from typing import Any
 
-from infeed_server.control.app import ControlState
+from infeed_server.control.app import ControlState, create_app
+from infeed_server.control.health import Health
+from infeed_server.control.metrics import Metrics
+from infeed_server.control.server import ControlServer
 
 Get = Callable[..., Any]
 
@@ -37,6 +42,19 @@ def test_readyz_tells_which_pipeline_is_not_ready_and_why(state: ControlState, g
     state.health.drain()
     assert get("/readyz").status == 503
     assert get("/livez").status == 200
+
+
+def test_readyz_calls_the_parts_what_they_are():
+    health = Health()
+    health.set("a", True, "fine")
+    app = create_app(ControlState(health, Metrics("1", "2"), "1", parts="workers"))
+    with (
+        ControlServer(app, "127.0.0.1", 0) as server,
+        urllib.request.urlopen(f"http://{server.address}/readyz", timeout=10) as answer,
+    ):
+        told = json.load(answer)
+    assert told["workers"] == {"a": {"ready": True, "reason": "fine"}}
+    assert "pipelines" not in told
 
 
 def test_metrics_are_prometheus_text(state: ControlState, get: Get):

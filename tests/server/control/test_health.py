@@ -17,7 +17,7 @@ def test_a_server_without_pipelines_is_not_ready():
     health = Health()
     assert not health.ready
     assert health.overall.reason == "no pipeline is loaded yet"
-    assert health.pipelines == {}
+    assert health.parts == {}
 
 
 def test_ready_when_every_pipeline_is():
@@ -28,7 +28,7 @@ def test_ready_when_every_pipeline_is():
     assert health.overall.reason == "1 of 2 not ready: eval: building the record index"
     health.set("eval", True, "first batch made")
     assert health.ready
-    assert list(health.pipelines) == ["eval", "train"]
+    assert list(health.parts) == ["eval", "train"]
 
 
 def test_draining_is_for_good():
@@ -38,7 +38,7 @@ def test_draining_is_for_good():
     health.drain("again")
     health.set("train", True, "too late")
     assert health.overall == Readiness(False, "shutting down")
-    assert health.pipelines == {"train": Readiness(False, "shutting down")}
+    assert health.parts == {"train": Readiness(False, "shutting down")}
 
 
 def test_a_late_subscriber_hears_what_holds_and_then_each_change_once():
@@ -98,7 +98,7 @@ def test_what_subscribers_were_told_last_is_what_holds(changes: Changes):
     health.subscribe(told.__setitem__)
     for name, ready in changes:
         health.set(name, ready, "because")
-    assert told == {**health.pipelines, WHOLE_SERVER: health.overall}
+    assert told == {**health.parts, WHOLE_SERVER: health.overall}
     assert health.ready == (bool(changes) and all(dict(changes).values()))
 
 
@@ -119,4 +119,4 @@ def test_many_threads_leave_subscribers_with_the_truth():
         thread.start()
     for thread in threads:
         thread.join()
-    assert told == {**health.pipelines, WHOLE_SERVER: health.overall}
+    assert told == {**health.parts, WHOLE_SERVER: health.overall}

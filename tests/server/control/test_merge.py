@@ -42,9 +42,9 @@ def test_ready_when_all_are(processes: list[Process]) -> None:
     health.update()
     assert not health.overall.ready
     assert health.overall.reason.startswith("1 of 2 not ready: process 1: 1 of 2 not ready: a: ")
-    assert not health.pipelines["a"].ready
-    assert health.pipelines["a"].reason == "process 1: making its first batch"
-    assert health.pipelines["b"].ready
+    assert not health.parts["a"].ready
+    assert health.parts["a"].reason == "process 1: making its first batch"
+    assert health.parts["b"].ready
     second.health.set("a", True, "fine")
     health.update()
     assert (health.overall.ready, health.overall.reason) == (
@@ -61,7 +61,7 @@ def test_a_process_that_is_away(processes: list[Process]) -> None:
         health = MergedHealth(lambda away=away: [first.server.address, away])
         health.update()
         assert health.overall.reason == "1 of 2 not ready: process 1: it does not answer"
-        assert health.pipelines["a"].ready
+        assert health.parts["a"].ready
         body, _ = MergedMetrics(lambda away=away: [first.server.address, away]).expose()
         assert b'process="0"' in body
         assert b'process="1"' not in body

@@ -202,7 +202,7 @@ def test_one_bad_sample_does_not_make_a_server_unready() -> None:
     )
     with Server({"n": definition}, ServerOptions(LOCAL, None)) as server:
         assert server.health.ready
-        assert server.health.pipelines["n"].reason == "served, but its first batch fails"
+        assert server.health.parts["n"].reason == "served, but its first batch fails"
         with infeed.connect(str(server.address), "n") as feed:
             start = feed.state()
         with infeed.connect(str(server.address), "n", state={**start, "position": 2}) as feed:
