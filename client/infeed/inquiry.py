@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from infeed.call import GrpcCall, only_message
-from infeed.errors import InfeedError, ProtocolError, ServerUnavailableError
+from infeed.errors import InfeedError, ProtocolError, ServerError, ServerUnavailableError
 from infeed.v1 import cluster_pb2 as messages
 
 ASK_SECONDS = 5.0
@@ -39,6 +39,17 @@ class Dispatcher:
         be gone."""
         answer = self.ask("GetWorkers", messages.Nothing(), messages.Workers)
         return sorted(worker.address for worker in answer.workers)
+
+    def knows(self, dataset_id: str) -> bool:
+        """Whether the data set is registered: a dispatcher that lost its journal knows none."""
+        request = messages.DatasetName(dataset_id=dataset_id)
+        try:
+            self.ask("GetDataServiceMetadata", request, messages.Nothing)
+        except ServerError as error:
+            if "NOT_FOUND" in error.message:
+                return False
+            raise
+        return True
 
     def ask(self, method: str, request: Any, response: Any) -> Any:
         """Any method; `response` is the class of its answer."""

@@ -87,6 +87,7 @@ def new_job(
             world_size=shard.world_size,
             feed_id=uuid.uuid4().hex,
             job_name=job_name or "",
+            remainder=f"REMAINDER_{plan.remainder.upper()}",
         ),
         expected=Expected(
             fingerprint=spec.fingerprint,

@@ -61,13 +61,39 @@ def serve(
     processes: Annotated[
         int, typer.Option(min=1, help="Share the port among so many; for hosts of many cores.")
     ] = 1,
+    engine: Annotated[
+        str,
+        typer.Option(help="Who makes the batches: this process (local), or tf-data-service."),
+    ] = "local",
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="tf-data-service: worker processes to start. Default: 1."),
+    ] = None,
+    dispatcher: Annotated[
+        str | None,
+        typer.Option(help="tf-data-service: join the one of this dispatcher, host:port."),
+    ] = None,
+    dispatcher_listen: Annotated[
+        str | None,
+        typer.Option(
+            help="tf-data-service: where the one it starts listens. Default: 127.0.0.1:0."
+        ),
+    ] = None,
+    work_dir: Annotated[
+        str | None,
+        typer.Option(help="tf-data-service: the folder of its journal, kept over restarts."),
+    ] = None,
+    compression: Annotated[
+        str | None,
+        typer.Option(help="tf-data-service: how batches travel: none (default), snappy or auto."),
+    ] = None,
     one_of: Annotated[int, typer.Option(hidden=True)] = 1,
 ) -> None:
     """Serve the pipelines of a file to trainers, until SIGTERM or Ctrl-C."""
     set_up_logging()
     # Imported here, for TensorFlow takes seconds and `infeed --help` should not.
     from infeed_server.runtime.certificate import tls_files
-    from infeed_server.runtime.options import ServerOptions
+    from infeed_server.runtime.options import ServerOptions, service_options
     from infeed_server.runtime.processes import serve_processes
     from infeed_server.runtime.signals import Stop
 
@@ -85,6 +111,14 @@ def serve(
         grace=grace,
         peer_streams=peer_streams,
         memory_limit=None if memory_limit is None else memory_limit << 20,
+        service=service_options(
+            engine,
+            workers=workers,
+            dispatcher=dispatcher,
+            listen=dispatcher_listen,
+            work_dir=work_dir,
+            compression=compression,
+        ),
     )
     if processes > 1:
         serve_processes(pipelines, options, processes, stop.asked, _serving)

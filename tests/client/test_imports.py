@@ -49,6 +49,7 @@ SERVER_LAYERS = (
     {"config", "http2"},
     {"sources", "order", "transforms"},
     {"pipeline"},
+    {"cluster"},
     {"engines"},
     {"service"},
     {"rpc"},

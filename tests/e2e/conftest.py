@@ -17,7 +17,7 @@ import pytest
 # A process that has imported all that `infeed serve` needs, and forks one that runs the command
 # for every line of its input. A watcher beside each keeps its exit status.
 NURSERY = """
-import json, os, signal, sys
+import json, os, runpy, signal, sys
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 import infeed.cli, infeed_server.cli, infeed_server.runtime.server, infeed_server.runtime.signals
@@ -29,9 +29,13 @@ def command(order):
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(order["log"] + "." + name, os.O_CREAT | os.O_WRONLY | os.O_APPEND), number)
     sys.stdin.close()
-    sys.argv = ["infeed", *order["words"]]
     sys.path[0] = ""
-    infeed.cli.main()
+    if order["words"][0] == "python":
+        sys.argv = order["words"][1:]
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    else:
+        sys.argv = ["infeed", *order["words"]]
+        infeed.cli.main()
 
 def keep(path, text):
     with open(path + ".part", "w") as file:
@@ -117,7 +121,7 @@ class Command:
 
 
 class CommandLine:
-    """Starts `infeed ...` in processes of their own."""
+    """Starts `infeed ...`, or `python FILE ...`, in processes of their own."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

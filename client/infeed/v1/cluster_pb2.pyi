@@ -28,6 +28,12 @@ class Worker(_message.Message):
     address: str
     def __init__(self, address: _Optional[str] = ...) -> None: ...
 
+class DatasetName(_message.Message):
+    __slots__ = ("dataset_id",)
+    DATASET_ID_FIELD_NUMBER: _ClassVar[int]
+    dataset_id: str
+    def __init__(self, dataset_id: _Optional[str] = ...) -> None: ...
+
 class WorkerTasks(_message.Message):
     __slots__ = ("tasks",)
     TASKS_FIELD_NUMBER: _ClassVar[int]

@@ -26,7 +26,7 @@ class StreamBatchesRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[StreamOpen, _Mapping]] = ..., batch: _Optional[_Union[BatchRequest, _Mapping]] = ...) -> None: ...
 
 class StreamOpen(_message.Message):
-    __slots__ = ("pipeline", "fingerprint", "seed", "batch_size", "finish", "epochs", "rank", "world_size", "feed_id", "job_name")
+    __slots__ = ("pipeline", "fingerprint", "seed", "batch_size", "finish", "epochs", "rank", "world_size", "feed_id", "job_name", "remainder")
     PIPELINE_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +37,7 @@ class StreamOpen(_message.Message):
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     FEED_ID_FIELD_NUMBER: _ClassVar[int]
     JOB_NAME_FIELD_NUMBER: _ClassVar[int]
+    REMAINDER_FIELD_NUMBER: _ClassVar[int]
     pipeline: str
     fingerprint: str
     seed: int
@@ -47,7 +48,8 @@ class StreamOpen(_message.Message):
     world_size: int
     feed_id: str
     job_name: str
-    def __init__(self, pipeline: _Optional[str] = ..., fingerprint: _Optional[str] = ..., seed: _Optional[int] = ..., batch_size: _Optional[int] = ..., finish: _Optional[_Union[FinishPlacement, str]] = ..., epochs: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., feed_id: _Optional[str] = ..., job_name: _Optional[str] = ...) -> None: ...
+    remainder: _spec_pb2.Remainder
+    def __init__(self, pipeline: _Optional[str] = ..., fingerprint: _Optional[str] = ..., seed: _Optional[int] = ..., batch_size: _Optional[int] = ..., finish: _Optional[_Union[FinishPlacement, str]] = ..., epochs: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., feed_id: _Optional[str] = ..., job_name: _Optional[str] = ..., remainder: _Optional[_Union[_spec_pb2.Remainder, str]] = ...) -> None: ...
 
 class BatchRequest(_message.Message):
     __slots__ = ("request_id", "start", "count", "min_position_count")

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from infeed.errors import InvalidRequestError
 from infeed.registered import DatasetRequest, RegisteredDataset
-from infeed.spec import Array, PipelineSpec
+from infeed.spec import Array, PipelineSpec, Remainder
 
 
 @dataclass(frozen=True)
@@ -16,13 +16,14 @@ class Trainer:
     """Who opened a stream: rank `rank` of `world_size`. `feed_id` is that of all its streams.
 
     `job_name` is that of the job of TensorFlow's data service that it takes part in; empty: of one
-    of its own.
+    of its own. `remainder` None is the pipeline's.
     """
 
     rank: int = 0
     world_size: int = 1
     feed_id: str = ""
     job_name: str = ""
+    remainder: Remainder | None = None
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from infeed.spec import Array, Spec
+from infeed.spec import Array, Remainder, Spec
 from infeed_server.engines.base import HostBatch, Request
 
 
 class Kind(NamedTuple):
     """What one reading of a dataset has in common with another of the same blocks; `epochs` 0 is
-    endless, and an empty `job_name` no job that others take part in."""
+    endless, and an empty `job_name` no job that others take part in. The last two are for what is
+    read from workers."""
 
     seed: int
     slots: int
     epochs: int
     job_name: str = ""
+    remainder: Remainder | None = None
 
 
 @dataclass(frozen=True)

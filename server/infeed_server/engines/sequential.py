@@ -180,8 +180,10 @@ class SequentialEngine:
         with self._lock:
             if self._closed:
                 raise shutting_down()
-            job_name = member.trainer.job_name
-            kind = Kind(request.seed, request.slots, member.epochs, job_name)
+            kind = Kind(request.seed, request.slots, member.epochs)
+            if self._dataset.shared:
+                trainer = member.trainer
+                kind = kind._replace(job_name=trainer.job_name, remainder=trainer.remainder)
             fit = [
                 reader
                 for reader in self._readers

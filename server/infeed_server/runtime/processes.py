@@ -35,6 +35,11 @@ def serve_processes(
     `serving` is told the address of the trainers' port and of the control plane once all serve.
     Raises `ConfigError`, and `ServerError` when the first process does not start.
     """
+    if options.service is not None:
+        raise ConfigError(
+            f"--processes {count}: its workers make the batches of a tf-data-service, and the "
+            "ranks of a feed have to meet in one process; leave out --processes"
+        )
     listen = Address.parse(options.listen)
     if listen.is_unix:
         raise ConfigError(

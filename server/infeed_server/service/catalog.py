@@ -6,25 +6,17 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
-from infeed.errors import FingerprintError, InvalidRequestError, PipelineNotFoundError
+from infeed.errors import InvalidRequestError, PipelineNotFoundError
 from infeed.finish import finish
-from infeed.registered import MAX_JOB_NAME, DatasetRequest, RegisteredDataset
-from infeed.spec import MAX_BATCH_SIZE, Array, PipelineSpec, Spec
+from infeed.registered import DatasetRequest, RegisteredDataset
+from infeed.spec import Array, PipelineSpec, Spec
 from infeed.v1 import stream_pb2
 from infeed.wire import EncodedBatch, encode_batch
-from infeed_server.engines.base import Answer, End, Engine, HostBatch, Request, Session, Trainer
-from infeed_server.pipeline.definition import MAX_SEED
+from infeed_server.engines.base import Answer, End, Engine, HostBatch, Request, Session
+from infeed_server.service import asked
 from infeed_server.service.access import Caller
 
 _MAX_POSITION = 1 << 62
-
-_MAX_BATCH_BYTES = 1 << 30
-"""The largest batch that a peer may ask for where it is not the pipeline's own batch size: a server
-holds several of each stream's, and who asks must not be the one who says how much memory it has."""
-
-_MAX_WORLD_SIZE = 1 << 16
-
-_MAX_FEED_ID = 128
 
 
 class Catalog:
@@ -55,13 +47,13 @@ class Catalog:
         """Opens a stream. Raises `InvalidRequestError` or `FingerprintError`."""
         engine = self.engine(message.pipeline)
         spec = engine.spec
-        _check_fingerprint(spec, message.fingerprint)
+        asked.check_fingerprint(spec, message.fingerprint)
         on_server = message.finish == stream_pb2.FINISH_PLACEMENT_SERVER
-        batch_size = _batch_size(spec, message.batch_size)
-        _check_batch_bytes(spec, batch_size, finish_here=on_server)
+        batch_size = asked.batch_size(spec, message.batch_size)
+        asked.check_batch_bytes(spec, batch_size, finish_here=on_server)
         seed = message.seed if message.HasField("seed") else spec.seed
-        _check_numbers(seed, message.epochs)
-        trainer = _trainer(message)
+        asked.check_numbers(seed, message.epochs)
+        trainer = asked.trainer(message)
         session = engine.open(batch_size, message.epochs, trainer)
         stream = Stream(spec, session, batch_size, seed, trainer.world_size, finish_here=on_server)
         session.weigh(stream.batch_bytes)
@@ -71,11 +63,11 @@ class Catalog:
         """A data set for trainers that read from workers. Raises as `open` does."""
         engine = self.engine(request.pipeline)
         spec = engine.spec
-        _check_fingerprint(spec, request.fingerprint)
-        batch_size = _batch_size(spec, request.batch_size or 0)
-        _check_batch_bytes(spec, batch_size, finish_here=False)
+        asked.check_fingerprint(spec, request.fingerprint)
+        batch_size = asked.batch_size(spec, request.batch_size or 0)
+        asked.check_batch_bytes(spec, batch_size, finish_here=False)
         seed = spec.seed if request.seed is None else request.seed
-        _check_numbers(seed, request.epochs)
+        asked.check_numbers(seed, request.epochs)
         return engine.register(
             replace(
                 request,
@@ -172,75 +164,3 @@ class Stream:
         if not self.finish_here:
             return batch.arrays
         return finish(batch.arrays, self.pipeline.finish_transforms, batch.mask)
-
-
-def _trainer(message: stream_pb2.StreamOpen) -> Trainer:
-    world_size = message.world_size or 1
-    if not 0 <= message.rank < world_size <= _MAX_WORLD_SIZE:
-        raise InvalidRequestError(
-            f"rank {message.rank} of {world_size}: ranks go from 0 to world_size - 1, and there "
-            f"are {_MAX_WORLD_SIZE} at most",
-            rank=message.rank,
-            world_size=world_size,
-        )
-    if len(message.feed_id) > _MAX_FEED_ID:
-        raise InvalidRequestError(
-            f"a feed_id of {len(message.feed_id)} characters; {_MAX_FEED_ID} at most are taken"
-        )
-    if len(message.job_name) > MAX_JOB_NAME:
-        raise InvalidRequestError(
-            f"a job_name of {len(message.job_name)} characters; {MAX_JOB_NAME} at most are taken"
-        )
-    return Trainer(message.rank, world_size, message.feed_id, message.job_name)
-
-
-def _check_fingerprint(spec: PipelineSpec, expected: str) -> None:
-    if expected and expected != spec.fingerprint:
-        raise FingerprintError(
-            f"{spec.name!r} has the fingerprint {spec.fingerprint} here, not {expected}: its "
-            "definition, its data or its TensorFlow differs",
-            pipeline=spec.name,
-            expected=expected,
-            served=spec.fingerprint,
-        )
-
-
-def _check_numbers(seed: int, epochs: int) -> None:
-    if not 0 <= seed <= MAX_SEED:
-        raise InvalidRequestError(f"seed {seed} is outside of [0, 2^63)", seed=seed)
-    if epochs < 0:
-        raise InvalidRequestError(f"epochs {epochs} is negative", epochs=epochs)
-
-
-def _batch_size(spec: PipelineSpec, asked: int) -> int:
-    size = asked or spec.batch_size
-    if not 1 <= size <= MAX_BATCH_SIZE:
-        raise InvalidRequestError(
-            f"batch size {size} is outside of [1, {MAX_BATCH_SIZE}]", batch_size=size
-        )
-    if spec.batch_stride and size != spec.batch_size:
-        raise InvalidRequestError(
-            f"the dataset of {spec.name!r} makes batches of {spec.batch_size}, so {size} cannot be "
-            "had",
-            batch_size=size,
-        )
-    if not spec.batch_stride and spec.sample_count is not None and size > spec.sample_count:
-        raise InvalidRequestError(
-            f"batch size {size} is larger than the data set of {spec.name!r}, which has "
-            f"{spec.sample_count} samples",
-            batch_size=size,
-            sample_count=spec.sample_count,
-        )
-    return size
-
-
-def _check_batch_bytes(spec: PipelineSpec, batch_size: int, *, finish_here: bool) -> None:
-    held = [spec.wire_spec, *([spec.element_spec] if finish_here else [])]
-    sample = max(sum(field.sample_bytes or 0 for field in fields) for fields in held)
-    if batch_size > spec.batch_size and batch_size * sample > _MAX_BATCH_BYTES:
-        raise InvalidRequestError(
-            f"batch size {batch_size} makes batches of {batch_size * sample} bytes of "
-            f"{spec.name!r}; at most {_MAX_BATCH_BYTES} can be asked for, or the pipeline's own "
-            f"batch size, {spec.batch_size}",
-            batch_size=batch_size,
-        )

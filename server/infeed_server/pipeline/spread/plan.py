@@ -67,6 +67,12 @@ class SpreadPlan:
         parts = (GRAPH_VERSION, self.spec.fingerprint, self.location, compression)
         return f"{self.spec.name}-{digest(map(repr, (*parts, *astuple(variant))))}"
 
+    def may_mask(self, variant: Variant) -> bool:
+        """Whether a batch can have empty slots."""
+        # A data set whose elements are batches may end every epoch with one that is not full.
+        ends = bool(variant.epochs) or bool(self.spec.batch_stride)
+        return (ends and variant.remainder == "pad") or self.spec.on_error == "mask"
+
     def _check(self, variant: Variant) -> None:
         size, spec, count = variant.batch_size, self.spec, self.sample_count
         if spec.batch_stride and size != spec.batch_size:

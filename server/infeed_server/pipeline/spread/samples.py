@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 _ENDLESS = 1 << 61
 """Batches: more than anyone reads. A range has to end somewhere."""
 
-_PACK = "pack it as TFRecords (infeed pack), of which a graph holds 12 bytes a sample, or "
+_PACK = "write it as TFRecords, of which a graph holds 12 bytes a sample, or "
 
 
 def spread_samples(

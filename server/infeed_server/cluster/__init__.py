@@ -1,0 +1,1 @@
+"""TensorFlow's data service: its processes, and what a server asks of them."""
