@@ -1,4 +1,4 @@
-"""The server's commands: serve, index, demo."""
+"""The server's commands: serve, index, token, demo; those of the data service are in roles.py."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ console = Console(stderr=True)
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to `infeed`; its entry point `infeed.commands` names this function."""
+    from infeed_server.roles import dispatcher, worker
+
     app.command()(serve)
+    app.command()(dispatcher)
+    app.command()(worker)
     app.command()(index)
     app.command()(token)
     app.command()(demo)
@@ -121,7 +125,7 @@ def serve(
         ),
     )
     if processes > 1:
-        serve_processes(pipelines, options, processes, stop.asked, _serving)
+        serve_processes(pipelines, options, processes, stop.asked, announce)
         return
     if one_of > 1:
         stop.with_parent()
@@ -145,12 +149,12 @@ def _serve(pipelines: str, options: ServerOptions, one_of: int, stop: Stop) -> N
         stop.asked(
             0
         )  # from here on a signal ends it in good order; who reads the line may send one
-        _serving(str(server.address), server.http_address)
+        announce(str(server.address), server.http_address)
         stop.wait(options.grace)
         console.print("stopping")
 
 
-def _serving(address: str, http: str | None) -> None:
+def announce(address: str, http: str | None) -> None:
     # The one line on standard output: scripts that asked for port 0 read it.
     print(f"serving on {address} (http {http or 'off'})", flush=True)
 

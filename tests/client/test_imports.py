@@ -54,7 +54,7 @@ SERVER_LAYERS = (
     {"service"},
     {"rpc"},
     {"control", "runtime"},
-    {"__init__", "cli", "demo", "progress"},
+    {"__init__", "cli", "demo", "progress", "roles"},
 )
 SHARED = {
     "v1",

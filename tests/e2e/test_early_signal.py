@@ -17,7 +17,7 @@ def announce(address, http):
     print("serving", flush=True)
     os.kill(os.getpid(), signal.SIGTERM)
 
-cli._serving = announce
+cli.announce = announce
 cli.serve("pipelines.yaml", listen="127.0.0.1:0", http="off")
 """
 

@@ -1,1 +1,1 @@
-"""TensorFlow's data service: its processes, and what a server asks of them."""
+"""The processes of TensorFlow's data service: started, found, watched and ended as infeed's own."""

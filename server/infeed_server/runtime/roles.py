@@ -1,0 +1,116 @@
+"""The roles of the tf.data service as processes: each with its control plane, until it is stopped.
+Each reads as its life: check, listen, start, serve, stop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from infeed.errors import ConfigError
+from infeed_server.cluster.dispatcher import DispatcherRole
+from infeed_server.cluster.worker import QUIET_SECONDS, WorkerRole
+from infeed_server.config.address import Address, require_safe
+from infeed_server.control.app import ControlState, create_app
+from infeed_server.control.role import RoleHealth, RoleMetrics
+from infeed_server.control.server import ControlServer
+from infeed_server.runtime.signals import Stop
+from infeed_server.version import VERSION
+
+log = logging.getLogger(__name__)
+
+Serving = Callable[[str, str | None], None]
+"""Told the address for others, and where the control plane answers, once the role serves."""
+
+_LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class RoleOptions:
+    """Where a role listens, and what others are told. `http` None leaves the control plane out."""
+
+    listen: str
+    http: str | None
+    advertise: str | None = None
+    insecure: bool = False
+
+
+def serve_dispatcher(
+    options: RoleOptions,
+    work_dir: Path | None,
+    worker_addresses: tuple[str, ...],
+    stop: Stop,
+    serving: Serving,
+) -> None:
+    """A dispatcher until it is stopped. Raises `ConfigError`."""
+    role = DispatcherRole(
+        Address.parse(options.listen),
+        options.advertise,
+        work_dir,
+        worker_addresses,
+        insecure=options.insecure,
+    )
+    health, metrics = RoleHealth("dispatcher"), _metrics("dispatcher")
+    with _control(options, health, metrics, "workers") as control:
+        try:
+            role.start()
+            health.say(ready=True, reason=f"workers and trainers find it at {role.address}")
+            serving(role.address, control)
+            stop.wait(0)
+            health.say(ready=False, reason="shutting down")
+        finally:
+            role.stop()
+
+
+def serve_worker(
+    options: RoleOptions,
+    dispatcher: str,
+    tags: tuple[str, ...],
+    stop: Stop,
+    serving: Serving,
+    grace: float = QUIET_SECONDS,
+) -> None:
+    """A worker until it is stopped. Raises `ConfigError` and `ServerUnavailableError`."""
+    health, metrics = RoleHealth("worker"), _metrics("worker")
+    with _control(options, health, metrics, "dispatchers") as control:
+        role = WorkerRole(
+            dispatcher,
+            Address.parse(options.listen),
+            options.advertise,
+            tags,
+            insecure=options.insecure,
+            http=Address.parse(control) if control else None,
+            grace=grace,
+        )
+        try:
+            role.start()
+            health.say(ready=True, reason=f"the dispatcher at {role.dispatcher} gives it work")
+            serving(role.address, control)
+            stop.wait(2 * grace)
+            health.say(ready=False, reason="shutting down")
+        finally:
+            role.stop()
+
+
+def _metrics(role: str) -> RoleMetrics:
+    return RoleMetrics(role, VERSION, version("tensorflow"))
+
+
+@contextmanager
+def _control(
+    options: RoleOptions, health: RoleHealth, metrics: RoleMetrics, parts: str
+) -> Iterator[str | None]:
+    """The control plane while the role lives; its address."""
+    if options.http is None:
+        yield None
+        return
+    http = Address.parse(options.http)
+    if http.is_unix:
+        raise ConfigError(f"--http {http}: HTTP needs host:port", address=str(http))
+    require_safe(http, "--http", encrypted=False, insecure=options.insecure)
+    state = ControlState(health, metrics, VERSION, parts)
+    with ControlServer(create_app(state), http.host, http.port) as server:
+        yield server.address
