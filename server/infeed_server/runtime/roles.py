@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from infeed.errors import ConfigError
 from infeed_server.cluster.dispatcher import DispatcherRole
+from infeed_server.cluster.lost import LostWorkers
 from infeed_server.cluster.worker import QUIET_SECONDS, WorkerRole
 from infeed_server.config.address import Address, require_safe
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.role import RoleHealth, RoleMetrics
 from infeed_server.control.server import ControlServer
+from infeed_server.runtime.shown_workers import ShownWorkers
 from infeed_server.runtime.signals import Stop
 from infeed_server.version import VERSION
 
@@ -25,7 +27,8 @@ log = logging.getLogger(__name__)
 Serving = Callable[[str, str | None], None]
 """Told the address for others, and where the control plane answers, once the role serves."""
 
-_LOOK_SECONDS = 0.5
+_END_SECONDS = 5.0
+"""What questions to workers that are on their way may take at a stop."""
 
 
 @dataclass(frozen=True)
@@ -53,16 +56,20 @@ def serve_dispatcher(
         worker_addresses,
         insecure=options.insecure,
     )
-    health, metrics = RoleHealth("dispatcher"), _metrics("dispatcher")
-    with _control(options, health, metrics, "workers") as control:
-        try:
-            role.start()
-            health.say(ready=True, reason=f"workers and trainers find it at {role.address}")
-            serving(role.address, control)
-            stop.wait(0)
-            health.say(ready=False, reason="shutting down")
-        finally:
-            role.stop()
+    shown = ShownWorkers()
+    health, metrics = RoleHealth("dispatcher", shown.readiness), _metrics("dispatcher")
+    shown.measure(metrics)
+    with _control(options, health, metrics, "workers") as control, ExitStack() as stack:
+        stack.callback(role.stop)
+        role.start()
+        lost = LostWorkers(role.local_address)
+        stack.callback(lost.stop)
+        lost.start()
+        shown.watch(lost)
+        health.say(ready=True, reason=f"workers and trainers find it at {role.address}")
+        serving(role.address, control)
+        stop.wait(_END_SECONDS)
+        health.say(ready=False, reason="shutting down")
 
 
 def serve_worker(

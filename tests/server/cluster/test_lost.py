@@ -1,0 +1,232 @@
+"""Workers that are gone: noticed, their tasks ended, and taken back when they return."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from tests.server.cluster.conftest import free_port
+
+from infeed.inquiry import Dispatcher
+from infeed.v1 import cluster_pb2 as messages
+from infeed_server.cluster import lost as module
+from infeed_server.cluster.dispatcher import DispatcherRole
+from infeed_server.cluster.lost import LostWorkers
+from infeed_server.cluster.worker import WorkerRole
+
+SERVICE = tf.data.experimental.service
+COUNT = 400
+
+
+class Clock:
+    """Seconds that a test lets pass."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Reading(threading.Thread):
+    """Reads a job to its end, in a thread: one element for each `go`, then all."""
+
+    def __init__(self, dispatcher: str, name: str) -> None:
+        super().__init__(daemon=True)
+        numbers = tf.data.Dataset.range(COUNT).map(lambda n: tf.fill([1000], n))
+        self._found = numbers.apply(
+            SERVICE.distribute(
+                SERVICE.ShardingPolicy.DYNAMIC,
+                f"grpc://{dispatcher}",
+                job_name=name,
+                max_outstanding_requests=2,
+            )
+        ).as_numpy_iterator()
+        self.seen = [int(next(self._found)[0])]
+
+    def run(self) -> None:
+        self.seen.extend(int(each[0]) for each in self._found)
+
+    def all(self) -> list[int]:
+        self.start()
+        self.join(60)
+        assert not self.is_alive(), "the job does not end"
+        return self.seen
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def watch(dispatcher: DispatcherRole, clock: Clock) -> LostWorkers:
+    return LostWorkers(dispatcher.local_address, 60, clock)
+
+
+def tasks_of(dispatcher: DispatcherRole, worker: str) -> list[int]:
+    """What the dispatcher believes a worker has to do."""
+    answer = Dispatcher(dispatcher.address).ask(
+        "WorkerHeartbeat",
+        messages.WorkerHeartbeat(worker_address=worker),
+        messages.WorkerHeartbeatAnswer,
+    )
+    return [task.task_id for task in answer.new_tasks]
+
+
+def test_a_job_ends_without_a_worker_that_is_gone_for_good(
+    dispatcher: DispatcherRole,
+    worker: Callable[..., WorkerRole],
+    watch: LostWorkers,
+    clock: Clock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stays, goes = worker(), worker()
+    reading = Reading(dispatcher.address, "with a loss")
+    watch.look()
+    assert all(seen.why is None for seen in watch.workers.values())
+    goes.stop()
+    watch.look()
+    assert "Connection refused" in str(watch.workers[goes.address].why)
+    clock.now = 59
+    watch.look()
+    assert not watch.workers[goes.address].lost
+    assert tasks_of(dispatcher, goes.address)
+    clock.now = 60
+    watch.look()
+    assert watch.workers[goes.address].lost
+    assert f"worker {goes.address} has not answered for 60 s: lost" in caplog.text
+    assert not watch.workers[stays.address].lost
+    assert watch.ended_tasks == 1
+    assert tasks_of(dispatcher, goes.address) == []
+    seen = reading.all()
+    assert len(seen) == len(set(seen))
+    print(f"{COUNT - len(seen)} of {COUNT} elements were lost")
+    # What it had in its hands: the buffers of one task, not its half of the elements.
+    assert COUNT - len(seen) < COUNT / 4
+    # New jobs give it tasks again, for ever.
+    again = Reading(dispatcher.address, "after the loss")
+    watch.look()
+    assert watch.ended_tasks == 2
+    assert sorted(again.all()) == list(range(COUNT))
+
+
+def test_while_nobody_is_there_a_job_waits(
+    dispatcher: DispatcherRole,
+    worker: Callable[..., WorkerRole],
+    watch: LostWorkers,
+    clock: Clock,
+) -> None:
+    goes = worker()
+    reading = Reading(dispatcher.address, "waits")
+    watch.look()
+    goes.stop()
+    clock.now = 100
+    watch.look()
+    assert watch.workers[goes.address].lost
+    assert watch.ended_tasks == 0
+    worker()
+    watch.look()
+    assert watch.ended_tasks == 1
+    assert len(set(reading.all())) > COUNT / 2
+
+
+def test_a_worker_that_nobody_ever_reached(
+    dispatcher: DispatcherRole,
+    worker: Callable[..., WorkerRole],
+    watch: LostWorkers,
+    clock: Clock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    nowhere = f"127.0.0.1:{free_port()}"
+    tasks_of(dispatcher, nowhere)  # registers it
+    worker()
+    watch.look()
+    clock.now = 60
+    watch.look()
+    assert f"worker {nowhere} registered, but does not answer at its advertised" in caplog.text
+
+
+def test_a_dispatcher_that_is_gone_is_told_once(
+    dispatcher: DispatcherRole, watch: LostWorkers, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch.look()
+    assert watch.workers == {}
+    dispatcher.stop()
+    watch.look()
+    watch.look()
+    assert caplog.text.count("the dispatcher does not tell its workers") == 1
+
+
+def test_it_looks_by_itself(
+    dispatcher: DispatcherRole,
+    worker: Callable[..., WorkerRole],
+    watch: LostWorkers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+    address = worker().address
+    watch.start()
+    deadline = time.monotonic() + 30
+    while address not in watch.workers:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    watch.stop()
+    watch.stop()
+
+
+@pytest.fixture
+def worker_process(dispatcher: DispatcherRole) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    command = [sys.executable, "-m", "infeed", "worker", "--dispatcher", dispatcher.address]
+    command += ["--listen", "127.0.0.1:0", "--http", "off"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ)
+    lines: queue.Queue[str] = queue.Queue()
+    reader = threading.Thread(target=lambda: lines.put(process.stdout.readline()), daemon=True)
+    reader.start()
+    yield process, lines.get(timeout=120).split()[2]
+    process.send_signal(signal.SIGCONT)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_a_worker_that_hung_for_a_while_works_again(
+    dispatcher: DispatcherRole,
+    worker: Callable[..., WorkerRole],
+    worker_process: Any,
+    watch: LostWorkers,
+    clock: Clock,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_ASK_SECONDS", 1.0)
+    process, hangs = worker_process
+    worker()
+    first = Reading(dispatcher.address, "first")
+    watch.look()
+    process.send_signal(signal.SIGSTOP)
+    clock.now = 60
+    watch.look()
+    assert watch.workers[hangs].lost
+    assert watch.ended_tasks == 1
+    process.send_signal(signal.SIGCONT)
+    seen = first.all()
+    assert len(seen) == len(set(seen)), "what was given up must not come after all"
+    deadline = time.monotonic() + 60
+    while watch.workers[hangs].lost:
+        assert time.monotonic() < deadline
+        watch.look()
+    assert f"worker {hangs} is back" in caplog.text
+    numbers = tf.data.Dataset.range(2).apply(
+        SERVICE.distribute("parallel_epochs", f"grpc://{dispatcher.address}", job_name="later")
+    )
+    # Each worker gives all: so it takes part.
+    assert sorted(int(each) for each in numbers.as_numpy_iterator()) == [0, 0, 1, 1]
