@@ -69,6 +69,7 @@ class RegisteredDataset:
     seed: int
     batch_size: int
     may_mask: bool
+    lost_workers: tuple[str, ...] = ()
 
     def to_proto(self) -> feed_service_pb2.RegisterDatasetResponse:
         return feed_service_pb2.RegisterDatasetResponse(
@@ -78,6 +79,7 @@ class RegisteredDataset:
             seed=self.seed,
             batch_size=self.batch_size,
             may_mask=self.may_mask,
+            lost_workers=self.lost_workers,
         )
 
     @classmethod
@@ -89,6 +91,7 @@ class RegisteredDataset:
             seed=message.seed,
             batch_size=message.batch_size,
             may_mask=message.may_mask,
+            lost_workers=tuple(message.lost_workers),
         )
 
 

@@ -69,17 +69,19 @@ class RegisterDatasetRequest(_message.Message):
     def __init__(self, pipeline: _Optional[str] = ..., fingerprint: _Optional[str] = ..., batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., epochs: _Optional[int] = ..., remainder: _Optional[_Union[_spec_pb2.Remainder, str]] = ..., compression: _Optional[_Union[Compression, str]] = ..., shard_hint: bool = ...) -> None: ...
 
 class RegisterDatasetResponse(_message.Message):
-    __slots__ = ("dispatcher_address", "dataset_id", "tensorflow_version", "seed", "batch_size", "may_mask")
+    __slots__ = ("dispatcher_address", "dataset_id", "tensorflow_version", "seed", "batch_size", "may_mask", "lost_workers")
     DISPATCHER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     DATASET_ID_FIELD_NUMBER: _ClassVar[int]
     TENSORFLOW_VERSION_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     MAY_MASK_FIELD_NUMBER: _ClassVar[int]
+    LOST_WORKERS_FIELD_NUMBER: _ClassVar[int]
     dispatcher_address: str
     dataset_id: str
     tensorflow_version: str
     seed: int
     batch_size: int
     may_mask: bool
-    def __init__(self, dispatcher_address: _Optional[str] = ..., dataset_id: _Optional[str] = ..., tensorflow_version: _Optional[str] = ..., seed: _Optional[int] = ..., batch_size: _Optional[int] = ..., may_mask: bool = ...) -> None: ...
+    lost_workers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, dispatcher_address: _Optional[str] = ..., dataset_id: _Optional[str] = ..., tensorflow_version: _Optional[str] = ..., seed: _Optional[int] = ..., batch_size: _Optional[int] = ..., may_mask: bool = ..., lost_workers: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -46,6 +46,8 @@ class Service:
         self.address = dispatcher
         self.compression: Compression = compression
         self._dispatcher = Dispatcher(dispatcher)
+        self.lost_workers: tuple[str, ...] = ()
+        """Those that did not answer when they were asked last, host:port."""
         self._answered = time.monotonic()
         self._problem: str | None = None
         self._told: Told = lambda _: None
@@ -141,6 +143,7 @@ class Service:
         try:
             workers = self._dispatcher.workers()
             missing = unreachable(workers)
+            self.lost_workers = tuple(missing)
         except InfeedError as error:
             return error.message
         if not workers:

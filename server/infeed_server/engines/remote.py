@@ -103,6 +103,7 @@ class ServiceDataset:
             seed=variant.seed,
             batch_size=variant.batch_size,
             may_mask=self._plan.may_mask(variant),
+            lost_workers=self._service.lost_workers,
         )
 
     def _register(self, variant: Variant, compression: Compression) -> str:
