@@ -8,6 +8,7 @@ the protocol, which workers does it know? `cluster.proto` has the messages.
 from __future__ import annotations
 
 import contextlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,9 @@ from infeed.errors import InfeedError, ProtocolError, ServerError, ServerUnavail
 from infeed.v1 import cluster_pb2 as messages
 
 ASK_SECONDS = 5.0
+
+_AT_ONCE = 16
+"""Workers that are asked at the same time: one that says nothing must not hold up the others."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +73,17 @@ def worker_tasks(address: str, timeout: float = ASK_SECONDS) -> list[int]:
 
 def unreachable(workers: list[str], timeout: float = ASK_SECONDS) -> dict[str, str]:
     """Of these workers, those that do not answer here, each with the reason."""
-    why = {}
-    for worker in workers:
+
+    def ask(worker: str) -> str | None:
         try:
             worker_tasks(worker, timeout)
         except InfeedError as error:
-            why[worker] = error.message
-    return why
+            return error.message
+        return None
+
+    with ThreadPoolExecutor(_AT_ONCE, "infeed-inquiry") as pool:
+        answers = zip(workers, pool.map(ask, workers), strict=True)
+        return {worker: why for worker, why in answers if why is not None}
 
 
 def _ask(role: str, address: str, path: str, request: Any, response: Any, timeout: float) -> Any:

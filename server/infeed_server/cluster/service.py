@@ -56,11 +56,12 @@ class Service:
         self._closed = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="infeed-service", daemon=True)
 
-    def wait_until_ready(self, seconds: float = READY_SECONDS) -> None:
-        """Returns when the dispatcher answers and each of its workers, one at least, does.
+    def wait_until_ready(self, seconds: float | None = None) -> None:
+        """Returns when the dispatcher answers, and one of its workers at least.
 
         Raises `ServerUnavailableError` that says what is missing after so many seconds.
         """
+        seconds = READY_SECONDS if seconds is None else seconds
         deadline = time.monotonic() + seconds
         while problem := self._look():
             if time.monotonic() >= deadline:
@@ -101,11 +102,12 @@ class Service:
         with self._registering:
             if dataset_id in self._known and self._dispatcher.knows(dataset_id):
                 return
+            dataset = make()
             self._dispatcher.version()  # or TensorFlow would try for an hour
             try:
                 tf.data.experimental.service.register_dataset(
                     f"grpc://{self.address}",
-                    make(),
+                    dataset,
                     compression=_COMPRESSION[compression],
                     dataset_id=dataset_id,
                 )
