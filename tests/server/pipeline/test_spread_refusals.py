@@ -83,9 +83,8 @@ def test_python_in_a_users_dataset(function: Callable[..., Any], stage: str) -> 
 
 
 def test_arrays_over_the_limit() -> None:
-    definition = parse(
-        {"source": {"arrays": {"x": np.zeros((100, 1 << 14))}}, "batch": {"size": 2}}
-    )
+    arrays = {"x": np.zeros((100, 1 << 14))}
+    definition = parse({"source": {"arrays": arrays}, "batch": {"size": 2}})
     plan_spread("one", definition, limit_bytes=13 << 20)
     wanted = (
         r"^source\.arrays: the graph .* would hold 12\.5 MiB of it, over the limit of 12\.0 MiB; "
