@@ -25,7 +25,7 @@ def assert_same(order: Order, positions: list[int]) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     count=st.integers(1, 400),
     seed=st.integers(0, 2**63 - 1),

@@ -116,8 +116,7 @@ def test_arrays_in_files(tmp_path: Path, assert_equal: Any) -> None:
     assert_equal(numbers(source={"arrays": tmp_path / "a.npz"}), ONCE)
 
 
-@pytest.mark.parametrize("remainder", ["drop", "pad"])
-@pytest.mark.parametrize("epochs", [1, 3])
+@pytest.mark.parametrize(("epochs", "remainder"), [(1, "pad"), (3, "drop")])
 @pytest.mark.parametrize(
     "shuffle", [{"mode": "global"}, {"mode": "window", "block": 3, "window": 9}, {"mode": "none"}]
 )
