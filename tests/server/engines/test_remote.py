@@ -34,9 +34,9 @@ def dispatcher() -> Iterator[str]:
     config = TF.WorkerConfig(address, worker_address="127.0.0.1:%port%", heartbeat_interval_ms=100)
     workers = [TF.WorkerServer(config) for _ in range(2)]
     yield address
+    server._stop()  # first: a worker that stops tells it of every task, and waits
     for worker in workers:
         worker._stop()
-    server._stop()
 
 
 @pytest.fixture
