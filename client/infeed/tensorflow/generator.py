@@ -1,4 +1,4 @@
-"""A feed as a `tf.data.Dataset`. The only module of the client that imports TensorFlow.
+"""A feed as a `tf.data.Dataset`.
 
     feed = infeed.connect("localhost:8470", "imagenet-train", batch_size=128)
     dataset = infeed.tensorflow.from_generator(feed)
@@ -15,22 +15,15 @@ sample counts, iterate over the feed itself, or save the cursor when an epoch ha
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
+
 from infeed.batch import Batch
-from infeed.errors import FeedClosedError, InvalidRequestError, MissingExtraError
+from infeed.errors import FeedClosedError
 from infeed.feed import Feed
-from infeed.spec import BYTES, FieldSpec
-
-try:
-    import tensorflow as tf
-
-    from infeed.pull import pull
-except ImportError:
-    raise MissingExtraError(
-        "infeed.tensorflow needs TensorFlow: pip install 'infeed[tensorflow]'"
-    ) from None
+from infeed.pull import pull
+from infeed.tensorflow.arrange import arrangement, tensor_spec, unsharded
 
 
 def from_generator(
@@ -49,9 +42,9 @@ def from_generator(
     if mask is None:
         mask = feed.may_mask
     names = [field.name for field in feed.element_spec]
-    arrange = _arrangement(names, label if label in names else None, mask)
+    arrange = arrangement(names, label, mask)
     signature = arrange(
-        {field.name: _tensor_spec(field, feed.batch_size) for field in feed.element_spec},
+        {field.name: tensor_spec(field, feed.batch_size) for field in feed.element_spec},
         tf.TensorSpec((feed.batch_size,), tf.float32),
     )
 
@@ -59,34 +52,11 @@ def from_generator(
         batch = _next(feed, first=number == 0)
         return None if batch is None else arrange(dict(batch), batch.mask.astype("float32"))
 
-    dataset = pull(take, signature)
-    options = tf.data.Options()
-    # Every rank has a feed of its own; sharding it again would lose samples.
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    dataset = dataset.with_options(options)
+    # Every rank has a feed of its own.
+    dataset = unsharded(pull(take, signature))
     if feed.steps_left is None:
         return dataset
     return dataset.apply(tf.data.experimental.assert_cardinality(feed.steps_left))
-
-
-def _arrangement(
-    names: list[str], label: str | None, mask: bool
-) -> Callable[[dict[str, Any], Any], Any]:
-    """How fields and weight become one element; the same for tensors and their specs."""
-    if label is None:
-        return lambda fields, weight: (fields, weight) if mask else fields
-    rest = [name for name in names if name != label]
-    if not rest:
-        raise InvalidRequestError(
-            f"the pipeline has no field but {label!r}, so nothing is left for the input; "
-            "pass label=None"
-        )
-
-    def arrange(fields: dict[str, Any], weight: Any) -> Any:
-        inputs = fields[rest[0]] if len(rest) == 1 else {name: fields[name] for name in rest}
-        return (inputs, fields[label], weight) if mask else (inputs, fields[label])
-
-    return arrange
 
 
 def _next(feed: Feed, *, first: bool = False) -> Batch | None:
@@ -96,11 +66,6 @@ def _next(feed: Feed, *, first: bool = False) -> Batch | None:
         if first:
             raise
         return None
-
-
-def _tensor_spec(field: FieldSpec, slots: int) -> tf.TensorSpec:
-    dtype = tf.string if field.data_type == BYTES else tf.as_dtype(field.data_type)
-    return tf.TensorSpec((slots, *field.shape), dtype)
 
 
 __all__ = ["from_generator"]
