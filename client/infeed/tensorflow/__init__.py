@@ -1,6 +1,7 @@
 """What TensorFlow reads: the only package of the client that imports it.
 
-`from_generator` makes a `tf.data.Dataset` of a feed.
+`from_generator` makes a `tf.data.Dataset` of a feed; `distribute` makes one that reads a pipeline
+of TensorFlow's data service straight from its workers.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ except ImportError:
         "infeed.tensorflow needs TensorFlow: pip install 'infeed[tensorflow]'"
     ) from None
 
+from infeed.tensorflow.distribute import distribute
 from infeed.tensorflow.generator import from_generator
 
-__all__ = ["from_generator"]
+__all__ = ["distribute", "from_generator"]
