@@ -1,78 +1,14 @@
-"""A data service in this process, and an infeed server that registers arrays with it."""
+"""A data service in this process, and infeed servers that register arrays with it."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
-
-from infeed.registered import DatasetRequest, RegisteredDataset
-from infeed.testing import FakeTransport
-
-SERVICE = tf.data.experimental.service
-
-
-def address(server: Any) -> str:
-    return str(server.target).partition("//")[2]
-
-
-def worker(dispatcher: str, advertised: str = "127.0.0.1:%port%") -> Any:
-    return SERVICE.WorkerServer(
-        SERVICE.WorkerConfig(dispatcher, worker_address=advertised, heartbeat_interval_ms=100)
-    )
-
-
-class FakeServer(FakeTransport):
-    """Registers its arrays, in the order of the source, as infeed's server would."""
-
-    def __init__(self, dispatcher: str, arrays: Any, *, indexed: bool = True, **options: Any):
-        super().__init__(arrays, shuffle=False, **options)
-        self.dispatcher = dispatcher
-        self.version = tf.__version__
-        self.requests: list[DatasetRequest] = []
-        self.indexed = indexed
-        self._made = uuid.uuid4().hex
-
-    def register_dataset(self, request: DatasetRequest, timeout: float = 20.0) -> RegisteredDataset:
-        self.requests.append(request)
-        slots = request.batch_size or self.spec.batch_size
-        pad = (request.remainder or self.spec.remainder) == "pad"
-        dataset = self.dataset(slots, request.epochs, pad)
-        if request.shard_hint:
-            dataset = dataset.shard(tf.data.experimental.SHARD_HINT, 0)
-        name = f"{self._made}-{request}"
-        SERVICE.register_dataset(
-            f"grpc://{self.dispatcher}", dataset, compression=None, dataset_id=name
-        )
-        may_mask = (pad and request.epochs > 0) or self.spec.on_error == "mask"
-        return RegisteredDataset(self.dispatcher, name, self.version, 0, slots, may_mask)
-
-    def dataset(self, slots: int, epochs: int, pad: bool) -> tf.data.Dataset:
-        total = self._count * epochs if epochs else tf.int64.max
-        batches = (self._count * (epochs or 1) + pad * (slots - 1)) // slots
-        starts = tf.data.Dataset.range(batches)
-        starts = starts if epochs else starts.repeat()
-        return starts.map(lambda batch: self.element(batch * slots, slots, total))
-
-    def element(self, start: tf.Tensor, slots: int, total: int) -> Any:
-        positions = start + tf.range(slots, dtype=tf.int64)
-        mask = positions < total
-        ids = tf.where(mask, positions % self._count, -1)
-        fields = {}
-        for field in self.spec.wire_spec:
-            rows = tf.gather(self._arrays[field.name], tf.maximum(ids, 0))
-            held = tf.reshape(mask, [-1, *[1] * len(field.shape)])
-            rows = tf.where(held, rows, tf.zeros((), rows.dtype))
-            fields[field.name] = tf.ensure_shape(rows, [slots, *field.shape])
-        about = {"epoch": start // self._count, "mask": mask}
-        if self.indexed:
-            about |= {"start": start, "sample_ids": ids}
-        return fields, about
+from tests.client.tensorflow.service import SERVICE, FakeServer, address, worker
 
 
 @pytest.fixture(scope="session")
@@ -90,7 +26,7 @@ def dispatcher() -> Iterator[str]:
 
 
 @pytest.fixture
-def arrays() -> dict[str, Any]:
+def rows() -> dict[str, Any]:
     """50 samples; the image of sample i holds i everywhere, and so does its label."""
     number = np.arange(50)
     image = np.broadcast_to(number[:, None, None], (50, 3, 4)).astype(np.uint8)
@@ -98,11 +34,25 @@ def arrays() -> dict[str, Any]:
 
 
 @pytest.fixture
-def fake(dispatcher: str, arrays: dict[str, Any]) -> FakeServer:
-    return FakeServer(dispatcher, arrays, batch_size=5)
+def server(dispatcher: str, rows: dict[str, Any]) -> FakeServer:
+    return FakeServer(dispatcher, rows, batch_size=5)
 
 
 @pytest.fixture
 def make(dispatcher: str) -> Callable[..., FakeServer]:
-    """Makes servers of arrays, one row a sample, and the options of `FakeTransport`."""
+    """Makes servers of arrays, one row a sample, with the options of `FakeServer`."""
     return partial(FakeServer, dispatcher)
+
+
+@pytest.fixture
+def start_worker() -> Iterator[Callable[..., Any]]:
+    """Starts workers in this process: `start_worker(dispatcher, advertised)`."""
+    running = []
+
+    def start(dispatcher: Any, *advertised: str) -> Any:
+        running.append(worker(address(dispatcher), *advertised))
+        return running[-1]
+
+    yield start
+    for each in running:
+        each._stop()

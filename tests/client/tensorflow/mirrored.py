@@ -14,8 +14,8 @@ import tensorflow as tf
 
 import infeed.tensorflow
 
-sys.path.insert(0, str(Path(__file__).parent))
-from conftest import FakeServer
+sys.path.insert(0, str(Path(__file__).parents[3]))
+from tests.client.tensorflow.service import FakeServer
 
 (cpu,) = tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)

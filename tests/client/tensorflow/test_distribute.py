@@ -22,16 +22,16 @@ from infeed.spec import Cast, Normalize, OneHot
 SERVICE = tf.data.experimental.service
 
 
-def distribute(fake: Any, **options: Any) -> tf.data.Dataset:
-    return infeed.tensorflow.distribute("fake", "fake", transport=fake, **options)
+def distribute(server: Any, **options: Any) -> tf.data.Dataset:
+    return infeed.tensorflow.distribute("fake", "fake", transport=server, **options)
 
 
 def labels(dataset: Any) -> list[int]:
     return [int(each) for _, label, *_ in dataset for each in label]
 
 
-def test_shapes_are_static_and_each_sample_comes_once(fake: Any) -> None:
-    dataset = distribute(fake, epochs=1)
+def test_shapes_are_static_and_each_sample_comes_once(server: Any) -> None:
+    dataset = distribute(server, epochs=1)
     assert dataset.element_spec == (
         tf.TensorSpec((5, 3, 4), tf.uint8),
         tf.TensorSpec((5,), tf.int64),
@@ -45,25 +45,25 @@ def test_shapes_are_static_and_each_sample_comes_once(fake: Any) -> None:
     assert sorted(seen) == list(range(50))
 
 
-def test_iterating_again_reads_anew(fake: Any) -> None:
-    dataset = distribute(fake, epochs=1)
+def test_iterating_again_reads_anew(server: Any) -> None:
+    dataset = distribute(server, epochs=1)
     for _ in range(2):
         assert sorted(labels(dataset)) == list(range(50))
 
 
-def test_without_epochs_it_does_not_end(fake: Any) -> None:
+def test_without_epochs_it_does_not_end(server: Any) -> None:
     for options in ({}, {"job_name": "endless"}):
-        dataset = distribute(fake, **options)
+        dataset = distribute(server, **options)
         assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
         assert len(labels(dataset.take(25))) == 125
 
 
-def test_the_server_is_told_what_is_wanted(fake: Any) -> None:
-    distribute(fake)
-    distribute(fake, batch_size=10, seed=3, epochs=2, remainder="pad", compression="none")
-    assert fake.requests == [
-        DatasetRequest("fake", fake.spec.fingerprint),
-        DatasetRequest("fake", fake.spec.fingerprint, 10, 3, 2, "pad", "none"),
+def test_the_server_is_told_what_is_wanted(server: Any) -> None:
+    distribute(server)
+    distribute(server, batch_size=10, seed=3, epochs=2, remainder="pad", compression="none")
+    assert server.requests == [
+        DatasetRequest("fake", server.spec.fingerprint),
+        DatasetRequest("fake", server.spec.fingerprint, 10, 3, 2, "pad", "none"),
     ]
 
 
@@ -80,13 +80,13 @@ def test_the_server_is_told_what_is_wanted(fake: Any) -> None:
 )
 def test_structures(make: Any, options: Any, want: Any) -> None:
     kinds = {tf.int32: "x", tf.int16: "y", tf.float32: "weight", tf.int64: "ids"}
-    fake = make({"x": np.zeros(20, np.int32), "y": np.zeros(20, np.int16)})
-    dataset = distribute(fake, **{"label": "y"} | options)
+    server = make({"x": np.zeros(20, np.int32), "y": np.zeros(20, np.int16)})
+    dataset = distribute(server, **{"label": "y"} | options)
     assert tf.nest.map_structure(lambda spec: kinds[spec.dtype], dataset.element_spec) == want
 
 
-def test_padding_has_no_weight_and_no_sample(fake: Any) -> None:
-    dataset = distribute(fake, epochs=1, batch_size=20, remainder="pad", sample_ids=True)
+def test_padding_has_no_weight_and_no_sample(server: Any) -> None:
+    dataset = distribute(server, epochs=1, batch_size=20, remainder="pad", sample_ids=True)
     assert len(dataset.element_spec) == 3
     seen = []
     for inputs, label, weight in dataset:
@@ -97,9 +97,9 @@ def test_padding_has_no_weight_and_no_sample(fake: Any) -> None:
     assert sorted(seen) == [-1] * 10 + list(range(50))
 
 
-def test_weights_come_where_slots_can_be_empty(make: Any, arrays: Any, fake: Any) -> None:
-    assert len(distribute(make(arrays, on_error="mask")).element_spec) == 3
-    assert len(distribute(make(arrays, on_error="mask"), mask=False).element_spec) == 2
+def test_weights_come_where_slots_can_be_empty(make: Any, rows: Any, server: Any) -> None:
+    assert len(distribute(make(rows, on_error="mask")).element_spec) == 3
+    assert len(distribute(make(rows, on_error="mask"), mask=False).element_spec) == 2
 
 
 TRANSFORMS = [
@@ -109,15 +109,15 @@ TRANSFORMS = [
 ]
 
 
-def test_finish_transforms_give_the_bits_of_numpy(make: Any, arrays: Any) -> None:
-    fake = make(arrays, finish_transforms=TRANSFORMS, batch_size=20)
+def test_finish_transforms_give_the_bits_of_numpy(make: Any, rows: Any) -> None:
+    server = make(rows, finish_transforms=TRANSFORMS, batch_size=20)
     options = {"epochs": 1, "remainder": "pad", "sample_ids": True}
-    for inputs, label, _ in distribute(fake, **options):
+    for inputs, label, _ in distribute(server, **options):
         ids = inputs["sample_ids"].numpy()
         mask = ids >= 0
-        raw = {name: np.where(mask.reshape(-1, *[1] * (rows.ndim - 1)), rows[ids], 0)
-               for name, rows in arrays.items()}  # fmt: skip
-        raw = {name: rows.astype(arrays[name].dtype) for name, rows in raw.items()}
+        raw = {name: array[ids] for name, array in rows.items()}
+        for array in raw.values():
+            array[~mask] = 0
         expected = finish(raw, TRANSFORMS, mask)
         assert inputs["image"].numpy().tobytes() == expected["image"].tobytes()
         assert label.numpy().tobytes() == expected["label"].tobytes()
@@ -142,17 +142,17 @@ def test_byte_strings(make: Any) -> None:
         ("Hint", 1),
     ],
 )
-def test_sharding_policies(fake: Any, mode: Any, times: int) -> None:
-    assert sorted(labels(distribute(fake, epochs=1, processing_mode=mode))) == sorted(
+def test_sharding_policies(server: Any, mode: Any, times: int) -> None:
+    assert sorted(labels(distribute(server, epochs=1, processing_mode=mode))) == sorted(
         [*range(50)] * times
     )
-    assert fake.requests[0].shard_hint == (mode == "Hint")
+    assert server.requests[0].shard_hint == (mode == "Hint")
 
 
-def test_a_job_is_shared_and_one_without_a_name_is_not(fake: Any) -> None:
+def test_a_job_is_shared_and_one_without_a_name_is_not(server: Any) -> None:
     options = {"epochs": 8, "max_outstanding_requests": 1}
-    alone = distribute(fake, **options)
-    together = [distribute(fake, job_name="shared", **options) for _ in range(2)]
+    alone = distribute(server, **options)
+    together = [distribute(server, job_name="shared", **options) for _ in range(2)]
     first, second = (iter(dataset) for dataset in together)
     got = [int(each) for _ in range(3) for batches in (first, second) for each in next(batches)[1]]
     got += in_threads(partial(labels, first), partial(labels, second))
@@ -166,21 +166,21 @@ def in_threads(*readers: Callable[[], list[int]]) -> list[int]:
         ]
 
 
-def test_a_job_that_has_ended_says_so_each_time(fake: Any) -> None:
-    done = distribute(fake, epochs=1, job_name="done")
+def test_a_job_that_has_ended_says_so_each_time(server: Any) -> None:
+    done = distribute(server, epochs=1, job_name="done")
     assert len(labels(done)) == 50
-    late = distribute(fake, epochs=1, job_name="done")
+    late = distribute(server, epochs=1, job_name="done")
     assert late.cardinality() == done.cardinality() == tf.data.UNKNOWN_CARDINALITY
     with pytest.raises(tf.errors.InvalidArgumentError, match="job done of pipeline fake gave"):
         labels(late)
     assert len(labels(done)) == 50, "it was read anew, as often as by the first"
 
 
-def test_coordinated_reads_take_turns_by_rounds(fake: Any) -> None:
+def test_coordinated_reads_take_turns_by_rounds(server: Any) -> None:
     consumers = [
         iter(
             distribute(
-                fake,
+                server,
                 processing_mode="off",
                 job_name="rounds",
                 num_consumers=2,
@@ -200,22 +200,22 @@ def test_coordinated_reads_take_turns_by_rounds(fake: Any) -> None:
     assert [(second - first) % 50 for first, second in zip(*got, strict=True)] == [5] * 12
 
 
-def test_trainers_can_share_what_is_cached(fake: Any) -> None:
+def test_trainers_can_share_what_is_cached(server: Any) -> None:
     for trainer in ("a", "b"):
-        dataset = distribute(fake, job_name="cached", cross_trainer_cache=trainer)
+        dataset = distribute(server, job_name="cached", cross_trainer_cache=trainer)
         assert len(labels(dataset.take(4))) == 20
 
 
-def test_keras_fits_it(fake: Any) -> None:
+def test_keras_fits_it(server: Any) -> None:
     model = tf.keras.Sequential(
         [tf.keras.Input((3, 4)), tf.keras.layers.Flatten(), tf.keras.layers.Dense(1)]
     )
     model.compile("sgd", "mse")
-    dataset = distribute(fake, epochs=1, remainder="pad", batch_size=20)
+    dataset = distribute(server, epochs=1, remainder="pad", batch_size=20)
     with pytest.warns(UserWarning, match="ran out of data"):  # Keras met the end, which it awaited
         fitted = model.fit(dataset, epochs=2, shuffle=False, verbose=0)
     assert len(fitted.history["loss"]) == 2
-    fitted = model.fit(distribute(fake), steps_per_epoch=3, shuffle=False, verbose=0)
+    fitted = model.fit(distribute(server), steps_per_epoch=3, shuffle=False, verbose=0)
     assert len(fitted.history["loss"]) == 1
 
 
