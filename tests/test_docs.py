@@ -198,7 +198,11 @@ def assert_default(option: str, default: Any, shown: str | None) -> None:
 
 @pytest.mark.parametrize(
     ("heading", "function"),
-    [("## connect", infeed.connect), ("## Testing without a server", FakeTransport)],
+    [
+        ("## connect", infeed.connect),
+        ("## distribute", infeed.tensorflow.distribute),
+        ("## Testing without a server", FakeTransport),
+    ],
     ids=place,
 )
 def test_every_argument_is_listed_with_its_default(heading: str, function: Any):

@@ -12,7 +12,9 @@ exactly once, and goes on at any step:
         print(feed.stats())
 
 With TensorFlow, `infeed.tensorflow.from_generator(feed)` is a `tf.data.Dataset` that Keras' `fit`
-takes as it is. Without a server, `infeed.testing.FakeTransport` serves arrays in process.
+takes as it is, and `infeed.tensorflow.distribute` reads a pipeline of TensorFlow's data service
+straight from its workers. Without a server, `infeed.testing.FakeTransport` serves arrays in
+process.
 """
 
 from __future__ import annotations

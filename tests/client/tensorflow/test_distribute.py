@@ -17,7 +17,7 @@ import tensorflow as tf
 import infeed
 from infeed.finish import finish
 from infeed.registered import DatasetRequest
-from infeed.spec import Cast, Normalize, OneHot
+from infeed.spec import Cast, FinishTransform, Normalize, OneHot
 
 SERVICE = tf.data.experimental.service
 
@@ -56,6 +56,16 @@ def test_without_epochs_it_does_not_end(server: Any) -> None:
         dataset = distribute(server, **options)
         assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
         assert len(labels(dataset.take(25))) == 125
+
+
+@pytest.mark.filterwarnings("ignore:To make it possible to preserve tf.data options")
+def test_it_can_be_made_in_a_graph(server: Any) -> None:
+    @tf.function(autograph=False)
+    def total() -> Any:
+        dataset = distribute(server, epochs=1, job_name="graph")
+        return dataset.reduce(tf.constant(0, tf.int64), lambda some, _, label: some + label[0])
+
+    assert total() == sum(range(0, 50, 5))
 
 
 def test_the_server_is_told_what_is_wanted(server: Any) -> None:
@@ -102,7 +112,7 @@ def test_weights_come_where_slots_can_be_empty(make: Any, rows: Any, server: Any
     assert len(distribute(make(rows, on_error="mask"), mask=False).element_spec) == 2
 
 
-TRANSFORMS = [
+TRANSFORMS: list[FinishTransform] = [
     Normalize("image", 255.0, (0.1, 0.2, 0.3, 0.4), (0.3,)),
     Cast("image", "float16"),
     OneHot("label", 60, off_value=0.5),

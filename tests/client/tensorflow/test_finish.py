@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ def values(dtype: str) -> Any:
     return rng.uniform(-100, 100, (5, 7, 3)).astype(numpy_dtype(dtype))
 
 
-def in_dataset(fields: dict[str, Any], transforms: list[FinishTransform], mask: Any) -> Any:
+def in_dataset(fields: dict[str, Any], transforms: Sequence[FinishTransform], mask: Any) -> Any:
     """What a data set gives, once TensorFlow has optimised it."""
     inputs = ({name: tf.constant(value) for name, value in fields.items()}, tf.constant(mask))
     dataset = tf.data.Dataset.from_tensors(inputs).map(
@@ -37,7 +38,7 @@ def in_dataset(fields: dict[str, Any], transforms: list[FinishTransform], mask: 
     return next(dataset.as_numpy_iterator())
 
 
-def assert_same(fields: dict[str, Any], transforms: list[FinishTransform], mask: Any) -> None:
+def assert_same(fields: dict[str, Any], transforms: Sequence[FinishTransform], mask: Any) -> None:
     with np.errstate(all="ignore"):
         expected = numpy_finish.finish(fields, transforms, mask)
     got = in_dataset(fields, transforms, mask)
@@ -104,7 +105,7 @@ def test_several_in_order_and_the_rest_untouched() -> None:
         "name": np.array([b"a", b"", b"\xff", b"d", b"e"], object),
         "raw": values("int16"),
     }
-    transforms = [
+    transforms: list[FinishTransform] = [
         Normalize("image", 255.0, (0.5,)),
         Cast("image", "float16"),
         Cast("label", "uint8"),
