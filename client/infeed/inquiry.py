@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from infeed.call import GrpcCall, only_message
-from infeed.errors import InfeedError, ProtocolError, ServerError, ServerUnavailableError
+from infeed.errors import (
+    InfeedError,
+    ProtocolError,
+    ServerError,
+    ServerUnavailableError,
+    StallError,
+)
 from infeed.v1 import cluster_pb2 as messages
 
 ASK_SECONDS = 5.0
@@ -44,16 +50,17 @@ class Dispatcher:
         answer = self.ask("GetWorkers", messages.Nothing(), messages.Workers)
         return sorted(worker.address for worker in answer.workers)
 
-    def knows(self, dataset_id: str) -> bool:
-        """Whether the data set is registered: a dispatcher that lost its journal knows none."""
-        request = messages.DatasetName(dataset_id=dataset_id)
+    def element_spec(self, dataset_id: str) -> bytes | None:
+        """What the elements of a data set are like, as TensorFlow writes it down; None when nobody
+        has registered one under that name."""
+        question = messages.DatasetQuestion(dataset_id=dataset_id)
         try:
-            self.ask("GetDataServiceMetadata", request, messages.Nothing)
+            answer = self.ask("GetDataServiceMetadata", question, messages.DatasetMetadata)
         except ServerError as error:
             if "NOT_FOUND" in error.message:
-                return False
+                return None
             raise
-        return True
+        return bytes(answer.element_spec)
 
     def ask(self, method: str, request: Any, response: Any) -> Any:
         """Any method; `response` is the class of its answer."""
@@ -98,7 +105,7 @@ def _ask(role: str, address: str, path: str, request: Any, response: Any, timeou
     try:
         with contextlib.closing(call):
             return only_message(call, response)
-    except ServerUnavailableError as error:
+    except (ServerUnavailableError, StallError) as error:
         raise ServerUnavailableError(
             f"no {role} of TensorFlow's data service answers at {address}: {error.message}",
             **error.metadata,

@@ -46,6 +46,14 @@ def test_a_dispatcher_tells_its_version_and_its_workers(dispatcher: str, worker:
     assert asked.workers() == ["127.0.0.1:" + worker.rpartition(":")[2]]
 
 
+def test_a_data_set_that_is_registered_and_one_that_is_not(dispatcher: str) -> None:
+    numbers = tf.data.Dataset.range(1).map(lambda number: {"a name": number})
+    SERVICE.register_dataset(f"grpc://{dispatcher}", numbers, dataset_id="numbers")
+    asked = Dispatcher(dispatcher)
+    assert b"a name" in (asked.element_spec("numbers") or b"")
+    assert asked.element_spec("letters") is None
+
+
 def test_a_worker_that_does_nothing_has_no_tasks(worker: str) -> None:
     assert worker_tasks(worker) == []
     assert unreachable([worker]) == {}

@@ -28,12 +28,6 @@ class Worker(_message.Message):
     address: str
     def __init__(self, address: _Optional[str] = ...) -> None: ...
 
-class DatasetName(_message.Message):
-    __slots__ = ("dataset_id",)
-    DATASET_ID_FIELD_NUMBER: _ClassVar[int]
-    dataset_id: str
-    def __init__(self, dataset_id: _Optional[str] = ...) -> None: ...
-
 class WorkerTasks(_message.Message):
     __slots__ = ("tasks",)
     TASKS_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +51,18 @@ class ProcessingMode(_message.Message):
     SHARDING_POLICY_FIELD_NUMBER: _ClassVar[int]
     sharding_policy: int
     def __init__(self, sharding_policy: _Optional[int] = ...) -> None: ...
+
+class DatasetQuestion(_message.Message):
+    __slots__ = ("dataset_id",)
+    DATASET_ID_FIELD_NUMBER: _ClassVar[int]
+    dataset_id: str
+    def __init__(self, dataset_id: _Optional[str] = ...) -> None: ...
+
+class DatasetMetadata(_message.Message):
+    __slots__ = ("element_spec",)
+    ELEMENT_SPEC_FIELD_NUMBER: _ClassVar[int]
+    element_spec: bytes
+    def __init__(self, element_spec: _Optional[bytes] = ...) -> None: ...
 
 class JobRequest(_message.Message):
     __slots__ = ("dataset_id", "processing_mode", "job_name")

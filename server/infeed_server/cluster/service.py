@@ -100,8 +100,8 @@ class Service:
         what TensorFlow finds wrong with the data set.
         """
         with self._registering:
-            if dataset_id in self._known and self._dispatcher.knows(dataset_id):
-                return
+            if dataset_id in self._known and self._dispatcher.element_spec(dataset_id) is not None:
+                return  # a dispatcher that lost its journal knows none
             dataset = make()
             self._dispatcher.version()  # or TensorFlow would try for an hour
             try:
