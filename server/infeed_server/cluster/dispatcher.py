@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import tempfile
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from infeed.errors import ConfigError
+from infeed_server.cluster import marker
 from infeed_server.cluster.advertise import derive, parse_advertise
 from infeed_server.cluster.loopback import keep_to_loopback, require_listen
 from infeed_server.config.address import Address
@@ -99,9 +101,11 @@ class DispatcherRole:
         self._server, self.port = dispatch_server(config, self._listen)
         try:
             keep_to_loopback(self._listen, self.port, insecure=self._insecure)
+            left = marker.leave(self.local_address, marker.DISPATCHER, journal=uuid.uuid4().hex)
         except BaseException:
             self.stop()
             raise
+        log.info("TensorFlow %s, journal %s", left.tensorflow, left.journal)
 
     def stop(self) -> None:
         """Ends it, and its journal where that is a temporary one."""

@@ -8,7 +8,6 @@ What the worker had in its hands is lost; what nobody had been given yet goes to
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from infeed.errors import InfeedError
 from infeed.inquiry import Dispatcher, worker_tasks
 from infeed.v1 import cluster_pb2 as messages
+from infeed_server.cluster.rounds import Rounds
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Seen:
     lost: bool = False
 
 
-class LostWorkers:
+class LostWorkers(Rounds):
     """Watches the workers of a dispatcher. `workers` and `ended_tasks` are for any thread."""
 
     def __init__(
@@ -54,13 +54,12 @@ class LostWorkers:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`dispatcher` is its address from here, host:port; a worker is lost after `seconds`."""
+        super().__init__("lost", LOOK_SECONDS)
         self._dispatcher = Dispatcher(dispatcher)
         self._seconds = seconds
         self._clock = clock
         self._seen: dict[str, Seen] = {}
         self._deaf = False
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="infeed-lost", daemon=True)
         self.ended_tasks = 0
         """How many tasks of lost workers were ended."""
 
@@ -68,15 +67,6 @@ class LostWorkers:
     def workers(self) -> dict[str, Seen]:
         """What is known of each worker, by address; a copy."""
         return dict(sorted(self._seen.items()))
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Returns when nothing is asked any more. Stopping twice does no harm."""
-        self._ending.set()
-        if self._thread.ident is not None:
-            self._thread.join()
 
     def look(self) -> None:
         """Asks the dispatcher for its workers, and each of them whether it is there.
@@ -102,10 +92,6 @@ class LostWorkers:
         for worker, seen in self.workers.items():
             if seen.lost and not self._ending.is_set():
                 self._end_tasks(worker)
-
-    def _watch(self) -> None:
-        while not self._ending.wait(LOOK_SECONDS):
-            self.look()
 
     def _note(self, worker: str, answer: int | str) -> None:
         now = self._clock()

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from infeed.errors import ConfigError, InfeedError, ProtocolError, ServerUnavailableError
+from infeed.errors import ConfigError, InfeedError, ServerUnavailableError
 from infeed.inquiry import Dispatcher, worker_tasks
+from infeed_server.cluster import marker
 from infeed_server.cluster.advertise import derive, parse_advertise
 from infeed_server.cluster.loopback import keep_to_loopback, require_listen
 from infeed_server.config.address import Address
@@ -126,6 +127,7 @@ class WorkerRole:
         try:
             keep_to_loopback(self._listen, self.port, insecure=self._insecure)
             self._await_found(sleep)
+            marker.leave(self.dispatcher, marker.worker(self.address))
         except BaseException:
             self.stop()
             raise
@@ -178,7 +180,7 @@ class WorkerRole:
         """Why nobody would find this worker."""
         try:
             worker_tasks(self.address)
-        except (ServerUnavailableError, ProtocolError) as error:
+        except InfeedError as error:
             return f"that does not work from here: {error.message}"
         try:
             if self.address not in Dispatcher(self.dispatcher).workers():

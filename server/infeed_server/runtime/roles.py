@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from infeed.errors import ConfigError
+from infeed_server.cluster.census import VersionWatch
 from infeed_server.cluster.dispatcher import DispatcherRole
 from infeed_server.cluster.lost import LostWorkers
 from infeed_server.cluster.worker import QUIET_SECONDS, WorkerRole
@@ -63,9 +64,10 @@ def serve_dispatcher(
         stack.callback(role.stop)
         role.start()
         lost = LostWorkers(role.local_address)
-        stack.callback(lost.stop)
-        lost.start()
-        shown.watch(lost)
+        versions = VersionWatch(role.local_address, version("tensorflow"))
+        stack.enter_context(lost)
+        stack.enter_context(versions)
+        shown.watch(lost, versions)
         health.say(ready=True, reason=f"workers and trainers find it at {role.address}")
         serving(role.address, control)
         stop.wait(_END_SECONDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from infeed_server.cluster.census import VersionWatch
 from infeed_server.cluster.lost import LostWorkers, Seen
 from infeed_server.control.health import Readiness
 from infeed_server.control.role import RoleMetrics
@@ -14,13 +15,18 @@ class ShownWorkers:
 
     def __init__(self) -> None:
         self._lost: LostWorkers | None = None
+        self._versions: VersionWatch | None = None
 
-    def watch(self, lost: LostWorkers) -> None:
-        self._lost = lost
+    def watch(self, lost: LostWorkers, versions: VersionWatch) -> None:
+        self._lost, self._versions = lost, versions
 
     def readiness(self) -> Mapping[str, Readiness]:
         """Each worker, by its address."""
-        return {address: _readiness(seen) for address, seen in self._workers().items()}
+        others = self._versions.others if self._versions else {}
+        return {
+            address: _readiness(seen, others.get(f"worker {address}"))
+            for address, seen in self._workers().items()
+        }
 
     def measure(self, metrics: RoleMetrics) -> None:
         """Adds what is counted of them."""
@@ -45,7 +51,9 @@ class ShownWorkers:
         return self._lost.workers if self._lost else {}
 
 
-def _readiness(seen: Seen) -> Readiness:
+def _readiness(seen: Seen, other: str | None) -> Readiness:
+    if seen.why is None and other:
+        return Readiness(False, f"it runs TensorFlow {other}, which is not the dispatcher's")
     if seen.why is None:
         return Readiness(True, f"has {seen.tasks} tasks")
     return Readiness(False, f"{'lost' if seen.lost else 'does not answer'}: {seen.why}")

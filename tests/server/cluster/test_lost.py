@@ -169,18 +169,16 @@ def test_a_dispatcher_that_is_gone_is_told_once(
 def test_it_looks_by_itself(
     dispatcher: DispatcherRole,
     worker: Callable[..., WorkerRole],
-    watch: LostWorkers,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
     address = worker().address
-    watch.start()
-    deadline = time.monotonic() + 30
-    while address not in watch.workers:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    watch.stop()
-    watch.stop()
+    watch = LostWorkers(dispatcher.address)
+    with watch:
+        deadline = time.monotonic() + 30
+        while address not in watch.workers:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 @pytest.fixture
