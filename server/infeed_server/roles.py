@@ -81,4 +81,6 @@ def worker(
     if with_parent:
         stop.with_parent()
     options = RoleOptions(listen, None if http == "off" else http, advertise, insecure)
-    serve_worker(options, dispatcher, tuple(tag or ()), stop, announce, grace)
+    serve_worker(
+        options, dispatcher, tuple(tag or ()), stop, announce, grace, keeps_port=with_parent
+    )

@@ -24,13 +24,20 @@ class TensorFlowServer(Protocol):
     def stop(self) -> None: ...
 
 
+class TensorFlowWorker(TensorFlowServer, Protocol):
+    """A worker."""
+
+    def _num_tasks(self) -> int:
+        """How many tasks it has."""
+
+
 def dispatch_server(config: DispatcherConfig, listen: Address) -> tuple[TensorFlowServer, int]:
     """A dispatcher that has started, and its port. Raises `ConfigError` when TensorFlow refuses."""
     server = _service.DispatchServer(config, start=False)
     return server, _started(server, f"a dispatcher on {listen}")
 
 
-def worker_server(config: WorkerConfig, listen: Address) -> tuple[TensorFlowServer, int]:
+def worker_server(config: WorkerConfig, listen: Address) -> tuple[TensorFlowWorker, int]:
     """A worker that has started, and its port. Raises `ConfigError` when TensorFlow refuses."""
     server = _service.WorkerServer(config, start=False)
     return server, _started(server, f"a worker on {listen}")

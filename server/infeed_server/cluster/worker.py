@@ -15,7 +15,7 @@ from infeed_server.cluster.loopback import keep_to_loopback, require_listen
 from infeed_server.config.address import Address
 
 if TYPE_CHECKING:
-    from infeed_server.cluster.processes import TensorFlowServer
+    from infeed_server.cluster.processes import TensorFlowWorker
 
 log = logging.getLogger(__name__)
 
@@ -53,13 +53,15 @@ class WorkerRole:
         insecure: bool = False,
         http: Address | None = None,
         grace: float = QUIET_SECONDS,
+        keeps_port: bool = False,
         patience: float = DISPATCHER_SECONDS,
     ) -> None:
         """`dispatcher` is its address, host:port. `advertise`: the host, or host:port, by which
         trainers and the dispatcher reach the worker; None: derived. Port 0 takes a free one.
 
         `http` is where its control plane answers, for its tags. `grace`, in seconds, is for those
-        who read from it when it ends; `patience`, for the dispatcher to come up.
+        who read from it when it ends; `patience`, for the dispatcher to come up. `keeps_port`:
+        whoever starts it anew gives it the port that it took.
 
         Raises `ConfigError`; it does not import TensorFlow.
         """
@@ -77,8 +79,9 @@ class WorkerRole:
         self._tags = tags
         self._http = http
         self._grace = grace
+        self._keeps_port = keeps_port
         self._patience = patience
-        self._server: TensorFlowServer | None = None
+        self._server: TensorFlowWorker | None = None
         self._place = self._advertise or listen
         self.port = 0
         """What it listens on, once it is started."""
@@ -92,6 +95,11 @@ class WorkerRole:
     def local_address(self) -> str:
         """Where this host reaches it, host:port."""
         return str(Address("127.0.0.1", self.port))
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks it has."""
+        return self._server._num_tasks() if self._server else 0
 
     def start(self, sleep: Sleep = time.sleep) -> None:
         """Returns when it is registered, and answers where others look for it.
@@ -131,7 +139,7 @@ class WorkerRole:
         except BaseException:
             self.stop()
             raise
-        if self._listen.port == 0 and self._place.port == 0:
+        if self._listen.port == 0 and not self._keeps_port:
             log.warning(
                 "this worker took a free port: if it is started anew it has another address and "
                 "leaves its tasks behind. An infeed dispatcher ends those after a minute, and what "

@@ -1,9 +1,9 @@
-"""Several server processes on one port: `infeed serve --processes n`.
+"""Processes that are started anew when they end; and those of `infeed serve --processes n`.
 
-Python runs one thread at a time, so one process sends what one processor can send. Every batch is
-a pure function of its request, so any process can answer any trainer; the kernel shares incoming
-connections out among them. The first process starts alone: what it builds once (record indexes)
-the others find.
+These share one port. Python runs one thread at a time, so one process sends what one processor can
+send. Every batch is a pure function of its request, so any process can answer any trainer; the
+kernel shares incoming connections out among them. The first process starts alone: what it builds
+once (record indexes) the others find.
 """
 
 from __future__ import annotations
@@ -31,11 +31,17 @@ _LOOK_SECONDS = 0.05
 _SERVING = re.compile(r"serving on (\S+) \(http (\S+)\)")
 
 
-class Worker:
-    """One process of the fleet, started anew whenever it ends."""
+Command = Callable[[str | None], Sequence[str]]
+"""What a process is started with, by the address that it served on before; None the first time."""
 
-    def __init__(self, number: int, command: Sequence[str]) -> None:
-        self.number = number
+
+class Worker:
+    """One process of several, started anew whenever it ends."""
+
+    def __init__(self, name: str, command: Command) -> None:
+        self.name = name
+        self.address: str | None = None
+        """Where it serves, or did when it served last."""
         self.http: str | None = None
         """Where its control plane answers; None while it does not serve."""
         self._command = command
@@ -49,16 +55,15 @@ class Worker:
         # Of a session of its own: Ctrl-C at a terminal is for the parent, which tells the others.
         # It holds the other end of standard input, whose end tells that the parent is gone.
         self._process = subprocess.Popen(  # noqa: S603
-            self._command,
+            self._command(self.address),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
         self._begun, self._due = time.monotonic(), None
-        name = f"infeed-worker-{self.number}"
         self._listener = threading.Thread(
-            target=self._listen, args=(self._process,), name=name, daemon=True
+            target=self._listen, args=(self._process,), name=f"infeed {self.name}", daemon=True
         )
         self._listener.start()
 
@@ -75,8 +80,8 @@ class Worker:
             self._pause = FIRST_PAUSE if steady else min(2 * self._pause, LONGEST_PAUSE)
             self._due = now + self._pause
             log.error(
-                "process %d ended with status %d; starting it again in %g s",
-                self.number,
+                "%s ended with status %d; starting it again in %g s",
+                self.name,
                 status,
                 self._pause,
             )
@@ -90,6 +95,11 @@ class Worker:
         if self._process:
             self._process.terminate()
 
+    def kill(self) -> None:
+        """At once; `tend` starts it anew."""
+        if self._process:
+            self._process.kill()
+
     def wait(self, deadline: float) -> None:
         """Kills the process at the deadline if it has not ended by then."""
         if self._process is None:
@@ -97,7 +107,7 @@ class Worker:
         try:
             self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            log.error("process %d does not end; killed", self.number)
+            log.error("%s does not end; killed", self.name)
             self._process.kill()
             self._process.wait()
         self._let_go()
@@ -114,14 +124,14 @@ class Worker:
         with process.stdout as lines:
             for line in lines:
                 if found := _SERVING.search(line):
-                    self.http = found[2]
+                    self.address, self.http = found[1], found[2]
 
 
 class Fleet:
     """The processes together. For one thread, but `http_addresses`, which any may ask."""
 
     def __init__(self, command: Sequence[str], count: int) -> None:
-        self._workers = [Worker(number, command) for number in range(count)]
+        self._workers = [Worker(f"process {number}", lambda _: command) for number in range(count)]
 
     def start(self, stopped: Callable[[float], bool]) -> None:
         """Starts the first process, and the others when it serves; returns when all do.

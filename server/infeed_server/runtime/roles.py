@@ -19,6 +19,7 @@ from infeed_server.config.address import Address, require_safe
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.role import RoleHealth, RoleMetrics
 from infeed_server.control.server import ControlServer
+from infeed_server.runtime.shown_work import ShownWork
 from infeed_server.runtime.shown_workers import ShownWorkers
 from infeed_server.runtime.signals import Stop
 from infeed_server.version import VERSION
@@ -81,10 +82,14 @@ def serve_worker(
     stop: Stop,
     serving: Serving,
     grace: float = QUIET_SECONDS,
+    *,
+    keeps_port: bool = False,
 ) -> None:
     """A worker until it is stopped. Raises `ConfigError` and `ServerUnavailableError`."""
     health, metrics = RoleHealth("worker"), _metrics("worker")
-    with _control(options, health, metrics, "dispatchers") as control:
+    shown = ShownWork()
+    shown.measure(metrics)
+    with _control(options, health, metrics, "dispatchers") as control, ExitStack() as stack:
         role = WorkerRole(
             dispatcher,
             Address.parse(options.listen),
@@ -93,15 +98,15 @@ def serve_worker(
             insecure=options.insecure,
             http=Address.parse(control) if control else None,
             grace=grace,
+            keeps_port=keeps_port,
         )
-        try:
-            role.start()
-            health.say(ready=True, reason=f"the dispatcher at {role.dispatcher} gives it work")
-            serving(role.address, control)
-            stop.wait(2 * grace)
-            health.say(ready=False, reason="shutting down")
-        finally:
-            role.stop()
+        stack.callback(role.stop)
+        role.start()
+        stack.enter_context(shown.watch(role))
+        health.say(ready=True, reason=f"the dispatcher at {role.dispatcher} gives it work")
+        serving(role.address, control)
+        stop.wait(2 * grace)
+        health.say(ready=False, reason="shutting down")
 
 
 def _metrics(role: str) -> RoleMetrics:

@@ -1,0 +1,123 @@
+"""Workers of TensorFlow's data service on this machine: `infeed serve --workers n`."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+from infeed.errors import InfeedError, ServerError
+from infeed.inquiry import worker_tasks
+from infeed_server.cluster.rounds import Rounds
+from infeed_server.runtime.fleet import Worker
+
+log = logging.getLogger(__name__)
+
+HUNG_SECONDS = 30.0
+"""A worker that says nothing for so long is killed and started anew: more than a busy one takes."""
+
+ASK_SECONDS = 3.0
+
+_LOOK_SECONDS = 0.05
+
+
+class LocalWorkers(Rounds):
+    """So many worker processes of a dispatcher, which end with this one.
+
+    `start`, `tend` and `stop` are for one thread; the addresses may be asked for by any.
+    """
+
+    def __init__(self, count: int, dispatcher: str) -> None:
+        """`dispatcher` is its address, host:port."""
+        super().__init__("local-workers", ASK_SECONDS)
+
+        def command(address: str | None) -> Sequence[str]:
+            # Under its old address a worker goes on with what it had.
+            words = [sys.executable, "-m", "infeed", "worker", "--dispatcher", dispatcher]
+            words += ["--listen", address or "127.0.0.1:0", "--http", "127.0.0.1:0"]
+            return [*words, "--with-parent"]
+
+        self._workers = [Worker(f"worker {number}", command) for number in range(count)]
+        self._heard = [0.0] * count
+        self._why = [""] * count
+        """Why each did not answer when it was asked last."""
+
+    def begin(self, stopped: Callable[[float], bool]) -> None:
+        """Starts all, and returns when they serve.
+
+        `stopped` sleeps for so many seconds and says whether to give up. Raises `ServerError` when
+        one ends instead of serving: it said why.
+        """
+        for worker in self._workers:
+            worker.start()
+        while not all(self.http_addresses()) and not stopped(_LOOK_SECONDS):
+            for worker in self._workers:
+                if worker.status is not None:
+                    raise ServerError(f"{worker.name} ended with status {worker.status}")
+        self._heard = [time.monotonic()] * len(self._workers)
+        self.start()
+
+    def tend(self) -> None:
+        """Starts workers again that ended, and those that hang."""
+        now = time.monotonic()
+        for number, worker in enumerate(self._workers):
+            if worker.http is None:
+                self._heard[number] = now  # it starts, which takes its time
+            elif worker.status is None and now - self._heard[number] >= HUNG_SECONDS:
+                log.error(
+                    "%s at %s has not answered for %.0f s and is killed: %s",
+                    worker.name,
+                    worker.address,
+                    now - self._heard[number],
+                    self._why[number],
+                )
+                worker.kill()
+                self._heard[number] = now
+            worker.tend()
+
+    def addresses(self) -> list[str | None]:
+        """Where each worker serves, or did when it served last, host:port."""
+        return [worker.address for worker in self._workers]
+
+    def http_addresses(self) -> list[str | None]:
+        """Where each worker's control plane answers; None for one that does not serve."""
+        return [worker.http for worker in self._workers]
+
+    def end(self, patience: float) -> None:
+        """Ends all; they get `patience` seconds to do it by themselves."""
+        self.stop()
+        for worker in self._workers:
+            worker.terminate()
+        deadline = time.monotonic() + patience
+        for worker in self._workers:
+            worker.wait(deadline)
+
+    def look(self) -> None:
+        """Asks each worker whether it is there."""
+        with ThreadPoolExecutor(len(self._workers), "infeed-local-workers") as pool:
+            list(pool.map(self._ask, range(len(self._workers))))
+
+    def _ask(self, number: int) -> None:
+        worker = self._workers[number]
+        if worker.http is None or worker.address is None:
+            return
+        try:
+            _live(worker.http)
+            worker_tasks(worker.address, ASK_SECONDS)
+        except (OSError, http.client.HTTPException, InfeedError) as error:
+            self._why[number] = str(error)
+        else:
+            self._heard[number] = time.monotonic()
+
+
+def _live(address: str) -> None:
+    """Raises when the control plane there does not answer."""
+    with closing(http.client.HTTPConnection(address, timeout=ASK_SECONDS)) as connection:
+        connection.request("GET", "/livez")
+        status = connection.getresponse().status
+        if status != http.client.OK:
+            raise http.client.HTTPException(f"/livez answers with status {status}")
