@@ -9,8 +9,7 @@ import logging
 import time
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal
 
 import tensorflow as tf
 
@@ -21,9 +20,6 @@ from infeed.transport import FIRST_PAUSE, LONGEST_PAUSE
 from infeed.v1 import cluster_pb2 as messages
 
 log = logging.getLogger(__name__)
-
-_AT_ONCE = 32
-"""Workers that are asked at the same time."""
 
 
 def check_version(registered: RegisteredDataset, server: str) -> None:
@@ -84,43 +80,42 @@ def check_policy(registered: RegisteredDataset, policy: Any) -> None:
         ) from None
 
 
-def check_workers(dispatcher: str, deadline: float, *, all_needed: bool) -> None:
-    """Waits until `deadline`, of `time.monotonic`, for workers, and that all can be reached.
+def check_workers(
+    registered: RegisteredDataset, deadline: float, needed: Literal["all", "there", "some"]
+) -> None:
+    """Waits until `deadline`, of `time.monotonic`, for workers, and that they can be reached.
 
-    Without `all_needed`, those that cannot be are told in the log, as long as there are others.
-    Raises `ServerUnavailableError` with the reason for each of them.
+    `needed` are all of them; or all that are there, which is to say that the server can reach them;
+    or just some. Others that cannot be reached are told in the log, as long as there are any that
+    can. Raises `ServerUnavailableError` with the reason for each of them.
     """
+    dispatcher = registered.dispatcher_address
+    lost = set(registered.lost_workers)
     workers: list[str] = []
     missing: dict[str, str] = {}
     for seconds in _attempts(deadline):
         workers = Dispatcher(dispatcher, seconds).workers()
-        missing = _unreachable(workers, seconds)
-        if workers and not missing:
-            return
+        missing = unreachable(workers, seconds)
+        if len(missing) < len(workers) and lost.issuperset(missing):
+            break
     if not workers:
         raise ServerUnavailableError(
             f"the dispatcher at {dispatcher} knows no worker; start some with: infeed worker "
             f"--dispatcher {dispatcher}",
             dispatcher=dispatcher,
         )
+    if not missing:
+        return
     listed = "; ".join(f"{worker}: {reason}" for worker, reason in missing.items())
     told = (
         f"{len(missing)} of the {len(workers)} workers that the dispatcher at {dispatcher} knows "
         f"cannot be reached from here: {listed}. `infeed worker --advertise` sets the address that "
         "a worker is known by; one that is gone stays known as long as the dispatcher's journal"
     )
-    if all_needed or len(missing) == len(workers):
+    wanting = {"all": set(missing), "there": set(missing) - lost, "some": set()}[needed]
+    if wanting or len(missing) == len(workers):
         raise ServerUnavailableError(told, dispatcher=dispatcher, workers=", ".join(missing))
     log.warning("%s. Batches come from the others", told)
-
-
-def _unreachable(workers: list[str], timeout: float) -> dict[str, str]:
-    """As `infeed.inquiry.unreachable`, many at a time."""
-    with ThreadPoolExecutor(_AT_ONCE, "infeed-workers") as pool:
-        found: dict[str, str] = {}
-        for each in pool.map(lambda worker: unreachable([worker], timeout), workers):
-            found |= each
-        return found
 
 
 def _attempts(deadline: float) -> Iterator[float]:

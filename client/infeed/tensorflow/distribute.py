@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Literal
 
 import tensorflow as tf
 
@@ -175,9 +175,11 @@ def _check_cluster(
     deadline = time.monotonic() + timeout
     check_dispatcher(registered.dispatcher_address, server, deadline)
     if job.target_workers != "local":  # or the others would be none of its business
-        # What has an end waits for every worker to say that it has no more; a round for its own.
-        all_needed = not endless or job.num_consumers is not None
-        check_workers(registered.dispatcher_address, deadline, all_needed=all_needed)
+        # A round is given by each worker in turn. What has an end waits for every worker to say
+        # that it has no more; for one that is lost, an infeed dispatcher says it.
+        coordinated = job.num_consumers is not None
+        needed: Literal["all", "there", "some"] = "some" if endless else "there"
+        check_workers(registered, deadline, "all" if coordinated else needed)
     if job.policy in STATIC:
         check_policy(registered, job.policy)
 
