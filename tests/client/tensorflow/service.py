@@ -38,13 +38,14 @@ class FakeServer(FakeTransport):
         self.requests.append(request)
         slots = request.batch_size or self.spec.batch_size
         pad = (request.remainder or self.spec.remainder) == "pad"
-        dataset = self.dataset(slots, request.epochs, pad)
-        if request.shard_hint:
-            dataset = dataset.shard(tf.data.experimental.SHARD_HINT, 0)
-        name = f"{self._made}-{request}"
-        SERVICE.register_dataset(
-            f"grpc://{self.dispatcher}", dataset, compression=None, dataset_id=name
-        )
+        with tf.init_scope():  # as a server, to which it is all the same who asks
+            dataset = self.dataset(slots, request.epochs, pad)
+            if request.shard_hint:
+                dataset = dataset.shard(tf.data.experimental.SHARD_HINT, 0)
+            name = f"{self._made}-{request}"
+            SERVICE.register_dataset(
+                f"grpc://{self.dispatcher}", dataset, compression=None, dataset_id=name
+            )
         may_mask = (pad and request.epochs > 0) or self.spec.on_error == "mask"
         return RegisteredDataset(self.dispatcher, name, self.version, 0, slots, may_mask)
 
