@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 from infeed.errors import ConfigError, InfeedError
 from infeed.inquiry import Dispatcher
@@ -32,10 +33,11 @@ def differing(found: dict[str, str | None], expected: str) -> dict[str, str]:
     return {name: each for name, each in found.items() if each and each != expected}
 
 
-def check_versions(dispatcher: str, expected: str, who: str = "this server") -> None:
+def check_versions(dispatcher: str, expected: str, gone: Collection[str] = ()) -> None:
     """Raises `ConfigError` that names each process whose TensorFlow is not the `expected` one,
-    which `who` runs; those that do not tell are logged."""
-    found = versions(dispatcher)
+    this process's; those that do not tell are logged. Workers that are `gone` do not count."""
+    without = {f"worker {address}" for address in gone}
+    found = {name: each for name, each in versions(dispatcher).items() if name not in without}
     for name, version in found.items():
         if version is None:
             log.warning("%s does not tell its TensorFlow: infeed did not start it", name)
@@ -43,7 +45,7 @@ def check_versions(dispatcher: str, expected: str, who: str = "this server") -> 
     if others:
         told = ", ".join(f"{name} runs TensorFlow {version}" for name, version in others.items())
         raise ConfigError(
-            f"{told}, {who} {expected}; all processes of a service need the same",
+            f"{told}, this server {expected}; all processes of a service need the same",
             dispatcher=dispatcher,
             tensorflow=expected,
         )

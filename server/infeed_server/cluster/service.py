@@ -13,6 +13,7 @@ import tensorflow as tf
 from infeed.errors import ConfigError, InfeedError, ServerUnavailableError
 from infeed.inquiry import Dispatcher, unreachable
 from infeed.registered import Compression
+from infeed_server.cluster.census import check_versions
 
 log = logging.getLogger(__name__)
 
@@ -96,14 +97,15 @@ class Service:
     ) -> None:
         """Makes and registers the data set of this name, unless that was done.
 
-        Raises `ServerUnavailableError` when the dispatcher does not answer, and `ConfigError` with
-        what TensorFlow finds wrong with the data set.
+        Raises `ServerUnavailableError` when the dispatcher does not answer, and `ConfigError` where
+        TensorFlow's version differs among the processes, and with what it finds wrong itself.
         """
         with self._registering:
             if dataset_id in self._known and self._dispatcher.element_spec(dataset_id) is not None:
                 return  # a dispatcher that lost its journal knows none
             dataset = make()
-            self._dispatcher.version()  # or TensorFlow would try for an hour
+            # This asks the dispatcher too, where TensorFlow would try for an hour.
+            check_versions(self.address, tf.__version__, gone=self.lost_workers)
             try:
                 tf.data.experimental.service.register_dataset(
                     f"grpc://{self.address}",

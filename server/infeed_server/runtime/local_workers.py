@@ -13,6 +13,7 @@ from contextlib import closing
 from infeed.errors import InfeedError, ServerError
 from infeed.inquiry import worker_tasks
 from infeed_server.cluster.rounds import Rounds
+from infeed_server.config.address import Address
 from infeed_server.runtime.fleet import Worker
 
 log = logging.getLogger(__name__)
@@ -31,15 +32,18 @@ class LocalWorkers(Rounds):
     `start`, `tend` and `stop` are for one thread; the addresses may be asked for by any.
     """
 
-    def __init__(self, count: int, dispatcher: str) -> None:
-        """`dispatcher` is its address, host:port."""
+    def __init__(self, count: int, dispatcher: str, host: str = "127.0.0.1") -> None:
+        """`dispatcher` is its address, host:port; workers listen on the `host`, and where that is
+        not this machine alone, whoever says so has said --insecure."""
         super().__init__("local-workers", ASK_SECONDS)
+        listen = Address(host, 0)
+        insecure = [] if listen.is_loopback else ["--insecure"]
 
         def command(address: str | None) -> Sequence[str]:
             # Under its old address a worker goes on with what it had.
             words = [sys.executable, "-m", "infeed", "worker", "--dispatcher", dispatcher]
-            words += ["--listen", address or "127.0.0.1:0", "--http", "127.0.0.1:0"]
-            return [*words, "--with-parent"]
+            words += ["--listen", address or str(listen), "--http", "127.0.0.1:0"]
+            return [*words, "--with-parent", *insecure]
 
         self._workers = [Worker(f"worker {number}", command) for number in range(count)]
         self._heard = [0.0] * count

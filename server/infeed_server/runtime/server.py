@@ -19,7 +19,7 @@ from infeed_server.engines.build import build
 from infeed_server.pipeline.load import Pipelines, located
 from infeed_server.rpc.server import RpcServer
 from infeed_server.runtime.options import ServerOptions
-from infeed_server.runtime.service import cluster_of
+from infeed_server.runtime.service import service_of
 from infeed_server.service.catalog import Catalog
 from infeed_server.service.tokens import TokenAccess
 from infeed_server.sources import Progress
@@ -60,12 +60,12 @@ class Server:
             listen.require_free()
         self._control = self._control_server(options)
         self._engines: dict[str, Engine] = {}
-        self._cluster = cluster_of(options)
+        self._service = service_of(options)
         try:
             if self._control:
                 self._control.start()
-            if self._cluster:
-                self._cluster.start()
+            if self._service:
+                self._service.start()
             self._open(pipelines, Budget(options.memory_limit or default_limit()), progress)
             catalog = Catalog(self._engines)
             self._rpc = RpcServer(
@@ -79,8 +79,8 @@ class Server:
             )
         except BaseException:
             self._close_engines()
-            if self._cluster:
-                self._cluster.stop()
+            if self._service:
+                self._service.stop()
             if self._control:
                 self._control.stop()
             raise
@@ -92,8 +92,8 @@ class Server:
         self._rpc.start()
         for name, engine in self._engines.items():
             self._warm(name, engine)
-        if self._cluster:
-            self._cluster.watch(self._tell_pipelines)
+        if self._service:
+            self._service.watch(self._tell_pipelines)
 
     def stop(self, grace: float | None = None) -> None:
         """Turns readiness off, ends streams within `grace` seconds, frees everything.
@@ -103,8 +103,8 @@ class Server:
         self.health.drain()
         self._rpc.stop(self._grace if grace is None else grace)
         self._close_engines()
-        if self._cluster:
-            self._cluster.stop()
+        if self._service:
+            self._service.stop()
         if self._control:
             self._control.stop()
 
@@ -149,7 +149,7 @@ class Server:
             self.metrics.add_pipeline(name)
             bar = progress(name) if progress else None
             with located(pipelines, name):
-                service = self._cluster.service if self._cluster else None
+                service = self._service.service if self._service else None
                 engine = build(name, definition, self.metrics, bar, budget, service)
                 self._engines[name] = engine
                 if self._shares_port:

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-import logging
+import threading
+from pathlib import Path
 
+from infeed.errors import ConfigError
+from infeed_server.cluster.dispatcher import DispatcherRole
+from infeed_server.cluster.lost import LostWorkers
 from infeed_server.cluster.service import Service, Told
+from infeed_server.config.address import Address, require_safe
+from infeed_server.runtime.local_workers import LocalWorkers
 from infeed_server.runtime.options import ServerOptions, ServiceOptions
 
-log = logging.getLogger(__name__)
+_LOOK_SECONDS = 0.5
+
+_END_SECONDS = 3.0
+"""What workers get to end by themselves; nobody reads from them any more."""
 
 
 class JoinedService:
     """The service of a dispatcher that runs somewhere already."""
 
     def __init__(self, dispatcher: str, options: ServiceOptions) -> None:
-        self.service = Service(dispatcher, options.compression)
+        """Raises `ConfigError` for an address that is none."""
+        where = Address.parse(dispatcher)
+        if where.is_unix or not where.port:
+            raise ConfigError(
+                f"--dispatcher {dispatcher}: give the address of a dispatcher, host:port",
+                address=dispatcher,
+            )
+        self.service = Service(str(where), options.compression)
 
     def start(self) -> None:
-        """Returns when the service is ready. Raises `ServerUnavailableError` when it is not, and
-        `ConfigError` where a worker has another TensorFlow."""
+        """Returns when the service is ready. Raises `ServerUnavailableError` when it is not."""
         self.service.wait_until_ready()
 
     def watch(self, told: Told) -> None:
@@ -29,9 +44,62 @@ class JoinedService:
         self.service.close()
 
 
-def cluster_of(options: ServerOptions) -> JoinedService | None:
+class OwnService:
+    """A dispatcher in this process, and workers in processes of their own."""
+
+    def __init__(self, options: ServiceOptions, *, insecure: bool) -> None:
+        """Raises `ConfigError` for an address that cannot be listened on, or should not be."""
+        self._options = options
+        listen = Address.parse(options.listen)
+        require_safe(listen, "--dispatcher-listen", encrypted=False, insecure=insecure)
+        self._host = listen.host
+        work_dir = Path(options.work_dir) if options.work_dir else None
+        # All of them are known beforehand, so that the static ways to share files out work too.
+        fixed = (f"{listen.host}:%port%",) * options.workers if listen.is_loopback else ()
+        self._dispatcher = DispatcherRole(listen, None, work_dir, fixed, insecure=insecure)
+        self._ending = threading.Event()
+        self._tending = threading.Thread(target=self._tend, name="infeed-own-service", daemon=True)
+
+    def start(self) -> None:
+        """Returns when all workers serve. Raises `ConfigError`, `ServerError` and
+        `ServerUnavailableError`."""
+        self._dispatcher.start()
+        self._lost = LostWorkers(self._dispatcher.local_address)
+        address = self._dispatcher.address
+        self._workers = LocalWorkers(self._options.workers, address, self._host)
+        self.service = Service(address, self._options.compression)
+        self._lost.start()
+        self._workers.begin(self._ending.wait)
+        self.service.wait_until_ready()
+        self._tending.start()
+
+    def watch(self, told: Told) -> None:
+        """As `JoinedService.watch`."""
+        self.service.watch(told)
+
+    def stop(self) -> None:
+        self._ending.set()
+        if self._tending.ident is not None:
+            self._tending.join()
+        if self._dispatcher.port:
+            self.service.close()
+            self._lost.stop()
+            self._workers.end(_END_SECONDS)
+            self._dispatcher.stop()
+
+    def _tend(self) -> None:
+        while not self._ending.wait(_LOOK_SECONDS):
+            self._workers.tend()
+
+
+def service_of(options: ServerOptions) -> JoinedService | OwnService | None:
     """What a server with these options reads from; None: it makes the batches itself."""
     chosen = options.service
     if chosen is None:
         return None
-    return JoinedService(chosen.dispatcher or "", chosen)
+    if chosen.dispatcher:
+        return JoinedService(chosen.dispatcher, chosen)
+    return OwnService(chosen, insecure=options.insecure)
+
+
+__all__ = ["JoinedService", "OwnService", "service_of"]
