@@ -80,7 +80,7 @@ def audit(
     with opening(prefetch_bytes=0, shard=Shard(0, worlds[0])) as feed:
         spec, state = feed.spec, feed.state()
         size = feed.batch_size
-    _check(spec, resume_every, bad_samples)
+    _check(spec, epochs, resume_every, bad_samples)
     walk = _Walk(
         Counts(spec, epochs, bad_samples),
         spec,
@@ -193,8 +193,15 @@ def _worlds(world_size: int | Sequence[int], resume_every: int | None) -> tuple[
     return worlds
 
 
-def _check(spec: PipelineSpec, resume_every: int | None, bad_samples: Collection[int]) -> None:
+def _check(
+    spec: PipelineSpec, epochs: int, resume_every: int | None, bad_samples: Collection[int]
+) -> None:
     """What only the pipeline tells to be nonsense. Raises `InvalidRequestError`."""
+    if epochs > 1 and spec.engine == "tf_data_service":
+        raise InvalidRequestError(
+            f"the workers of TensorFlow's data service begin an epoch of {spec.name!r} before the "
+            "last one has come whole, so samples cannot be counted by epoch; audit one"
+        )
     if resume_every is not None and spec.guarantee.resume == "none":
         raise InvalidRequestError(
             f"pipeline {spec.name!r} promises {spec.guarantee}: it cannot be audited across a "

@@ -31,6 +31,8 @@ from infeed.v1 import spec_pb2
 Remainder = Literal["drop", "pad"]
 OnError = Literal["raise", "substitute", "mask"]
 FinishPlacement = Literal["trainer", "server"]
+Engine = Literal["local", "tf_data_service"]
+"""Who makes the batches: the server, or the workers of TensorFlow's data service."""
 
 MAX_BATCH_SIZE = 1 << 17
 """Slots. Keeps a batch's header (13 bytes a slot) under gRPC's default limit of 4 MiB."""
@@ -127,6 +129,7 @@ class PipelineSpec:
     on_error: OnError
     batch_stride: int = 0
     server_version: str = ""
+    engine: Engine = "local"
 
     def stride(self, batch_size: int) -> int:
         """The positions that a batch of that many slots takes."""
@@ -147,6 +150,7 @@ class PipelineSpec:
             on_error=f"ON_ERROR_{self.on_error.upper()}",
             batch_stride=self.batch_stride,
             server_version=self.server_version,
+            engine=f"ENGINE_{self.engine.upper()}",
         )
 
     @classmethod
@@ -165,6 +169,7 @@ class PipelineSpec:
             on_error=enum_word(spec_pb2.OnError, message.on_error, "ON_ERROR_"),
             batch_stride=message.batch_stride,
             server_version=message.server_version,
+            engine=enum_word(spec_pb2.Engine, message.engine or spec_pb2.ENGINE_LOCAL, "ENGINE_"),
         )
 
 
@@ -174,6 +179,7 @@ __all__ = [
     "MAX_BATCH_SIZE",
     "Array",
     "Cast",
+    "Engine",
     "FieldSpec",
     "FinishPlacement",
     "FinishTransform",

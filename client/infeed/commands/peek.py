@@ -52,7 +52,8 @@ def _describe(console: Console, feed: infeed.Feed, batch: Batch) -> None:
     spec = feed.spec
     console.print(f"[bold]{spec.name}[/] fingerprint {spec.fingerprint}", highlight=False)
     console.print(
-        f"{spec.sample_count or 'unknown'} samples; {spec.guarantee}; server {spec.server_version}",
+        f"{spec.sample_count or 'unknown'} samples; {spec.guarantee}; "
+        f"server {spec.server_version}, {spec.engine.replace('_', '-')} engine",
         highlight=False,
     )
     finish = ", ".join(str(transform) for transform in spec.finish_transforms) or "none"

@@ -117,7 +117,7 @@ class Server:
         return [
             f"{engine.spec.name}: {', '.join(map(str, engine.spec.element_spec))}; "
             f"batch {engine.spec.batch_size}; {engine.spec.sample_count or 'unknown'} samples; "
-            f"{engine.spec.guarantee}"
+            f"{engine.spec.guarantee}; {engine.spec.engine.replace('_', '-')} engine"
             for engine in self._engines.values()
         ]
 

@@ -98,6 +98,7 @@ def spread_spec(local: PipelineSpec, batch_stride: int = 0) -> PipelineSpec:
         sample_count=None,
         fingerprint=fingerprint(engine=ENGINE, pipeline=local.fingerprint),
         batch_stride=batch_stride,
+        engine="tf_data_service",
     )
 
 
