@@ -4,6 +4,7 @@ Each reads as its life: check, listen, start, serve, stop."""
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -19,15 +20,20 @@ from infeed_server.config.address import Address, require_safe
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.role import RoleHealth, RoleMetrics
 from infeed_server.control.server import ControlServer
-from infeed_server.runtime.shown_work import ShownWork
 from infeed_server.runtime.shown_workers import ShownWorkers
 from infeed_server.runtime.signals import Stop
+from infeed_server.runtime.work import Work
 from infeed_server.version import VERSION
 
 log = logging.getLogger(__name__)
 
 Serving = Callable[[str, str | None], None]
 """Told the address for others, and where the control plane answers, once the role serves."""
+
+STUCK_STATUS = 3
+"""How a worker exits that can only be mended by starting it anew."""
+
+_LOOK_SECONDS = 0.5
 
 _END_SECONDS = 5.0
 """What questions to workers that are on their way may take at a stop."""
@@ -70,6 +76,7 @@ def serve_dispatcher(
         stack.enter_context(versions)
         shown.watch(lost, versions)
         health.say(ready=True, reason=f"workers and trainers find it at {role.address}")
+        stop.asked(0)  # from here on a signal ends it in good order
         serving(role.address, control)
         stop.wait(_END_SECONDS)
         health.say(ready=False, reason="shutting down")
@@ -85,10 +92,11 @@ def serve_worker(
     *,
     keeps_port: bool = False,
 ) -> None:
-    """A worker until it is stopped. Raises `ConfigError` and `ServerUnavailableError`."""
-    health, metrics = RoleHealth("worker"), _metrics("worker")
-    shown = ShownWork()
-    shown.measure(metrics)
+    """A worker until it is stopped. Raises `ConfigError` and `ServerUnavailableError`, and
+    `SystemExit` with `STUCK_STATUS` when only a start anew helps."""
+    work = Work()
+    health, metrics = RoleHealth("worker", work.readiness), _metrics("worker")
+    work.measure(metrics)
     with _control(options, health, metrics, "dispatchers") as control, ExitStack() as stack:
         role = WorkerRole(
             dispatcher,
@@ -100,13 +108,22 @@ def serve_worker(
             grace=grace,
             keeps_port=keeps_port,
         )
+        stack.enter_context(work.errors())
         stack.callback(role.stop)
         role.start()
-        stack.enter_context(shown.watch(role))
+        stack.enter_context(work.watch(role))
         health.say(ready=True, reason=f"the dispatcher at {role.dispatcher} gives it work")
+        stop.asked(0)  # from here on a signal ends it in good order
         serving(role.address, control)
+        while not (work.stuck or stop.asked(_LOOK_SECONDS)):
+            pass
+        if work.stuck:
+            log.error("worker %s has to be started anew: %s", role.address, work.stuck)
+            stop.request()
         stop.wait(2 * grace)
-        health.say(ready=False, reason="shutting down")
+        health.say(ready=False, reason=work.stuck or "shutting down")
+    if work.stuck:
+        sys.exit(STUCK_STATUS)
 
 
 def _metrics(role: str) -> RoleMetrics:

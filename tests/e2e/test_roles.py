@@ -1,0 +1,246 @@
+"""`infeed dispatcher` and `infeed worker` as processes."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from infeed.inquiry import Dispatcher
+from infeed_server.cluster import marker
+
+SERVICE = tf.data.experimental.service
+INFEED = (sys.executable, "-m", "infeed")
+
+# A dispatcher that infeed did not start: it tells nothing of its journal.
+STRANGER = """
+import sys, tensorflow as tf
+from tensorflow.core.protobuf.service_config_pb2 import DispatcherConfig
+server = tf.data.experimental.service.DispatchServer(DispatcherConfig(
+    port=int(sys.argv[1]), protocol="grpc", work_dir=sys.argv[2], fault_tolerant_mode=True))
+print(f"serving on 127.0.0.1:{server._address.rpartition(':')[2]} (http off)", flush=True)
+sys.stdin.read()
+"""
+# As the command, but a worker counts as stuck sooner.
+IMPATIENT = """
+import sys, infeed.cli, infeed_server.cluster.wedged as wedged
+wedged.WEDGED_SECONDS = 4
+sys.argv[0] = "infeed"
+infeed.cli.main()
+"""
+
+
+class Role:
+    """A process that says where it serves."""
+
+    def __init__(self, log: Path, *command: str) -> None:
+        self._path = log
+        with log.open("wb") as errors:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+        self._said: list[str] | None = None
+
+    @property
+    def said(self) -> list[str]:
+        """The address for others and that of the control plane, once it serves."""
+        if self._said is None:
+            line = self.process.stdout.readline()
+            found = re.fullmatch(r"serving on (\S+) \(http (\S+)\)\n", line)
+            assert found, f"{line!r}\n{self.log}"
+            self._said = [found[1], found[2]]
+        return self._said
+
+    @property
+    def address(self) -> str:
+        return self.said[0]
+
+    @property
+    def log(self) -> str:
+        return self._path.read_text()
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://{self.said[1]}{path}", timeout=20) as answer:
+            return answer.read().decode()
+
+    def metric(self, name: str) -> float:
+        return float(
+            re.search(rf"^{re.escape(name)} (\S+)$", self.get("/metrics"), re.MULTILINE)[1]
+        )
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.wait()
+
+    def wait(self) -> int:
+        status = self.process.wait(60)
+        self.process.stdin.close()
+        self.process.stdout.close()
+        return status
+
+
+Start = Callable[..., Role]
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    folder = tmp_path_factory.mktemp("roles")
+    running: list[Role] = []
+
+    def begin(*command: str) -> Role:
+        running.append(Role(folder / f"{len(running)}.log", *command))
+        return running[-1]
+
+    yield begin
+    for role in running:
+        role.kill()
+
+
+@pytest.fixture(scope="module")
+def dispatcher(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Role:
+    journal = str(tmp_path_factory.mktemp("journal"))
+    options = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--work-dir", journal)
+    return start(*INFEED, "dispatcher", *options)
+
+
+@pytest.fixture(scope="module")
+def worker(start: Start, dispatcher: Role) -> Role:
+    options = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--tag", "mine")
+    return start(*INFEED, "worker", "--dispatcher", dispatcher.address, *options)
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 90
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+def refused(*words: str) -> str:
+    """What a role says that must not start."""
+    done = subprocess.run(
+        [*INFEED, *words], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr.strip().splitlines()[-1]
+
+
+def test_what_a_worker_sends_is_counted(dispatcher: Role, worker: Role) -> None:
+    numbers = np.arange(1 << 18, dtype=np.int32)
+    read = tf.data.Dataset.range(20).map(lambda n: numbers + tf.cast(n, tf.int32))
+    service = f"grpc://{dispatcher.address}"
+    assert [worker.address] == Dispatcher(dispatcher.address).workers()  # in this order: it waits
+    made = 20 * numbers.nbytes
+    read = read.apply(SERVICE.distribute("parallel_epochs", service, compression=None))
+    found = iter(read)
+    next(found)
+    # While the reader lives: what the last look did not see goes with the connection.
+    assert len(list(found)) == 19
+    sent = "infeed_worker_served_bytes_total"
+    until(lambda: worker.metric(sent) >= made, "the bytes are not counted")
+    assert worker.metric(sent) < 1.1 * made
+    assert worker.metric("infeed_worker_connections") >= 1
+    assert worker.metric("infeed_worker_tasks") == 1
+    assert worker.metric("infeed_worker_wedged") == 0
+
+
+def test_the_control_planes_tell_of_each_other(dispatcher: Role, worker: Role) -> None:
+    shown = f'infeed_dispatcher_worker_reachable{{worker="{worker.address}"}}'
+    until(lambda: shown in dispatcher.get("/metrics"), "the worker is not seen")
+    assert dispatcher.metric(shown) == 1
+    assert dispatcher.metric("infeed_dispatcher_workers") == 1
+    assert dispatcher.metric("infeed_dispatcher_lost_tasks_total") == 0
+    ready = json.loads(dispatcher.get("/readyz"))
+    assert ready["ready"]
+    assert ready["workers"][worker.address]["ready"]
+    ready = json.loads(worker.get("/readyz"))
+    assert ready["dispatchers"] == {dispatcher.address: {"ready": True, "reason": "it answers"}}
+    for role, name in ((dispatcher, "dispatcher"), (worker, "worker")):
+        assert f'infeed_build_info{{role="{name}",tensorflow="{tf.__version__}"' in role.get(
+            "/metrics"
+        )
+
+
+def test_both_tell_their_tensorflow(dispatcher: Role, worker: Role) -> None:
+    asked = Dispatcher(dispatcher.address)
+    for role in (marker.DISPATCHER, marker.worker(worker.address)):
+        assert marker.read(asked, role).tensorflow == tf.__version__
+
+
+def test_information_of_tensorflow_is_left_out(worker: Role) -> None:
+    assert "worker is ready" in worker.log
+    assert not re.search(r"^[IE]\d{4} ", worker.log, re.MULTILINE), worker.log
+
+
+def test_a_taken_port(dispatcher: Role) -> None:
+    told = f"error: cannot listen on {dispatcher.address}: address already in use"
+    assert refused("dispatcher", "--listen", dispatcher.address, "--http", "off") == told
+    words = ("worker", "--dispatcher", dispatcher.address, "--listen", dispatcher.address)
+    assert refused(*words, "--http", "off") == told
+
+
+def test_other_machines_need_the_word() -> None:
+    told = "without encryption and without asking who calls; add --insecure"
+    assert told in refused("dispatcher", "--listen", "0.0.0.0:0", "--http", "off")
+    words = ("worker", "--dispatcher", "127.0.0.1:1", "--listen", "0.0.0.0:0", "--http", "off")
+    assert told in refused(*words)
+    words = ("dispatcher", "--listen", "127.0.0.1:0", "--http", "0.0.0.0:0")
+    assert "--http 0.0.0.0:0: other machines could connect" in refused(*words)
+
+
+def test_a_journal_that_cannot_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    words = ("dispatcher", "--listen", "127.0.0.1:0", "--http", "off", "--work-dir")
+    assert "cannot write there" in refused(*words, str(tmp_path / "file"))
+
+
+def test_sigterm_ends_a_worker_and_a_new_journal_too(
+    start: Start, dispatcher: Role, worker: Role, tmp_path: Path
+) -> None:
+    command = [*INFEED, "worker", "--dispatcher", dispatcher.address]
+    other = start(*command, "--listen", "127.0.0.1:0", "--http", "off")
+    assert other.said[1] == "off"
+    other.process.terminate()
+    assert other.wait() == 0, other.log
+    assert "Traceback" not in other.log
+    dispatcher.kill()
+    anew = start(
+        *(*INFEED, "dispatcher", "--listen", dispatcher.address, "--http", "off"),
+        *("--work-dir", str(tmp_path / "empty")),
+    )
+    assert anew.address == dispatcher.address
+    assert worker.wait() == 3, worker.log
+    assert f"worker {worker.address} has to be started anew: the dispatcher at " in worker.log
+    assert "began a new journal" in worker.log
+    anew.process.terminate()
+    assert anew.wait() == 0, anew.log
+    assert "Traceback" not in anew.log
+
+
+def test_a_stuck_worker_ends_so_that_it_is_started_anew(start: Start, tmp_path: Path) -> None:
+    first = start(sys.executable, "-c", STRANGER, "0", str(tmp_path / "first"))
+    port = first.address.rpartition(":")[2]
+    command = [sys.executable, "-c", IMPATIENT, "worker", "--dispatcher", first.address]
+    worker = start(*command, "--listen", "127.0.0.1:0", "--http", "off")
+    assert worker.address
+    read = tf.data.Dataset.range(3).apply(
+        SERVICE.distribute("parallel_epochs", f"grpc://{first.address}", job_name="ends")
+    )
+    found = iter(read)
+    next(found)
+    first.kill()
+    second = start(sys.executable, "-c", STRANGER, port, str(tmp_path / "second"))
+    assert second.address == first.address
+    assert worker.wait() == 3, worker.log
+    assert "has to be started anew: TensorFlow cannot tell the dispatcher" in worker.log
+    assert re.search(r"NOT_FOUND: Failed to send worker update: Task \d+ not found", worker.log)
