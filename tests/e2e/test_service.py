@@ -158,3 +158,15 @@ def test_finish_transforms_run_at_the_trainer_or_at_the_gateway(cluster: Cluster
     with infeed.connect(cluster.target, "photos", epochs=1, finish="server") as there:
         theirs = {batch.epoch: batch["image"].dtype.name for batch in there}
     assert ours == theirs == {0: "float32"}
+
+
+def test_keras_trains_on_two_devices(cluster: Cluster) -> None:
+    """`strategy.distribute_datasets_from_function` with `distribute`, under MirroredStrategy."""
+    script = Path(__file__).with_name("mirrored_trainer.py")
+    trainer = cluster.command_line.start(
+        "python", str(script), cluster.target, "photos", cwd=cluster.folder
+    )
+    result = told(trainer)
+    assert result["replicas"] == 2
+    assert len(result["losses"]) == 2
+    assert all(np.isfinite(loss) and loss > 0 for loss in result["losses"])

@@ -50,18 +50,21 @@ def test_a_killed_worker_and_a_killed_dispatcher(
         process.kill()
 
     lost = total - sum(seen.values())
-    print(f"killed a worker and the dispatcher: {lost} of {total} samples lost, 0 repeated")
+    repeated = sum(max(0, times - EPOCHS) for times in seen.values())
+    print(
+        f"killed a worker and the dispatcher: of {total} samples {lost} lost, {repeated} repeated"
+    )
     record_property("lost", lost)
-    assert max(seen.values()) <= EPOCHS, "at most once is what was promised"
+    assert repeated == 0, "at most once is what was promised"
     # What the killed worker had taken and not given: what it prefetches, and its clients ask for.
     assert lost <= 20 * BATCH
 
 
+@pytest.mark.slow
 def test_a_worker_that_never_comes_back(
     command_line: Any, photos: SimpleNamespace, tmp_path: Path
 ) -> None:
     """An epoch ends without it, a minute later; TensorFlow alone would wait for ever."""
-    pytest.importorskip("infeed_server.cluster.lost")
     cluster = Cluster(command_line, tmp_path, photos_text(photos)).start(2)
     seen: Counter[int] = Counter()
     with infeed.connect(cluster.target, "photos", epochs=2, job_name="alone") as feed:
