@@ -12,6 +12,7 @@ from infeed.inquiry import Dispatcher, worker_tasks
 from infeed_server.cluster import marker
 from infeed_server.cluster.advertise import derive, parse_advertise
 from infeed_server.cluster.loopback import keep_to_loopback, require_listen
+from infeed_server.cluster.reach import elsewhere
 from infeed_server.config.address import Address
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ class WorkerRole:
         self._await_dispatcher(sleep)
         if self._advertise is None:
             self._place = derive(self._listen, self.dispatcher)
+        require_listen(self._listen, insecure=self._insecure)  # the dispatcher took its time
+        self._await(lambda: elsewhere(self._listen, self._place), sleep)
         # After all checks, for it takes seconds.
         import tensorflow as tf  # noqa: PLC0415
         from tensorflow.core.protobuf.service_config_pb2 import WorkerConfig  # noqa: PLC0415
@@ -134,7 +137,7 @@ class WorkerRole:
         self._server, self.port = worker_server(config, self._listen)
         try:
             keep_to_loopback(self._listen, self.port, insecure=self._insecure)
-            self._await_found(sleep)
+            self._await(self._problem, sleep)
             marker.leave(self.dispatcher, marker.worker(self.address))
         except BaseException:
             self.stop()
@@ -172,14 +175,15 @@ class WorkerRole:
                     told = True
             sleep(_PAUSE_SECONDS)
 
-    def _await_found(self, sleep: Sleep) -> None:
+    def _await(self, problem: Callable[[], str | None], sleep: Sleep) -> None:
+        """Returns when there is no problem any more: names take a while to become known."""
         deadline = time.monotonic() + CHECK_SECONDS
-        while problem := self._problem():
+        while why := problem():
             if time.monotonic() >= deadline:
                 raise ServerUnavailableError(
-                    f"this worker is at {self.address} for others, by what the dispatcher at "
-                    f"{self.dispatcher} was told, but {problem}; give --advertise HOST:PORT, an "
-                    "address by which trainers and the dispatcher reach it",
+                    f"trainers and the dispatcher at {self.dispatcher} would look for this worker "
+                    f"at {self.address}, which does not lead to it: {why}; give --advertise "
+                    "HOST:PORT, an address by which they reach it",
                     target=self.address,
                 )
             sleep(_PAUSE_SECONDS)
@@ -189,7 +193,7 @@ class WorkerRole:
         try:
             worker_tasks(self.address)
         except InfeedError as error:
-            return f"that does not work from here: {error.message}"
+            return error.message
         try:
             if self.address not in Dispatcher(self.dispatcher).workers():
                 return "the dispatcher does not list it"

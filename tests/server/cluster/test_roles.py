@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.server.cluster.conftest import LOCAL, free_port
 
 from infeed.errors import ConfigError, ServerUnavailableError
 from infeed.inquiry import Dispatcher, worker_tasks
+from infeed_server.cluster import dispatcher as roles
 from infeed_server.cluster import worker as module
 from infeed_server.cluster.dispatcher import DispatcherRole
 from infeed_server.cluster.worker import WorkerRole
@@ -124,6 +126,18 @@ def test_a_worker_that_others_cannot_reach(
         worker(advertise=nowhere)
     for part in (nowhere, dispatcher.address, "Connection refused", "--advertise HOST:PORT"):
         assert part in str(told.value)
+    # Or the dispatcher would give it work for as long as its journal lives.
+    assert Dispatcher(dispatcher.address).workers() == []
+
+
+def test_a_worker_that_is_not_found_after_all(
+    dispatcher: DispatcherRole, worker: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(module, "elsewhere", lambda *_: None)
+    nowhere = f"127.0.0.1:{free_port()}"
+    with pytest.raises(ServerUnavailableError, match="no worker of TensorFlow's data service"):
+        worker(advertise=nowhere)
 
 
 def test_a_free_port_is_warned_of(worker: Start, caplog: pytest.LogCaptureFixture) -> None:
@@ -145,3 +159,26 @@ def test_arguments_are_checked_without_tensorflow() -> None:
         "sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], env=os.environ, check=False).returncode == 0
+
+
+def test_what_nobody_reads_any_more_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("JOB_CHECK_SECONDS", "JOB_SECONDS", "CLIENT_SECONDS"):
+        monkeypatch.setattr(roles, name, 0.5)
+    monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.2)
+    dispatcher = DispatcherRole(LOCAL)
+    dispatcher.start()
+    worker = WorkerRole(dispatcher.address, LOCAL, grace=0)
+    worker.start()
+    service = tf.data.experimental.service.distribute(
+        tf.data.experimental.service.ShardingPolicy.DYNAMIC, f"grpc://{dispatcher.address}"
+    )
+    reading = iter(tf.data.Dataset.range(10**9).apply(service))
+    next(reading)
+    assert worker.tasks == 1
+    del reading
+    deadline = time.monotonic() + 60
+    while worker.tasks:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    worker.stop()
+    dispatcher.stop()
