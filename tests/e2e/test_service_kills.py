@@ -51,9 +51,7 @@ def test_a_killed_worker_and_a_killed_dispatcher(
 
     lost = total - sum(seen.values())
     repeated = sum(max(0, times - EPOCHS) for times in seen.values())
-    print(
-        f"killed a worker and the dispatcher: of {total} samples {lost} lost, {repeated} repeated"
-    )
+    print(f"worker and dispatcher killed: of {total} samples {lost} lost, {repeated} repeated")
     record_property("lost", lost)
     assert repeated == 0, "at most once is what was promised"
     # What the killed worker had taken and not given: what it prefetches, and its clients ask for.

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from infeed.errors import ConfigError, InfeedError, ServerUnavailableError
+from infeed.errors import ConfigError, InfeedError, ServerUnavailableError, SourceError
 from infeed.inquiry import Dispatcher, unreachable
 from infeed.registered import Compression
 from infeed_server.cluster.census import check_versions
@@ -83,10 +83,11 @@ class Service:
             self._watcher.join()
 
     def require(self) -> None:
-        """Raises `ServerUnavailableError` when the dispatcher has not answered for long."""
+        """Raises `SourceError` when the dispatcher has not answered for long: nobody gets the rest
+        of what was being read."""
         silent = time.monotonic() - self._answered
         if silent >= GONE_SECONDS:
-            raise ServerUnavailableError(
+            raise SourceError(
                 f"the dispatcher of TensorFlow's data service at {self.address} has not answered "
                 f"for {silent:.0f} s",
                 target=self.address,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from infeed.errors import InfeedError, InvalidRequestError, ServerUnavailableError, UserCodeError
+from infeed.errors import InfeedError, InvalidRequestError, SourceError, UserCodeError
 from infeed.registered import Compression, DatasetRequest, RegisteredDataset
 from infeed.spec import Array, PipelineSpec
 from infeed_server.cluster.service import Service
@@ -75,7 +75,7 @@ class ServiceDataset:
         name = self.spec.name
         said = error.message.strip()
         if isinstance(error, tf.errors.UnavailableError):
-            return ServerUnavailableError(
+            return SourceError(
                 f"TensorFlow's data service gives no more batches of {name!r}: {said}",
                 pipeline=name,
             )
@@ -137,7 +137,7 @@ def _nothing(kind: Kind) -> InfeedError:
             "consumers took all there was; take another job_name",
             job_name=kind.job_name,
         )
-    return ServerUnavailableError(
+    return SourceError(
         "the workers of TensorFlow's data service gave no batch: those that had the data are lost, "
         "or there is none"
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
-from tests.server.cluster.conftest import LOCAL, free_port
+from tests.server.cluster.conftest import LOCAL, free_port, other_host
 
 from infeed.errors import ConfigError, ServerUnavailableError
 from infeed.inquiry import Dispatcher, worker_tasks
@@ -180,5 +180,19 @@ def test_what_nobody_reads_any_more_is_freed(monkeypatch: pytest.MonkeyPatch) ->
     while worker.tasks:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    worker.stop()
+    dispatcher.stop()
+
+
+def test_for_other_machines() -> None:
+    everywhere = Address("0.0.0.0", 0)
+    host = other_host()
+    dispatcher = DispatcherRole(everywhere, insecure=True)
+    dispatcher.start()
+    assert dispatcher.address == f"{host}:{dispatcher.port}"
+    worker = WorkerRole(dispatcher.address, everywhere, grace=0, insecure=True)
+    worker.start()
+    assert worker.address == f"{host}:{worker.port}"
+    assert Dispatcher(dispatcher.address).workers() == [worker.address]
     worker.stop()
     dispatcher.stop()

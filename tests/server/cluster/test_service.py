@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 import tensorflow as tf
 
-from infeed.errors import ConfigError, ServerUnavailableError
+from infeed.errors import ConfigError, ServerUnavailableError, SourceError
 from infeed_server.cluster import service as module
 from infeed_server.cluster.service import Service
 
@@ -129,7 +129,7 @@ def test_it_tells_when_the_service_goes_and_when_waiting_is_over(
         service.require()
         server._stop()
         assert "no dispatcher" in (told.get(timeout=30) or "")
-        with pytest.raises(ServerUnavailableError, match=f"at {address} has not answered"):
+        with pytest.raises(SourceError, match=f"at {address} has not answered"):
             wait_for_the_end(service)
         port = int(address.rpartition(":")[2])
         server = TF.DispatchServer(TF.DispatcherConfig(port=port))
