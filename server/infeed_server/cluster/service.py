@@ -49,6 +49,8 @@ class Service:
         self._dispatcher = Dispatcher(dispatcher)
         self.lost_workers: tuple[str, ...] = ()
         """Those that did not answer when they were asked last, host:port."""
+        self.answering_workers = 0
+        """How many others there are."""
         self._answered = time.monotonic()
         self._problem: str | None = None
         self._told: Told = lambda _: None
@@ -149,6 +151,7 @@ class Service:
             workers = self._dispatcher.workers()
             missing = unreachable(workers)
             self.lost_workers = tuple(missing)
+            self.answering_workers = len(workers) - len(missing)
         except InfeedError as error:
             return error.message
         if not workers:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Protocol, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 
 from infeed.spec import OnError
+from infeed_server.control.asked import Asked, Labelled
 from infeed_server.engines.monitor import Stage
 
 STAGES = get_args(Stage)
@@ -26,6 +28,16 @@ class Queues(Protocol):
     def unsent_bytes(self) -> int: ...
 
     def window_bytes(self) -> int: ...
+
+
+class ShownService(Protocol):
+    """TensorFlow's data service, as far as the server knows. Every method is quick."""
+
+    def workers(self) -> Labelled:
+        """How many workers there are, by ("answering",) and ("lost",)."""
+
+    def served(self) -> Labelled:
+        """Bytes that workers of the server's own have sent, by (address,)."""
 
 
 class Metrics:
@@ -60,6 +72,25 @@ class Metrics:
             "infeed_unsent_limit_bytes",
             "The bound on all pipelines' unsent bytes.",
             registry=registry,
+        )
+        self._service: ShownService | None = None
+        registry.register(
+            Asked(
+                GaugeMetricFamily,
+                "infeed_service_workers",
+                "Workers of TensorFlow's data service, by whether they answer.",
+                ("state",),
+                self._service_workers,
+            )
+        )
+        registry.register(
+            Asked(
+                GaugeMetricFamily,
+                "infeed_service_served_bytes",
+                "What each worker that this server started has sent since.",
+                ("worker",),
+                self._service_served,
+            )
         )
         self._seconds = Histogram(
             "infeed_stage_seconds",
@@ -107,6 +138,10 @@ class Metrics:
         self._unsent.labels(pipeline).set_function(queues.unsent_bytes)
         self._window.labels(pipeline).set_function(queues.window_bytes)
 
+    def watch_service(self, service: ShownService) -> None:
+        """Asks at every scrape for the workers of TensorFlow's data service."""
+        self._service = service
+
     def set_limit(self, unsent_bytes: int) -> None:
         """Shows the bound on what all pipelines hold unsent."""
         self._limit.set(unsent_bytes)
@@ -115,6 +150,12 @@ class Metrics:
         """Everything, in the form that an HTTP `Accept` header prefers, and its content type."""
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
+
+    def _service_workers(self) -> Labelled:
+        return self._service.workers() if self._service else {}
+
+    def _service_served(self) -> Labelled:
+        return self._service.served() if self._service else {}
 
 
 __all__ = ["STAGES", "STAGE_BUCKETS", "Metrics"]

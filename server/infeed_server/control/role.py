@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
-from prometheus_client import CollectorRegistry, Gauge, Info, Metric, ProcessCollector
+from prometheus_client import CollectorRegistry, Gauge, Info, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
 
+from infeed_server.control.asked import Asked, Labelled
 from infeed_server.control.health import Readiness
 
 log = logging.getLogger(__name__)
-
-Labelled = Mapping[tuple[str, ...], float]
-"""The values of a metric, by those of its labels."""
 
 
 class RoleHealth:
@@ -54,7 +51,7 @@ class RoleMetrics:
 
     def counter(self, name: str, text: str, value: Callable[[], float]) -> None:
         """Asks for what was counted elsewhere, at every scrape; it must be quick."""
-        self.registry.register(_Asked(CounterMetricFamily, name, text, (), lambda: {(): value()}))
+        self.registry.register(Asked(CounterMetricFamily, name, text, (), lambda: {(): value()}))
 
     def gauges(
         self, name: str, text: str, label: str, values: Callable[[], Mapping[str, float]]
@@ -64,36 +61,12 @@ class RoleMetrics:
         def labelled() -> Labelled:
             return {(key,): value for key, value in values().items()}
 
-        self.registry.register(_Asked(GaugeMetricFamily, name, text, (label,), labelled))
+        self.registry.register(Asked(GaugeMetricFamily, name, text, (label,), labelled))
 
     def expose(self, accept: str = "") -> tuple[bytes, str]:
         """Everything, in the form that an HTTP `Accept` header prefers, and its content type."""
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
-
-
-class _Asked(Collector):
-    """A metric whose values are asked for at every scrape."""
-
-    def __init__(
-        self,
-        family: type[CounterMetricFamily | GaugeMetricFamily],
-        name: str,
-        text: str,
-        labels: tuple[str, ...],
-        values: Callable[[], Labelled],
-    ) -> None:
-        self._family, self._name, self._text, self._labels = family, name, text, labels
-        self._values = values
-
-    def collect(self) -> Iterable[Metric]:
-        metric = self._family(self._name, self._text, labels=self._labels)
-        for labels, value in self._values().items():
-            metric.add_metric(labels, value)
-        return [metric]
-
-    def describe(self) -> Iterable[Metric]:
-        return [self._family(self._name, self._text, labels=self._labels)]
 
 
 __all__ = ["RoleHealth", "RoleMetrics"]

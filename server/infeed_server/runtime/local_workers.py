@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import logging
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from infeed.inquiry import worker_tasks
 from infeed_server.cluster.rounds import Rounds
 from infeed_server.config.address import Address
 from infeed_server.runtime.fleet import Worker
+from infeed_server.runtime.work import SERVED_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +51,8 @@ class LocalWorkers(Rounds):
         self._heard = [0.0] * count
         self._why = [""] * count
         """Why each did not answer when it was asked last."""
+        self.served: dict[str, float] = {}
+        """Bytes that each sent since it was started, by its address; looked up now and then."""
 
     def begin(self, stopped: Callable[[float], bool]) -> None:
         """Starts all, and returns when they serve.
@@ -110,7 +114,7 @@ class LocalWorkers(Rounds):
         if worker.http is None or worker.address is None:
             return
         try:
-            _live(worker.http)
+            self.served[worker.address] = _served_bytes(worker.http)
             worker_tasks(worker.address, ASK_SECONDS)
         except (OSError, http.client.HTTPException, InfeedError) as error:
             self._why[number] = str(error)
@@ -118,10 +122,13 @@ class LocalWorkers(Rounds):
             self._heard[number] = time.monotonic()
 
 
-def _live(address: str) -> None:
-    """Raises when the control plane there does not answer."""
+def _served_bytes(address: str) -> float:
+    """What the worker's control plane there tells. Raises when it does not answer."""
     with closing(http.client.HTTPConnection(address, timeout=ASK_SECONDS)) as connection:
-        connection.request("GET", "/livez")
-        status = connection.getresponse().status
-        if status != http.client.OK:
-            raise http.client.HTTPException(f"/livez answers with status {status}")
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        text = answer.read().decode()
+    found = re.search(rf"^{SERVED_BYTES}_total (\S+)$", text, re.MULTILINE)
+    if found is None:
+        raise http.client.HTTPException(f"/metrics answers with status {answer.status}")
+    return float(found[1])

@@ -66,6 +66,7 @@ class Server:
                 self._control.start()
             if self._service:
                 self._service.start()
+                self.metrics.watch_service(self._service)
             self._open(pipelines, Budget(options.memory_limit or default_limit()), progress)
             catalog = Catalog(self._engines)
             self._rpc = RpcServer(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from typing_extensions import override
+
 from infeed.errors import ConfigError
 from infeed_server.cluster.dispatcher import DispatcherRole
 from infeed_server.cluster.lost import LostWorkers
@@ -19,7 +21,36 @@ _END_SECONDS = 3.0
 """What workers get to end by themselves; nobody reads from them any more."""
 
 
-class JoinedService:
+class ServerService:
+    """What joined and started services have in common."""
+
+    service: Service
+
+    def start(self) -> None:
+        """Returns when the service is ready. Raises `ServerUnavailableError` when it is not, and
+        where it is the server's own `ConfigError` and `ServerError`."""
+        raise NotImplementedError(type(self).__name__)
+
+    def watch(self, told: Told) -> None:
+        """Tells what is wrong with the service from now on, whenever that changes."""
+        self.service.watch(told)
+
+    def workers(self) -> dict[tuple[str, ...], float]:
+        """How many workers there are, by whether they answer."""
+        service = self.service
+        return {("answering",): service.answering_workers, ("lost",): len(service.lost_workers)}
+
+    def served(self) -> dict[tuple[str, ...], float]:
+        """The bytes that workers have sent, by their addresses; of those that others started, only
+        their own control planes tell."""
+        return {}
+
+    def stop(self) -> None:
+        """Ends what was started. May be called when the start failed."""
+        self.service.close()
+
+
+class JoinedService(ServerService):
     """The service of a dispatcher that runs somewhere already."""
 
     def __init__(self, dispatcher: str, options: ServiceOptions) -> None:
@@ -32,19 +63,12 @@ class JoinedService:
             )
         self.service = Service(str(where), options.compression)
 
+    @override
     def start(self) -> None:
-        """Returns when the service is ready. Raises `ServerUnavailableError` when it is not."""
         self.service.wait_until_ready()
 
-    def watch(self, told: Told) -> None:
-        """Tells what is wrong with the service from now on, whenever that changes."""
-        self.service.watch(told)
 
-    def stop(self) -> None:
-        self.service.close()
-
-
-class OwnService:
+class OwnService(ServerService):
     """A dispatcher in this process, and workers in processes of their own."""
 
     def __init__(self, options: ServiceOptions, *, insecure: bool) -> None:
@@ -60,9 +84,8 @@ class OwnService:
         self._ending = threading.Event()
         self._tending = threading.Thread(target=self._tend, name="infeed-own-service", daemon=True)
 
+    @override
     def start(self) -> None:
-        """Returns when all workers serve. Raises `ConfigError`, `ServerError` and
-        `ServerUnavailableError`."""
         self._dispatcher.start()
         self._lost = LostWorkers(self._dispatcher.local_address)
         address = self._dispatcher.address
@@ -73,10 +96,11 @@ class OwnService:
         self.service.wait_until_ready()
         self._tending.start()
 
-    def watch(self, told: Told) -> None:
-        """As `JoinedService.watch`."""
-        self.service.watch(told)
+    @override
+    def served(self) -> dict[tuple[str, ...], float]:
+        return {(address,): size for address, size in dict(self._workers.served).items()}
 
+    @override
     def stop(self) -> None:
         self._ending.set()
         if self._tending.ident is not None:
@@ -92,7 +116,7 @@ class OwnService:
             self._workers.tend()
 
 
-def service_of(options: ServerOptions) -> JoinedService | OwnService | None:
+def service_of(options: ServerOptions) -> ServerService | None:
     """What a server with these options reads from; None: it makes the batches itself."""
     chosen = options.service
     if chosen is None:
@@ -102,4 +126,4 @@ def service_of(options: ServerOptions) -> JoinedService | OwnService | None:
     return OwnService(chosen, insecure=options.insecure)
 
 
-__all__ = ["JoinedService", "OwnService", "service_of"]
+__all__ = ["JoinedService", "OwnService", "ServerService", "service_of"]

@@ -12,6 +12,9 @@ from infeed_server.cluster.worker import WorkerRole
 from infeed_server.control.health import Readiness
 from infeed_server.control.role import RoleMetrics
 
+SERVED_BYTES = "infeed_worker_served_bytes"
+"""A metric's name, which those who start workers look for."""
+
 
 class Work:
     """Shows nothing until it is told what to `watch`."""
@@ -51,7 +54,7 @@ class Work:
     def measure(self, metrics: RoleMetrics) -> None:
         """Adds what is counted of it."""
         metrics.counter(
-            "infeed_worker_served_bytes",
+            SERVED_BYTES,
             "Bytes that the worker sent, as the kernel counts.",
             lambda: self._served.bytes if self._served else 0,
         )
