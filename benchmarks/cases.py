@@ -74,10 +74,10 @@ def _cpu(limit: float) -> Goal:
     return Goal("trainer CPU s/GB", cpu_seconds_per_gigabyte, target, more_is_better=False)
 
 
-def _decode(dataset: str, theirs: Side, at_least: float) -> Case:
-    ours = replace(_infeed(dataset), warm_up=_DECODE_WARM_UP)
+def _decode(dataset: str, theirs: Side, at_least: float, ours: Side | None = None) -> Case:
+    ours = replace(ours or _infeed(dataset), warm_up=_DECODE_WARM_UP)
     goal = Goal("images/s", images_per_second, Target(at_least))
-    about = f"JPEGs to float32, {dataset}: infeed ÷ {theirs.name}"
+    about = f"JPEGs to float32, {dataset}: {ours.name} ÷ {theirs.name}"
     return _case(about, ours, replace(theirs, warm_up=_DECODE_WARM_UP), goal)
 
 
@@ -100,6 +100,7 @@ def _aim(ratio: float) -> Target:
 
 
 _IN_TLS = Side("infeed in TLS", "infeed", servers.infeed_in_tls, "uint8")
+_GATEWAY = Side("gateway", "infeed", servers.gateway, "photos")
 _FAR_INFEED = _behind_proxy(_infeed("uint8"), _FAR_MS)
 
 CASES: dict[str, Case] = {
@@ -157,6 +158,13 @@ CASES: dict[str, Case] = {
     "decode-uncompressed": _decode("photos", _service("photos"), 1.4),
     "decode-inprocess": _decode(
         "photos", Side("in process", "inprocess", servers.nobody, "photos"), 0.9
+    ),
+    "gateway-decode": _decode("photos", _service("photos"), 1.0, _GATEWAY),
+    "distribute-decode": _decode(
+        "photos",
+        _service("photos"),
+        1.0,
+        replace(_GATEWAY, name="distribute", kind="distribute"),
     ),
     "crop-default": _decode("cropped", _service("cropped", "auto"), 1.7),
     "trainers-4": _crowd(4, None),

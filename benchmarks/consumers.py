@@ -32,6 +32,16 @@ def infeed(address: str, dataset: str, compression: str, seed: int) -> Batches:
     return batches()
 
 
+def distribute(address: str, dataset: str, compression: str, seed: int) -> Batches:
+    """Straight from the workers of infeed's second engine, finish transforms included."""
+    import infeed.tensorflow
+
+    chosen = infeed.tensorflow.distribute(
+        address, dataset, seed=seed, compression=compression, label=None
+    )
+    return (element["image"] for element in chosen)
+
+
 def service(address: str, dataset: str, compression: str, _: int) -> Batches:
     import tensorflow as tf
     from benchmarks.datasets import BY_NAME
@@ -74,6 +84,7 @@ def tcp(address: str, dataset: str, _: str, __: int) -> Batches:
 
 KINDS: dict[str, Consumer] = {
     "infeed": infeed,
+    "distribute": distribute,
     "service": service,
     "inprocess": inprocess,
     "flight": flight,

@@ -60,6 +60,11 @@ def infeed_in_tls() -> Iterator[Running]:
         yield replace(running, address=f"{running.address}?ca={ca}")
 
 
+def gateway() -> AbstractContextManager[Running]:
+    """infeed's second engine: a dispatcher within, and one worker."""
+    return infeed("--engine", "tf-data-service", "--workers", "1")
+
+
 @contextmanager
 def service(delay_ms: float | None = None) -> Iterator[Running]:
     """tf.data service: a dispatcher with one worker; the trainer's way to both may be longer."""
