@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# The acceptance of the containers: builds both images, serves DATA_DIR from one container, reads
-# an epoch in another, and ends with the trainer's exit code: 0 only when every sample came once.
+# The acceptance of the containers: builds both images, serves DATA_DIR, reads an epoch in the
+# trainer's container, and ends with its exit code: 0 only when every sample came once.
 #
-#   DATA_DIR=/path/to/images deploy/check.sh           on the engine's bridge network
-#   DATA_DIR=/path/to/images deploy/check.sh --host    on the host's network and loopback, also
-#                                                      for the build; GRPC_PORT and HTTP_PORT
-#                                                      choose ports
+#   DATA_DIR=/path/to/images deploy/check.sh             one server, on the engine's bridge network
+#   DATA_DIR=/path/to/images deploy/check.sh --host      on the host's network and loopback, also
+#                                                        for the build; GRPC_PORT and HTTP_PORT
+#                                                        choose ports
+#   DATA_DIR=/path/to/images deploy/check.sh --service   TensorFlow's data service behind a gateway;
+#                                                        --host goes with it, and DISPATCHER_PORT
+#                                                        and DISPATCHER_HTTP_PORT choose ports too
 #
 # DATA_DIR holds images and a labels.csv (file,label).
 set -euo pipefail
@@ -18,29 +21,41 @@ export DATA_DIR
 test -f "$DATA_DIR/labels.csv" || { echo "there is no $DATA_DIR/labels.csv" >&2 && exit 2; }
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-files=(-f docker-compose.yaml)
-case ${1:-} in
---host) files+=(-f docker-compose.host.yaml) ;;
-"") ;;
-*) echo "unknown option $1; there is --host" >&2 && exit 2 ;;
-esac
+shape="" override="" project=infeed-check servers=(server)
+for option in "$@"; do
+  case $option in
+  --host) override=.host ;;
+  --service) shape=.service project=infeed-check-service servers=(dispatcher worker gateway) ;;
+  *) echo "unknown option $option; there are --host and --service" >&2 && exit 2 ;;
+  esac
+done
+files=(-f "docker-compose$shape.yaml" ${override:+-f "docker-compose$shape$override.yaml"})
+SAMPLES=$(grep -c . "$DATA_DIR/labels.csv")
+export SAMPLES
 
 compose() {
   if docker compose version >/dev/null 2>&1; then
-    docker compose --project-name infeed-check "${files[@]}" "$@"
+    docker compose --project-name "$project" "${files[@]}" "$@"
   else
-    docker-compose --project-name infeed-check "${files[@]}" "$@"
+    docker-compose --project-name "$project" "${files[@]}" "$@"
   fi
 }
 
 finish() {
   code=$?
-  # When the server never gets ready, Compose says so and shows nothing of it.
-  if [ $code -ne 0 ]; then compose logs --no-color server || true; fi
-  compose down --timeout 10
+  # When a server never gets ready, Compose says so and shows nothing of it.
+  if [ $code -ne 0 ]; then compose logs --no-color "${servers[@]}" || true; fi
+  compose down --timeout 10 --volumes
   exit $code
 }
 
 compose build
 trap finish EXIT
-compose up --no-build --abort-on-container-exit --exit-code-from trainer
+if [ -z "$shape" ]; then
+  compose up --no-build --abort-on-container-exit --exit-code-from trainer
+else
+  # A worker's end must not end the rest: it is started anew.
+  compose up --no-build --detach
+  compose logs --follow --no-color trainer
+  exit "$(docker wait "$(compose ps --all --quiet trainer)")"
+fi

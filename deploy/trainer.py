@@ -1,7 +1,8 @@
 """Reads a pipeline's epochs as one rank, counts every sample, and reports. Exits 0 only if exact.
 
 Set by environment variables: TARGET ("host:port"), PIPELINE, EPOCHS (default 1), RANK (0),
-WORLD_SIZE (1). The light install is enough.
+WORLD_SIZE (1), and SAMPLES, how many the source has, for a pipeline that does not tell. The light
+install is enough.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 import numpy as np
 
 import infeed
+from infeed.spec import PipelineSpec
 
 
 def main() -> int:
@@ -23,14 +25,11 @@ def main() -> int:
     epochs, rank, world_size = number("EPOCHS", 1), number("RANK", 0), number("WORLD_SIZE", 1)
     shard = infeed.Shard(rank=rank, world_size=world_size)
     with infeed.connect(target, pipeline, shard=shard, epochs=epochs, remainder="pad") as feed:
-        count = feed.spec.sample_count
-        if count is None:
-            sys.exit(
-                f"{pipeline!r} is sequential: it does not tell its size, so nothing can be counted"
-            )
+        count = countable(feed.spec, number("SAMPLES", 0), world_size)
         print(
             f"{pipeline} at {target}: {count} samples, rank {rank} of {world_size}, {epochs} epochs"
         )
+        print(f"promised: {feed.guarantee}")
         began = time.monotonic()
         seen = count_samples(feed, count)
         seconds = time.monotonic() - began
@@ -42,11 +41,27 @@ def main() -> int:
     return 0 if exact else 1
 
 
+def countable(spec: PipelineSpec, told: int, world_size: int) -> int:
+    """How many samples there are to be counted; `told` is what SAMPLES says, 0 for nothing."""
+    if world_size > 1 and spec.guarantee.order == "none":
+        sys.exit(
+            f"{spec.name!r} promises no order, so nobody knows which samples are one rank's: "
+            "count with WORLD_SIZE=1"
+        )
+    count = spec.sample_count or told
+    if not count:
+        sys.exit(f"{spec.name!r} does not tell how many samples it has: set SAMPLES")
+    return count
+
+
 def count_samples(feed: infeed.Feed, count: int) -> np.ndarray:
     """How often each sample came: int64[count], by the sample's index in the source."""
     seen = np.zeros(count, np.int64)
     for batch in feed:
-        np.add.at(seen, batch.sample_ids[batch.mask], 1)
+        ids = batch.sample_ids[batch.mask]
+        if len(ids) and ids.max() >= count:
+            sys.exit(f"sample {ids.max()} came, and there are said to be {count}: set SAMPLES")
+        np.add.at(seen, ids, 1)
     return seen
 
 
