@@ -8,9 +8,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import tomllib
 import yaml
@@ -20,6 +21,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import infeed
+from infeed.spec import Guarantee
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = [".ci/run", "tools/stubs.sh", "deploy/check.sh"]
@@ -34,9 +36,10 @@ def project() -> dict[str, Any]:
     return tomllib.loads(text("pyproject.toml"))["project"]
 
 
-@pytest.fixture(scope="module")
-def compose() -> dict[str, Any]:
-    return yaml.safe_load(text("deploy/docker-compose.yaml"))["services"]
+def compose(shape: str) -> dict[str, Any]:
+    """The services of a Compose file, by name, where no variable is set that has a default."""
+    written = text(f"deploy/docker-compose{shape}.yaml")
+    return yaml.safe_load(re.sub(r"\$\{\w+:-(.*?)\}", r"\1", written))["services"]
 
 
 @pytest.fixture(scope="module")
@@ -94,18 +97,86 @@ def test_scripts_can_be_run(script: str):
     subprocess.run(["bash", "-n", ROOT / script], check=True, timeout=30)
 
 
-def test_compose_and_its_override_agree_with_the_dockerfile(compose: dict[str, Any]):
+@pytest.mark.parametrize("shape", ["", ".service"])
+def test_compose_and_its_override_agree_with_the_dockerfile(shape: str):
     stages = set(re.findall(r"^FROM \S+ AS (\S+)", text("Dockerfile"), re.MULTILINE))
-    override = yaml.safe_load(text("deploy/docker-compose.host.yaml"))["services"]
-    assert set(compose) == set(override) == {"server", "trainer"}
-    for service in compose.values():
-        assert service["build"]["target"] in stages
-    assert compose["trainer"]["depends_on"] == {"server": {"condition": "service_healthy"}}
+    services, override = compose(shape), compose(f"{shape}.host")
+    assert set(services) == set(override)
+    built = {
+        each["image"]: each["build"]["target"] for each in services.values() if "build" in each
+    }
+    assert set(built.values()) <= stages
+    assert {each["image"] for each in services.values()} == set(built)
+    for name, service in services.items():
+        assert ("build" in service) == ("build" in override[name]), name
+        assert override[name]["network_mode"] == "host"
 
 
-def test_the_trainer_asks_for_a_pipeline_that_is_served(compose: dict[str, Any]):
+def test_the_trainer_waits_for_who_serves_it():
+    for shape, server in (("", "server"), (".service", "gateway")):
+        trainer = compose(shape)["trainer"]
+        assert trainer["depends_on"] == {server: {"condition": "service_healthy"}}
+        assert trainer["environment"]["TARGET"] == f"{server}:8470"
+
+
+@pytest.mark.parametrize("shape", [".service", ".service.host"])
+def test_the_containers_of_the_data_service_find_each_other(shape: str):
+    services = compose(shape)
+    options = {
+        name: dict(zip(each["command"], [*each["command"][1:], ""], strict=True))
+        for name, each in services.items()
+        if name != "trainer"
+    }
+    own = "127.0.0.1" if "host" in shape else None
+    where = {
+        name: f"{own or name}:{chosen['--listen'].rpartition(':')[2]}"
+        for name, chosen in options.items()
+    }
+    assert options["worker"]["--dispatcher"] == where["dispatcher"]
+    assert options["gateway"]["--dispatcher"] == where["dispatcher"]
+    assert services["trainer"]["environment"]["TARGET"] == where["gateway"]
+    for name, chosen in options.items():
+        assert chosen["--listen"].startswith("127.0.0.1:" if own else "0.0.0.0:")
+        assert ("--insecure" in chosen) == (own is None), name
+
+
+@pytest.mark.parametrize("shape", [".service", ".service.host"])
+def test_health_is_asked_for_where_it_is_told(shape: str):
+    for name, service in compose(shape).items():
+        if name != "trainer":
+            command = service["command"]
+            http = command[command.index("--http") + 1]
+            asked = re.search(
+                r"http://127\.0\.0\.1:(\d+)/readyz", service["healthcheck"]["test"][-1]
+            )
+            assert (asked[1] if asked else "off") == http.rpartition(":")[2], name
+
+
+@pytest.mark.parametrize("shape", ["", ".service"])
+def test_the_trainer_asks_for_a_pipeline_that_is_served(shape: str):
     served = yaml.safe_load(text("deploy/pipelines.yaml"))["pipelines"]
-    assert compose["trainer"]["environment"]["PIPELINE"] in served
+    assert compose(shape)["trainer"]["environment"]["PIPELINE"] in served
+
+
+def test_the_trainer_counts_only_what_can_be_counted(trainer: ModuleType):
+    feed = SimpleNamespace(name="x", sample_count=8, guarantee=Guarantee())
+    assert trainer.countable(feed, 0, 2) == 8
+    feed.sample_count = None
+    with pytest.raises(SystemExit, match="set SAMPLES"):
+        trainer.countable(feed, 0, 1)
+    assert trainer.countable(feed, 9, 1) == 9
+    feed.guarantee = Guarantee("none", "at_most_once", "none")
+    assert trainer.countable(feed, 9, 1) == 9
+    with pytest.raises(SystemExit, match="count with WORLD_SIZE=1"):
+        trainer.countable(feed, 9, 2)
+
+
+def test_the_trainer_takes_no_sample_that_should_not_be(trainer: ModuleType):
+    ids = np.array([2, 0, -1])
+    batch = SimpleNamespace(sample_ids=ids, mask=ids >= 0)
+    assert trainer.count_samples([batch], 3).tolist() == [1, 0, 1]
+    with pytest.raises(SystemExit, match="sample 2 came"):
+        trainer.count_samples([batch], 2)
 
 
 @settings(max_examples=50, deadline=None)
