@@ -49,6 +49,7 @@ def tend_until(workers: LocalWorkers, condition: Callable[[], bool]) -> None:
         workers.tend()
 
 
+@pytest.mark.slow
 def test_they_come_back_where_they_were(
     dispatcher: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -227,6 +227,7 @@ def test_sigterm_ends_a_worker_and_a_new_journal_too(
     assert "Traceback" not in anew.log
 
 
+@pytest.mark.slow
 def test_a_stuck_worker_ends_so_that_it_is_started_anew(start: Start, tmp_path: Path) -> None:
     first = start(sys.executable, "-c", STRANGER, "0", str(tmp_path / "first"))
     port = first.address.rpartition(":")[2]

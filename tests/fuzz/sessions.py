@@ -124,6 +124,7 @@ def job_of(spec: PipelineSpec) -> Job:
         remainder="pad",
         cursor=None,
         finish="trainer",
+        job_name=None,
         prefetch_bytes=1 << 20,
         reconnect_timeout=0.1,
     )

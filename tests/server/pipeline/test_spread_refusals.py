@@ -88,7 +88,7 @@ def test_arrays_over_the_limit() -> None:
     plan_spread("one", definition, limit_bytes=13 << 20)
     wanted = (
         r"^source\.arrays: the graph .* would hold 12\.5 MiB of it, over the limit of 12\.0 MiB; "
-        r"pack it as TFRecords .*, or use --engine local$"
+        r"write it as TFRecords .*, or use --engine local$"
     )
     with pytest.raises(ConfigError, match=wanted):
         plan_spread("one", definition, limit_bytes=12 << 20)
@@ -109,7 +109,7 @@ def test_paths_and_labels_over_the_limit(photos: SimpleNamespace) -> None:
         {"resize": {"field": "image", "size": [8, 8]}},
     ]
     definition = parse({"source": source, "transforms": transforms, "batch": {"size": 2}})
-    with pytest.raises(ConfigError, match=r"^source\.images: .* pack it as TFRecords"):
+    with pytest.raises(ConfigError, match=r"^source\.images: .* write it as TFRecords"):
         plan_spread("one", definition, limit_bytes=photos.count * 8)
 
 

@@ -1,0 +1,51 @@
+"""What the options of `infeed serve` say of TensorFlow's data service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infeed.errors import ConfigError
+from infeed_server.runtime.options import ServerOptions, ServiceOptions, service_options
+from infeed_server.runtime.processes import serve_processes
+
+
+def test_what_was_not_given_is_as_it_is_otherwise() -> None:
+    assert service_options("local", workers=None, dispatcher=None) is None
+    assert service_options("tf-data-service", workers=None, compression=None) == ServiceOptions()
+    assert service_options("tf-data-service", workers=3, listen="127.0.0.1:9") == ServiceOptions(
+        workers=3, listen="127.0.0.1:9"
+    )
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "said"),
+    [
+        ("grain", {}, "--engine 'grain': it is local or tf-data-service"),
+        ("local", {"workers": 2}, "--workers goes with --engine tf-data-service"),
+        ("local", {"listen": "x"}, "--dispatcher-listen goes with --engine tf-data-service"),
+        ("tf-data-service", {"compression": "zip"}, "one of none, snappy, auto"),
+        (
+            "tf-data-service",
+            {"workers": 2, "dispatcher": "a:1"},
+            "--workers is for a service that this server starts",
+        ),
+        (
+            "tf-data-service",
+            {"work_dir": "j", "dispatcher": "a:1"},
+            "--work-dir is for a service that this server starts",
+        ),
+    ],
+)
+def test_what_does_not_fit_together(engine: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        service_options(engine, **options)
+    assert said in str(error.value)
+
+
+def test_several_processes_are_no_gateway(tmp_path: Path) -> None:
+    options = ServerOptions(service=ServiceOptions())
+    with pytest.raises(ConfigError, match="leave out --processes"):
+        serve_processes("x", options, 2, lambda _: True, lambda *_: None)
