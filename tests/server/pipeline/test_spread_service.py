@@ -113,10 +113,10 @@ def of_dataset(function: Callable[[], tf.data.Dataset], **options: Any) -> Sprea
     return plan_spread("mine", parse({"source": {"dataset": function}, **options}))
 
 
-@pytest.mark.parametrize("epochs", [1, 2])
-def test_a_users_dataset(read: Read, epochs: int) -> None:
+@pytest.mark.parametrize(("policy", "epochs"), [("DYNAMIC", 1), ("DYNAMIC", 2), ("HINT", 2)])
+def test_a_users_dataset(read: Read, policy: str, epochs: int) -> None:
     plan = of_dataset(lambda: tf.data.Dataset.range(N).map(lambda x: {"x": x}), batch={"size": 6})
-    batches = read(plan, Variant(7, 0, epochs, "pad"))
+    batches = read(plan, Variant(7, 0, epochs, "pad", hint=policy == "HINT"), policy)
     seen = np.concatenate([fields["x"][about["mask"]] for fields, about in batches])
     assert Counter(seen.tolist()) == dict.fromkeys(range(N), epochs)
     assert all(fields["x"].shape == (7,) for fields, _ in batches)

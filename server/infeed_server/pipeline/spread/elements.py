@@ -58,6 +58,8 @@ def _dataset(plan: SequentialPlan, variant: Variant) -> tf.data.Dataset:
         dataset = dataset.batch(slots, drop_remainder=variant.remainder == "drop")
     elif variant.remainder == "drop":
         dataset = dataset.filter(lambda fields: _slots(fields) == slots)
+    if variant.hint:
+        dataset = dataset.shard(*[tf.data.experimental.SHARD_HINT] * 2)
     return bounded(dataset.map(partial(_whole, plan, slots)).prefetch(2))
 
 
