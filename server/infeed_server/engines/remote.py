@@ -57,10 +57,11 @@ class ServiceDataset:
         job_name = kind.job_name or f"{spec.name}-{uuid.uuid4().hex}"
         dataset = self._service.read(dataset_id, job_name)
         ahead = Ahead(dataset, self._service.require, f"infeed-service-{spec.name}")
-        position = 0
+        position = counted = 0
         with contextlib.closing(ahead):
             for fields, about in ahead:
-                ids = _sample_ids(about, position)
+                ids = _sample_ids(about, counted)
+                counted += int(np.count_nonzero(about["mask"]))
                 yield Element(position, kind.slots, int(about["epoch"]), fields, ids)
                 position += kind.slots
         if not position:
@@ -121,13 +122,13 @@ class ServiceDataset:
         return dataset_id
 
 
-def _sample_ids(about: dict[str, Any], position: int) -> Array:
-    """The indices of the samples; where a source has none, what the reading counted."""
-    mask = np.asarray(about["mask"])
+def _sample_ids(about: dict[str, Any], counted: int) -> Array:
+    """The indices of the samples; where a source has none, they count on from `counted`."""
     if "sample_ids" in about:
         ids: Array = np.asarray(about["sample_ids"])
         return ids
-    return np.where(mask, position + np.arange(len(mask)), -1)
+    mask = np.asarray(about["mask"])
+    return np.where(mask, counted + np.cumsum(mask) - 1, -1)
 
 
 def _nothing(kind: Kind) -> InfeedError:
