@@ -115,10 +115,7 @@ class DatasetReader:
     def close(self) -> None:
         """Lets go of the dataset: at once, or when the block that is being read is read."""
         with self._changed:
-            self._closed = True
-            if not self._reading:
-                self._elements.close()
-            self._changed.notify_all()
+            self._let_go()
 
     def answer(self, request: Request, rank: int, wanted: Wanted) -> Answer | None:
         """The batch, or the end when the data is too short for it; None as soon as nobody wants it
@@ -166,6 +163,12 @@ class DatasetReader:
                 teller.reads(self._position)
         return True
 
+    def _let_go(self) -> None:
+        self._closed = True
+        if not self._reading:
+            self._elements.close()
+        self._changed.notify_all()
+
     def _has(self, target: int, request: Request) -> bool:
         if request.start < self._oldest:
             raise LeftWindowError
@@ -181,6 +184,10 @@ class DatasetReader:
     def _waits(self, request: Request, teller: Teller) -> bool:
         """Whether others are to come up first."""
         if not self._ordered and self._ranks.missing:
+            if not self._ranks.whole:
+                # Who went might not come back, and nothing is read yet: the others meet elsewhere.
+                self._let_go()
+                raise LeftWindowError
             if self._ranks.age >= _ARRIVAL_SECONDS:
                 missing = self._ranks.missing
                 world_size = self._ranks.world_size

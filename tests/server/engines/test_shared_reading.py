@@ -251,6 +251,22 @@ def test_without_an_order_no_rank_is_served_before_all_are_there(
     ]
 
 
+def test_without_an_order_nobody_waits_for_one_that_went_before_all_had_come(
+    engines: Any,
+) -> None:
+    engine = engines(Numbers(), deterministic=False)
+    early, first = stream(engine, 0, 3, "gone"), stream(engine, 1, 3)
+    early.ask()
+    waiting = first.ask()  # with who is about to go
+    assert held(waiting)
+    early.session.close()
+    eventually(lambda: len(engine._sessions) == 1)
+    second, third = stream(engine, 0, 3), stream(engine, 2, 3)
+    asked = [second.ask(), third.ask()]
+    assert first.took(waiting) == numbers(1)
+    assert second.took(asked[0]) + third.took(asked[1]) == numbers(0, 2)
+
+
 def test_two_jobs_without_an_order_have_readings_of_their_own(engines: Any) -> None:
     dataset = Numbers()
     engine = engines(dataset, deterministic=False)
