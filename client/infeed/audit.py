@@ -77,19 +77,11 @@ def audit(
     }
     opening = partial(connect, target, pipeline, **options)
     began_at = time.monotonic()
-    with opening(prefetch_bytes=0, shard=Shard(0, worlds[0])) as feed:
-        spec, state = feed.spec, feed.state()
-        size = feed.batch_size
-    _check(spec, epochs, resume_every, bad_samples)
-    walk = _Walk(
-        Counts(spec, epochs, bad_samples),
-        spec,
-        spec.stride(size),
-        remainder or spec.remainder,
-        max(timeout, _PATIENCE_SECONDS),
-        progress or (lambda _walked, _total: None),
-    )
-    for world in cycle(worlds):
+    state: dict[str, Any] | None = None
+    walk: _Walk | None = None
+    turns = cycle(worlds)
+    while True:
+        world = next(turns)
         with ExitStack() as stack:
             feeds = [
                 stack.enter_context(
@@ -101,20 +93,31 @@ def audit(
                 )
                 for rank in range(world)
             ]
-            end = walk.run(feeds, state["position"], resume_every)
+            if walk is None:
+                # Asked of the ranks: a feed for the question alone would read as one of them.
+                spec, size = feeds[0].spec, feeds[0].batch_size
+                _check(spec, remainder or spec.remainder, epochs, resume_every, bad_samples)
+                walk = _Walk(
+                    Counts(spec, epochs, bad_samples),
+                    spec,
+                    spec.stride(size),
+                    remainder or spec.remainder,
+                    max(timeout, _PATIENCE_SECONDS),
+                    progress or (lambda _walked, _total: None),
+                )
+            end = walk.run(feeds, feeds[0].state()["position"], resume_every)
             state = feeds[-1].state()
         if end is not None:
-            break
-    return Audit(
-        spec=spec,
-        batch_size=size,
-        seed=state["seed"],
-        remainder=walk.remainder,
-        runs=tuple(walk.runs),
-        outcome=walk.counts.outcome(end),
-        batches=walk.batches,
-        seconds=time.monotonic() - began_at,
-    )
+            return Audit(
+                spec=spec,
+                batch_size=size,
+                seed=state["seed"],
+                remainder=walk.remainder,
+                runs=tuple(walk.runs),
+                outcome=walk.counts.outcome(end),
+                batches=walk.batches,
+                seconds=time.monotonic() - began_at,
+            )
 
 
 class _Walk:
@@ -175,7 +178,8 @@ class _Walk:
                 return total
             step = last.world_size * last.stride
             return last.base + (total - last.base) // step * step
-        return told
+        # A cursor that was taken before anybody knew of the end stands behind it.
+        return told if last.steps else min(told, self.counts.end)
 
 
 def _worlds(world_size: int | Sequence[int], resume_every: int | None) -> tuple[int, ...]:
@@ -194,9 +198,18 @@ def _worlds(world_size: int | Sequence[int], resume_every: int | None) -> tuple[
 
 
 def _check(
-    spec: PipelineSpec, epochs: int, resume_every: int | None, bad_samples: Collection[int]
+    spec: PipelineSpec,
+    remainder: Remainder,
+    epochs: int,
+    resume_every: int | None,
+    bad_samples: Collection[int],
 ) -> None:
     """What only the pipeline tells to be nonsense. Raises `InvalidRequestError`."""
+    if remainder == "drop" and spec.engine == "tf_data_service":
+        raise InvalidRequestError(
+            f"the workers of TensorFlow's data service do not tell how many samples {spec.name!r} "
+            'has, so those that "drop" leaves out look as lost ones do; audit with "pad"'
+        )
     if epochs > 1 and spec.engine == "tf_data_service":
         raise InvalidRequestError(
             f"the workers of TensorFlow's data service begin an epoch of {spec.name!r} before the "

@@ -103,7 +103,12 @@ class Audit:
                 f"{_many(left_out, 'sample')} left out at the end, as they fill no batch on every "
                 "rank (remainder: drop)"
             )
-        if self.spec.guarantee.resume != "constant_time":
+        if self.spec.engine == "tf_data_service":
+            told.append(
+                "the workers do not tell how many samples there are: those behind the highest "
+                "that came would not be missed"
+            )
+        elif self.spec.guarantee.resume != "constant_time":
             told.append(
                 "the server reads a data set from its front and numbers what it reads: what the "
                 "data set itself repeats or leaves out is not seen"

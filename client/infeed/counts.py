@@ -13,7 +13,6 @@ never came, or came twice, in the positions too.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from itertools import islice
 
 import numpy as np
 
@@ -35,14 +34,19 @@ class Counts:
     ) -> None:
         """`bad_samples` are known to be bad, so that `on_error: substitute` replaces them."""
         self._batched = bool(spec.batch_stride)
+        # Workers give their batches in any order, the one that is not full among the others.
+        self._mixed = spec.engine == "tf_data_service"
         # A data set of batches counts those, and how many samples they hold nobody knows.
         self._samples = None if self._batched else spec.sample_count
         self._per_epoch = spec.sample_count
-        self._masks = spec.on_error == "mask" and self._samples is not None
+        self._mask = spec.on_error == "mask"
+        self._masks = self._mask and self._samples is not None
         self._bad = np.array(sorted(bad_samples if spec.on_error == "substitute" else ()), np.int64)
         self._expected_epochs = epochs
         self._sightings: dict[int, Sightings] = {}
         self._masked: dict[int, int] = {}
+        self._empty: dict[int, int] = {}
+        self._hollow = Spans()
         self._begins: dict[int, int] = {}
         self._open: set[int] = set()
         self._positions = Spans()
@@ -64,7 +68,11 @@ class Counts:
     def add(self, batch: Batch) -> None:
         """Counts the slots of a batch."""
         filled = np.flatnonzero(batch.mask)
-        if self._batched:
+        if self._mixed:
+            slots = np.arange(batch.start, batch.start + batch.slots)
+            positions = slots[filled]
+            answered = self._note_empty(batch, slots, len(slots) - len(filled))
+        elif self._batched:
             positions = np.full(len(filled), batch.start, np.int64)
             answered = positions[:1]
         else:
@@ -93,15 +101,16 @@ class Counts:
         if end is None:
             end = self.end if self.total is None else self.total
         epochs = set(range(self._expected_epochs or 0)) | self._sightings.keys()
+        missing = [gap for span in self._positions.gaps(0, end) for gap in self._hollow.gaps(*span)]
         return Outcome(
             end=end,
             epochs=tuple(self._epoch_outcome(epoch, end) for epoch in sorted(epochs)),
-            undelivered=sum(there - here for here, there in self._positions.gaps(0, end)),
+            undelivered=sum(there - here for here, there in missing),
             redelivered=self._redelivered,
             beyond=sum(
                 there - here for here, there in self._positions.within(end, max(end, self.end))
             ),
-            gaps=tuple(islice(self._positions.gaps(0, end), EXAMPLES)),
+            gaps=tuple(missing[:EXAMPLES]),
             again=tuple(self._again),
         )
 
@@ -109,6 +118,8 @@ class Counts:
         """The epoch of each filled slot, int64."""
         if self._per_epoch is not None:
             return positions // self._per_epoch
+        if self._mixed:
+            return np.full(len(ids), batch.epoch, np.int64)
         # Of unknown length are only data sets that are read from the front: their ids count up
         # from 0 in each epoch. One that consists of batches ends each epoch with a batch.
         begins = ids == 0
@@ -126,6 +137,17 @@ class Counts:
             self._sightings[epoch] = Sightings(self._samples)
         self._open.add(epoch)
         return self._sightings[epoch]
+
+    def _note_empty(self, batch: Batch, slots: Array, empty: int) -> Array:
+        """Of a batch that came in no order: the positions that it answers.
+
+        One without a sample can be of bad ones only, or lie behind the end: the end tells.
+        """
+        self._empty[batch.epoch] = self._empty.get(batch.epoch, 0) + empty
+        if empty < len(slots):
+            return slots
+        self._hollow.add(batch.start, batch.start + len(slots))
+        return slots[:0]
 
     def _note_masked(self, positions: Array) -> None:
         for position in positions.tolist():
@@ -161,6 +183,9 @@ class Counts:
         if self._samples is not None:
             left_out = min(self._samples, max(0, (epoch + 1) * self._samples - end))
         masked = self._masked.get(epoch, 0)
+        if self._mixed and self._mask:
+            # Those that end the data are empty too, and nobody knows which.
+            masked = min(len(never), self._empty.get(epoch, 0))
         bad = np.isin(never, self._bad)
         substituted = min(int(bad.sum()), seen.surplus)
         lost = max(0, len(never) - left_out - masked - substituted)

@@ -249,6 +249,20 @@ def test_of_unknown_length_a_loss_shows_as_a_gap() -> None:
     assert walk(fake, world_size=2).findings()[0] == "epoch 0: 1 sample lost: 5"
 
 
+def test_of_the_data_service_one_whole_epoch_is_audited() -> None:
+    fake = in_order(48, length_known=False)
+    promise = Guarantee("none", "at_most_once", "none")
+    fake.spec = replace(fake.spec, guarantee=promise, engine="tf_data_service")
+    result = walk(fake, world_size=3)
+    assert result.exact, result.findings()
+    assert (result.total("once"), result.batches) == (48, 12)
+    assert "do not tell how many samples there are" in result.notes()[0]
+    with pytest.raises(InvalidRequestError, match="audit one"):
+        walk(fake, epochs=2)
+    with pytest.raises(InvalidRequestError, match='audit with "pad"'):
+        walk(fake, remainder="drop")
+
+
 def test_the_guarantee_of_a_sequential_pipeline_is_said() -> None:
     fake = in_order(length_known=False)
     fake.spec = replace(fake.spec, guarantee=Guarantee("none", "at_most_once", "none"))

@@ -258,6 +258,48 @@ def test_a_data_set_of_batches_counts_those(count: int | None) -> None:
     assert found.exact
 
 
+# --- workers of the data service ---
+
+
+WORKERS = spec_of(
+    sample_count=None, guarantee=Guarantee("none", "at_most_once", "none"), engine="tf_data_service"
+)
+
+
+def test_workers_give_samples_in_any_order_and_the_batch_that_is_not_full_before_others() -> None:
+    batches = [batch_of(0, [7, 0, 3, 9]), batch_of(4, [8, 5, -1, -1]), batch_of(8, [2, 1, 4, 6])]
+    beyond = batch_of(12, [-1] * 4)  # of a rank that has no share in the last step
+    found = outcome_of(WORKERS, [*batches, beyond], epochs=1, end=12)
+    assert (found.exact, found.gaps, found.beyond) == (True, (), 0)
+    assert [(epoch.samples, epoch.once) for epoch in found.epochs] == [(10, 10)]
+    assert outcome_of(WORKERS, [*batches, beyond], epochs=1, end=16).exact
+
+    lost = outcome_of(WORKERS, [batches[0], batches[2]], epochs=1, end=12)
+    assert lost.gaps == ((4, 8),)
+    assert lost.epochs[0].unseen == (5, 8)
+    again = outcome_of(WORKERS, [*batches, batch_of(12, [7, 0, 3, 9])], epochs=1, end=16)
+    assert (again.exact, again.epochs[0].surplus) == (False, 4)
+    behind = outcome_of(WORKERS, [*batches, batch_of(12, [10, 11, 12, 13])], epochs=1, end=12)
+    assert (behind.exact, behind.beyond) == (False, 4)
+
+
+def test_workers_mask_as_many_samples_as_slots_are_empty() -> None:
+    batches = [batch_of(0, [5, -1, 0, 3]), batch_of(4, [-1] * 4), batch_of(8, [2, 9, -1, -1])]
+    masking = replace(WORKERS, on_error="mask")
+    (epoch,) = outcome_of(masking, batches, epochs=1, end=12).epochs
+    assert (epoch.exact, epoch.never, epoch.masked, epoch.lost) == (True, 5, 5, 0)
+    batches[2] = batch_of(8, [20, 9, -1, -1])
+    (epoch,) = outcome_of(masking, batches, epochs=1, end=12).epochs
+    assert (epoch.exact, epoch.never, epoch.masked, epoch.lost) == (False, 16, 7, 9)
+
+
+def test_a_data_set_of_batches_on_workers() -> None:
+    batched = replace(WORKERS, batch_stride=4)
+    batches = [batch_of(0, [0, 1, -1, -1]), batch_of(4, [2, 3, 4, 5])]
+    assert outcome_of(batched, batches, epochs=1, end=8).exact
+    assert outcome_of(batched, batches[:1], epochs=1, end=8).gaps == ((4, 8),)
+
+
 # --- what is told ---
 
 

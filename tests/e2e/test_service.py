@@ -14,6 +14,7 @@ import pytest
 from tests.e2e.service import Cluster, kept, photos_text, told
 
 import infeed
+from infeed.audit import audit
 
 EPOCHS = 4
 
@@ -54,6 +55,15 @@ def test_every_sample_comes_once_among_all_consumers_of_a_job(
         seen.update(share)
     assert seen == dict.fromkeys(range(photos.count), EPOCHS)
     assert all(shares), "a consumer that got nothing shows nothing"
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_an_audit_finds_every_sample_once(
+    cluster: Cluster, photos: SimpleNamespace, world_size: int
+) -> None:
+    result = audit(cluster.target, "photos", world_size=world_size)
+    assert result.exact, result.findings()
+    assert result.total("once") == photos.count
 
 
 def test_coordinated_reads_give_batches_of_one_round(cluster: Cluster, tmp_path: Path) -> None:
