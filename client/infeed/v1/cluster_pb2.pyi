@@ -35,16 +35,14 @@ class WorkerTasks(_message.Message):
     def __init__(self, tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("worker_address", "task_id", "iteration_id", "worker_tags")
+    __slots__ = ("worker_address", "task_id", "iteration_id")
     WORKER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     ITERATION_ID_FIELD_NUMBER: _ClassVar[int]
-    WORKER_TAGS_FIELD_NUMBER: _ClassVar[int]
     worker_address: str
     task_id: int
     iteration_id: int
-    worker_tags: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, worker_address: _Optional[str] = ..., task_id: _Optional[int] = ..., iteration_id: _Optional[int] = ..., worker_tags: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, worker_address: _Optional[str] = ..., task_id: _Optional[int] = ..., iteration_id: _Optional[int] = ...) -> None: ...
 
 class ProcessingMode(_message.Message):
     __slots__ = ("sharding_policy",)
@@ -93,12 +91,6 @@ class IterationClient(_message.Message):
     ITERATION_CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     iteration_client_id: int
     def __init__(self, iteration_client_id: _Optional[int] = ...) -> None: ...
-
-class IterationTasks(_message.Message):
-    __slots__ = ("tasks",)
-    TASKS_FIELD_NUMBER: _ClassVar[int]
-    tasks: _containers.RepeatedCompositeFieldContainer[Task]
-    def __init__(self, tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ...) -> None: ...
 
 class WorkerHeartbeat(_message.Message):
     __slots__ = ("worker_address", "current_tasks", "worker_tags")
