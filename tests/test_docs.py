@@ -26,9 +26,11 @@ from infeed.feed import Feed
 from infeed.outcome import EpochOutcome
 from infeed.stats import Stats
 from infeed.testing import FakeTransport
+from infeed_server import roles
 from infeed_server.control.metrics import Metrics
 from infeed_server.pipeline.definition import BatchOptions, Pipeline, Shuffle
 from infeed_server.pipeline.load import parse
+from infeed_server.runtime.options import ServiceOptions
 from infeed_server.sources.choice import KINDS
 from infeed_server.sources.features import FeatureOptions
 from infeed_server.transforms import REGISTRY
@@ -252,6 +254,26 @@ def test_every_option_that_says_how_to_connect_is_listed():
         name: hints[name].__metadata__[0] for name in inspect.signature(connection).parameters
     }
     assert shown == {name: [o.envvar] if o.envvar else [] for name, o in options.items()}
+
+
+def test_every_option_of_the_data_service_is_listed():
+    told = text("docs/service.md")
+
+    def listed(command: str) -> list[str]:
+        table = rows(told, f"option of `infeed {command}`", "default", "meaning")
+        return [spans(row[0])[0] for row in table]
+
+    shown = {name: listed(name) for name in ("serve", "dispatcher", "worker")}
+    for name, function in (("dispatcher", roles.dispatcher), ("worker", roles.worker)):
+        options = list(inspect.signature(function).parameters)
+        public = [option for option in options if option != "with_parent"]
+        assert sorted(shown[name]) == sorted(f"--{option.replace('_', '-')}" for option in public)
+    chosen = {field.name for field in dataclasses.fields(ServiceOptions)} - {"listen"}
+    assert set(shown["serve"]) == {
+        "--engine",
+        "--dispatcher-listen",
+        *(f"--{option.replace('_', '-')}" for option in chosen),
+    }
 
 
 def test_every_argument_of_an_audit_is_listed_with_its_default():
