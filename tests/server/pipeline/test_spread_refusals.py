@@ -88,7 +88,7 @@ def test_arrays_over_the_limit() -> None:
     plan_spread("one", definition, limit_bytes=13 << 20)
     wanted = (
         r"^source\.arrays: the graph .* would hold 12\.5 MiB of it, over the limit of 12\.0 MiB; "
-        r"write it as TFRecords .*, or use --engine local$"
+        r"write it as TFRecords, .*, or use --engine local$"
     )
     with pytest.raises(ConfigError, match=wanted):
         plan_spread("one", definition, limit_bytes=12 << 20)
