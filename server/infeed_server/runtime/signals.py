@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import threading
@@ -55,9 +56,10 @@ class Stop:
         # platforms whose lock cannot be interrupted.
         while not self._event.wait(0.5):
             pass
-        last_resort = threading.Timer(grace + _END_SECONDS, os._exit, (1,))
-        last_resort.daemon = True
-        last_resort.start()
+        # Not a thread of Python's: where TensorFlow waits for ever it holds the interpreter's lock.
+        faulthandler.dump_traceback_later(
+            grace + _END_SECONDS, exit=True, file=os.open(os.devnull, os.O_WRONLY)
+        )
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame

@@ -12,7 +12,7 @@ import pytest
 # Tells when it is ready, then does as it is told.
 # Never run in the process of the tests: a stop ends its process, sooner or later.
 PROGRAM = """
-import sys, time
+import ctypes, sys, time
 from infeed_server.runtime import signals
 signals._END_SECONDS = 0.3
 stop = signals.Stop()
@@ -30,6 +30,8 @@ stop.wait(0.2)
 print("stopping", flush=True)
 if kind == "stuck":
     time.sleep(30)
+if kind == "locked":
+    ctypes.PyDLL(None).sleep(30)  # with the interpreter's lock in its hands
 print("done", flush=True)
 """
 
@@ -67,8 +69,9 @@ def test_the_second_one_ends_the_process() -> None:
     assert lines == ["stopping"]
 
 
-def test_a_stop_that_never_ends_is_ended() -> None:
-    status, lines, seconds = signalled("stuck", signal.SIGTERM)
+@pytest.mark.parametrize("kind", ["stuck", "locked"])
+def test_a_stop_that_never_ends_is_ended(kind: str) -> None:
+    status, lines, seconds = signalled(kind, signal.SIGTERM)
     assert status == 1
     assert lines == ["stopping"]
     assert seconds < 10
