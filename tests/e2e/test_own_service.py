@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from tests.e2e.service import kept, photos_text
 
 import infeed
@@ -80,3 +81,24 @@ def cmdline(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+@pytest.mark.slow
+def test_a_server_that_was_killed_goes_on_from_its_journal(
+    command_line: Any, photos: SimpleNamespace, tmp_path: Path
+) -> None:
+    (tmp_path / "pipelines.yaml").write_text(photos_text(photos))
+    words = ("serve", "pipelines.yaml", "--engine", "tf-data-service", "--work-dir", "journal")
+    places = ("--listen", "127.0.0.1:0", "--http", "off", "--grace", "1")
+    killed = command_line.start(*words, *places, cwd=tmp_path)
+    workers = children(killed.pid)
+    with infeed.connect(killed.address, "photos") as feed:  # the worker has something to do
+        next(feed)
+        killed.signal(signal.SIGKILL)
+    server = command_line.start(*words, *places, cwd=tmp_path)
+    with infeed.connect(server.address, "photos", epochs=1) as feed:
+        seen = Counter(kept(batch.sample_ids.tolist() for batch in feed))
+    assert seen == dict.fromkeys(range(photos.count), 1)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+    server.signal(signal.SIGTERM)
+    assert server.wait(30) == 0, server.stderr

@@ -52,8 +52,12 @@ class Service:
         self.answering_workers = 0
         """How many others there are."""
         self._answered = time.monotonic()
+        self._why: str | None = None
+        """What was wrong when it was looked at last."""
         self._problem: str | None = None
+        """What is told to be wrong."""
         self._told: Told = lambda _: None
+        self._telling = threading.Lock()
         self._known: set[str] = set()
         self._registering = threading.Lock()
         self._closed = threading.Event()
@@ -74,10 +78,17 @@ class Service:
                 )
             time.sleep(0.2)
 
-    def watch(self, told: Told) -> None:
-        """Looks at the service from now on; `told` hears of changes, in a thread of its own."""
-        self._told = told
+    def keep_looking(self) -> None:
+        """Looks again and again, until it is closed. Before, `require` would not know better."""
         self._watcher.start()
+
+    def watch(self, told: Told) -> None:
+        """From now on `told` hears of what is wrong, in a thread of its own; also of what is so
+        already."""
+        with self._telling:
+            self._told = told
+            if self._problem:
+                told(self._problem)
 
     def close(self) -> None:
         self._closed.set()
@@ -85,13 +96,13 @@ class Service:
             self._watcher.join()
 
     def require(self) -> None:
-        """Raises `SourceError` when the dispatcher has not answered for long: nobody gets the rest
-        of what was being read."""
+        """Raises `SourceError` when the dispatcher, or all workers, have not answered for long:
+        nobody gets the rest of what was being read."""
         silent = time.monotonic() - self._answered
         if silent >= GONE_SECONDS:
             raise SourceError(
-                f"the dispatcher of TensorFlow's data service at {self.address} has not answered "
-                f"for {silent:.0f} s",
+                f"TensorFlow's data service at {self.address} has not answered for {silent:.0f} s: "
+                f"{self._why}",
                 target=self.address,
             )
 
@@ -133,17 +144,21 @@ class Service:
 
     def _watch(self) -> None:
         while not self._closed.wait(LOOK_SECONDS):
-            problem = self._look()
+            problem = self._why = self._look()
             silent = time.monotonic() - self._answered
             if problem and silent < SILENT_SECONDS:
                 continue
-            if (problem is None) != (self._problem is None):
-                if problem:
-                    log.error("%s", problem)
-                else:
-                    log.info("TensorFlow's data service at %s answers again", self.address)
-                self._told(problem)
-            self._problem = problem
+            with self._telling:
+                self._tell(problem)
+
+    def _tell(self, problem: str | None) -> None:
+        if (problem is None) != (self._problem is None):
+            if problem:
+                log.error("%s", problem)
+            else:
+                log.info("TensorFlow's data service at %s answers again", self.address)
+            self._told(problem)
+        self._problem = problem
 
     def _look(self) -> str | None:
         """What is wrong now. Workers count as gone together only: one of several is no loss."""

@@ -34,9 +34,12 @@ class LocalWorkers(Rounds):
     `start`, `tend` and `stop` are for one thread; the addresses may be asked for by any.
     """
 
-    def __init__(self, count: int, dispatcher: str, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, count: int, dispatcher: str, host: str = "127.0.0.1", addresses: Sequence[str] = ()
+    ) -> None:
         """`dispatcher` is its address, host:port; workers listen on the `host`, and where that is
-        not this machine alone, whoever says so has said --insecure."""
+        not this machine alone, whoever says so has said --insecure. `addresses` are where they are
+        to listen, host:port; without any they take free ports."""
         super().__init__("local-workers", ASK_SECONDS)
         listen = Address(host, 0)
         insecure = [] if listen.is_loopback else ["--insecure"]
@@ -48,6 +51,8 @@ class LocalWorkers(Rounds):
             return [*words, "--with-parent", *insecure]
 
         self._workers = [Worker(f"worker {number}", command) for number in range(count)]
+        for worker, place in zip(self._workers, addresses, strict=False):
+            worker.address = place
         self._heard = [0.0] * count
         self._why = [""] * count
         """Why each did not answer when it was asked last."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 from typing_extensions import override
@@ -14,6 +15,7 @@ from infeed_server.cluster.service import Service, Told
 from infeed_server.config.address import Address, require_safe
 from infeed_server.runtime.local_workers import LocalWorkers
 from infeed_server.runtime.options import ServerOptions, ServiceOptions
+from infeed_server.runtime.places import Places, places
 
 _LOOK_SECONDS = 0.5
 
@@ -77,23 +79,35 @@ class OwnService(ServerService):
         listen = Address.parse(options.listen)
         require_safe(listen, "--dispatcher-listen", encrypted=False, insecure=insecure)
         self._host = listen.host
+        self._places: Places | None = None
         work_dir = Path(options.work_dir) if options.work_dir else None
         # All of them are known beforehand, so that the static ways to share files out work too.
-        fixed = (f"{listen.host}:%port%",) * options.workers if listen.is_loopback else ()
+        fixed = (f"{listen.host}:%port%",) * options.workers
+        if work_dir and not listen.is_unix:
+            self._places = places(work_dir, listen, options.workers)
+            self._places.await_free()
+            listen, fixed = Address.parse(self._places.dispatcher), self._places.workers
+        fixed = fixed if listen.is_loopback else ()
         self._dispatcher = DispatcherRole(listen, None, work_dir, fixed, insecure=insecure)
+        self._stack = ExitStack()
         self._ending = threading.Event()
         self._tending = threading.Thread(target=self._tend, name="infeed-own-service", daemon=True)
 
     @override
     def start(self) -> None:
+        self._stack.callback(self._dispatcher.stop)
         self._dispatcher.start()
-        self._lost = LostWorkers(self._dispatcher.local_address)
+        lost = LostWorkers(self._dispatcher.local_address)
         address = self._dispatcher.address
-        self._workers = LocalWorkers(self._options.workers, address, self._host)
+        kept = self._places.workers if self._places else ()
+        self._workers = LocalWorkers(self._options.workers, address, self._host, kept)
         self.service = Service(address, self._options.compression)
-        self._lost.start()
+        self._stack.callback(self._workers.end, _END_SECONDS)
+        self._stack.enter_context(lost)
+        self._stack.callback(self.service.close)
         self._workers.begin(self._ending.wait)
         self.service.wait_until_ready()
+        self.service.keep_looking()
         self._tending.start()
 
     @override
@@ -105,11 +119,7 @@ class OwnService(ServerService):
         self._ending.set()
         if self._tending.ident is not None:
             self._tending.join()
-        if self._dispatcher.port:
-            self.service.close()
-            self._lost.stop()
-            self._workers.end(_END_SECONDS)
-            self._dispatcher.stop()
+        self._stack.close()
 
     def _tend(self) -> None:
         while not self._ending.wait(_LOOK_SECONDS):

@@ -126,6 +126,7 @@ def test_it_tells_when_the_service_goes_and_when_waiting_is_over(
     try:
         service.wait_until_ready(20)
         service.watch(told.put)
+        service.keep_looking()
         service.require()
         server._stop()
         assert "no dispatcher" in (told.get(timeout=30) or "")
