@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from infeed.errors import ConfigError
+from infeed.errors import ConfigError, InvalidRequestError
 from infeed_server.pipeline.load import parse
-from infeed_server.pipeline.spread import plan_spread
+from infeed_server.pipeline.spread import Variant, plan_spread
 
 Fields = dict[str, tf.Tensor]
 
@@ -140,6 +140,14 @@ def test_arrays_in_a_users_dataset_over_the_limit(function: Callable[..., Any]) 
     plan_spread("one", definition, limit_bytes=3 << 20)
     with pytest.raises(ConfigError, match=r"^source\.dataset: .*over the limit of 1\.0 MiB; read"):
         plan_spread("one", definition, limit_bytes=1 << 20)
+
+
+def test_more_epochs_than_can_be_counted() -> None:
+    plan = plan_spread(
+        "one", parse({"source": {"arrays": {"x": np.arange(5)}}, "batch": {"size": 2}})
+    )
+    with pytest.raises(InvalidRequestError, match=f"{1 << 62} epochs of the 5 samples of 'one'"):
+        plan.dataset(Variant(2, 0, 1 << 62, "pad"))
 
 
 def test_what_the_local_engine_refuses() -> None:

@@ -17,6 +17,9 @@ ENGINE = "tf-data-service"
 GRAPH_VERSION = 1
 """Counted up when the elements of the datasets, or the way they are made, change."""
 
+MOST_POSITIONS = 1 << 61
+"""More than anyone reads."""
+
 _RAM_BUDGET = 1 << 30
 """Bytes that tf.data may fill with what it makes ahead. It would take half of the memory of the
 host that runs a dataset, and the one who registers it does not know the workers' hosts."""
@@ -87,6 +90,12 @@ class SpreadPlan:
                 f"{count} samples",
                 batch_size=size,
                 sample_count=count,
+            )
+        if count is not None and variant.epochs * count > MOST_POSITIONS:
+            raise InvalidRequestError(
+                f"{variant.epochs} epochs of the {count} samples of {spec.name!r} are more than "
+                "can be counted; 0 epochs never end",
+                epochs=variant.epochs,
             )
 
 
