@@ -224,7 +224,7 @@ class SequentialEngine:
     def _refuse_what_was_before(self, trainer: Trainer, start: int, step: int) -> None:
         """What was read of a dataset without an order can be read by nobody again."""
         if self.spec.guarantee.resume == "none" and start >= step:
-            raise refusals.cannot_continue(self.spec.name, trainer, start)
+            raise refusals.cannot_continue(self.spec, trainer, start)
 
     def _forget(self, reader: DatasetReader) -> None:
         with self._lock:
