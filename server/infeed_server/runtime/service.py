@@ -68,6 +68,7 @@ class JoinedService(ServerService):
     @override
     def start(self) -> None:
         self.service.wait_until_ready()
+        self.service.keep_looking()
 
 
 class OwnService(ServerService):

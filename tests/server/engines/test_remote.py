@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,22 +24,40 @@ from infeed_server.engines import remote
 from infeed_server.pipeline.load import parse
 from infeed_server.runtime.options import ServiceOptions
 
-TF = tf.data.experimental.service
-
 Serve = Callable[..., str]
+
+
+SERVICE = """
+import time
+import tensorflow as tf
+
+service = tf.data.experimental.service
+dispatcher = service.DispatchServer()
+address = dispatcher.target.partition("//")[2]
+config = service.WorkerConfig(
+    address, worker_address="127.0.0.1:%port%", heartbeat_interval_ms=100
+)
+workers = [service.WorkerServer(config) for _ in range(2)]
+print(address, flush=True)
+time.sleep(1000)
+"""
 
 
 @pytest.fixture(scope="module")
 def dispatcher() -> Iterator[str]:
-    """A dispatcher with two workers, in this process."""
-    server = TF.DispatchServer()
-    address = server.target.partition("//")[2]
-    config = TF.WorkerConfig(address, worker_address="127.0.0.1:%port%", heartbeat_interval_ms=100)
-    workers = [TF.WorkerServer(config) for _ in range(2)]
-    yield address
-    server._stop()  # first: a worker that stops tells it of every task, and waits
-    for worker in workers:
-        worker._stop()
+    """A dispatcher with two workers, in a process that can be killed: a worker takes its time to
+    stop."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVICE],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    yield process.stdout.readline().strip()
+    process.kill()
+    process.wait()
+    process.stdout.close()
 
 
 @pytest.fixture
@@ -210,6 +231,29 @@ def test_nobody_to_join(monkeypatch: pytest.MonkeyPatch) -> None:
     options = ServerOptions("127.0.0.1:0", None, service=ServiceOptions("127.0.0.1:1"))
     with pytest.raises(ServerUnavailableError, match=r"not ready after .* no dispatcher"):
         Server({"n": numbers()}, options)
+
+
+def test_a_service_that_was_joined_is_looked_at_for_as_long_as_it_is_used(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it said when it was joined is soon too old to go by."""
+    from infeed_server.cluster import service
+
+    monkeypatch.setattr(service, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(service, "GONE_SECONDS", 1.5)
+
+    def slow(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        x = tf.random.stateless_uniform([800, 800], [1, 2])
+        for _ in range(10):
+            x = tf.linalg.matmul(x, x) / 1000
+        return {"x": sample["x"] + tf.cast(tf.reduce_sum(x) * 0, tf.int64)}
+
+    from infeed_server.transforms import Map
+
+    address = serve(numbers(8, transforms=[Map(function=slow)]))
+    with infeed.connect(address, "n", epochs=1, batch_size=8) as feed:
+        time.sleep(2)
+        assert sorted(next(feed)["x"].tolist()) == list(range(8))
 
 
 def test_what_cannot_run_on_workers_is_refused_with_its_place(dispatcher: str) -> None:
