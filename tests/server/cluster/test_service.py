@@ -112,6 +112,21 @@ def test_a_worker_that_nobody_can_reach(dispatcher: str) -> None:
         worker._stop()
 
 
+def test_a_server_that_takes_long_to_open_its_sources_does_not_lose_it_meanwhile(
+    dispatcher: str, worker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(module, "GONE_SECONDS", 2.0)
+    service = Service(dispatcher)
+    service.wait_until_ready(20)
+    service.keep_looking()
+    try:
+        time.sleep(2.5)
+        service.require()
+    finally:
+        service.close()
+
+
 def test_it_tells_when_the_service_goes_and_when_waiting_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
