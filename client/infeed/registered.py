@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from infeed.datatypes import enum_word
+from infeed.errors import InvalidRequestError
 from infeed.spec import Remainder
 from infeed.v1 import feed_service_pb2, spec_pb2
 
@@ -46,7 +47,7 @@ class DatasetRequest:
 
     @classmethod
     def from_proto(cls, message: feed_service_pb2.RegisterDatasetRequest) -> DatasetRequest:
-        """Raises `ProtocolError` for an enum value that this version does not know."""
+        """Raises `InvalidRequestError` for an enum value that this version does not know."""
         return cls(
             pipeline=message.pipeline,
             fingerprint=message.fingerprint,
@@ -96,6 +97,8 @@ class RegisteredDataset:
 
 
 def _word(enum: Any, value: int, prefix: str) -> Any:
+    if value not in enum.values():
+        raise InvalidRequestError(f"there is no {enum.DESCRIPTOR.name.lower()} {value}")
     return enum_word(enum, value, prefix) if value else None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from infeed.errors import InvalidRequestError, ProtocolError
+from infeed.errors import InvalidRequestError
 from infeed.registered import DatasetRequest
 from infeed.v1 import feed_service_pb2 as messages
 from infeed_server.engines.monitor import Monitor
@@ -75,10 +75,7 @@ class FeedServicer(grpc.GenericRpcHandler):
         self, request: messages.RegisterDatasetRequest, caller: Caller
     ) -> messages.RegisterDatasetResponse:
         caller.require(request.pipeline)
-        try:
-            asked = DatasetRequest.from_proto(request)
-        except ProtocolError as error:
-            raise InvalidRequestError(error.message) from None
+        asked = DatasetRequest.from_proto(request)
         return self._catalog.seen_by(caller).register(asked).to_proto()
 
     def _stream(
