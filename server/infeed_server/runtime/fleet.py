@@ -100,14 +100,15 @@ class Worker:
         if self._process:
             self._process.kill()
 
-    def wait(self, deadline: float) -> None:
-        """Kills the process at the deadline if it has not ended by then."""
+    def wait(self, deadline: float, *, told: bool = True) -> None:
+        """Kills the process at the deadline if it has not ended by then, which is `told`."""
         if self._process is None:
             return
         try:
             self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            log.error("%s does not end; killed", self.name)
+            if told:
+                log.error("%s does not end; killed", self.name)
             self._process.kill()
             self._process.wait()
         self._let_go()

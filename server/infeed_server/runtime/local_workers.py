@@ -107,7 +107,8 @@ class LocalWorkers(Rounds):
             worker.terminate()
         deadline = time.monotonic() + patience
         for worker in self._workers:
-            worker.wait(deadline)
+            # TensorFlow takes long to stop, and nobody needs what a worker still has.
+            worker.wait(deadline, told=False)
 
     def look(self) -> None:
         """Asks each worker whether it is there."""

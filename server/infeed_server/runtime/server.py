@@ -61,6 +61,8 @@ class Server:
         self._control = self._control_server(options)
         self._engines: dict[str, Engine] = {}
         self._service = service_of(options)
+        self._before: dict[str, Readiness] = {}
+        """What held for each pipeline before its data service was not there."""
         try:
             if self._control:
                 self._control.start()
@@ -176,9 +178,14 @@ class Server:
 
     def _tell_pipelines(self, problem: str | None) -> None:
         """What the data service lacks, all pipelines lack."""
-        for name in self._engines:
-            reason = problem or "the data service answers again"
-            self.health.set(name, ready=problem is None, reason=reason)
+        if problem:
+            self._before = self._before or dict(self.health.parts)
+            for name in self._engines:
+                self.health.set(name, ready=False, reason=problem)
+        else:
+            for name, readiness in self._before.items():
+                self.health.set(name, readiness.ready, readiness.reason)
+            self._before = {}
 
     def _tell_rpc(self, name: str, readiness: Readiness) -> None:
         if name == WHOLE_SERVER:

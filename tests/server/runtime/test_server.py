@@ -369,3 +369,15 @@ def test_a_path_that_can_be_no_socket(tmp_path: Path, name: str) -> None:
     with pytest.raises(infeed.ConfigError, match=f"cannot listen on {address}: "):
         Server({"n": arrays()}, ServerOptions(address, None))
     assert (tmp_path / "taken").read_text() == "a file of somebody else's"
+
+
+def test_what_a_pipeline_was_before_its_service_went_it_is_again(tmp_path: Path) -> None:
+    one = parse({"source": {"arrays": {"x": np.arange(4)}}, "batch": {"size": 2}})
+    with Server({"a": one, "b": one}, ServerOptions("127.0.0.1:0", None)) as server:
+        server.health.set("b", ready=False, reason="its first batch fails")
+        for problem in ("no dispatcher", "no dispatcher at all"):
+            server._tell_pipelines(problem)
+            assert {part.reason for part in server.health.parts.values()} == {problem}
+        server._tell_pipelines(None)
+        assert server.health.parts["a"].ready
+        assert server.health.parts["b"].reason == "its first batch fails"
