@@ -1,6 +1,9 @@
 # Everything runs in .venv, made on first use from requirements/dev.txt. `make help` lists the rest.
 
 PYTHON ?= python3
+# Tests that run at the same time, and which: files or folders.
+JOBS := 2
+TESTS :=
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -39,13 +42,20 @@ setup: $(READY) ## Make .venv; every other target does so by itself.
 demo: $(READY) ## Serve an embedded data set and train a small model on it.
 	@$(BIN)/infeed demo
 
+# Files in the order of tests/plugins/longest_first.py, not by their number of tests.
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
 .PHONY: test
-test: $(READY) ## Run the tests but those marked slow.
-	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
+test: $(READY) ## Run the tests but those marked slow; TESTS=tests/client runs a part.
+	@$(PYTEST) -m "not slow" $(TESTS)
 
 .PHONY: test-all
-test-all: $(READY) ## Run every test.
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+test-all: $(READY) ## Run every test, or every one of TESTS.
+	@$(PYTEST) $(TESTS)
+
+.PHONY: durations
+durations: $(READY) ## Measure how long each test file takes, which orders them.
+	@$(PYTEST) --write-durations $(TESTS)
 
 $(BENCH_READY): $(READY) requirements/bench.txt
 	@$(BIN)/python -m pip install --quiet --requirement requirements/bench.txt

@@ -1,0 +1,110 @@
+"""The runner's plugins: order of files, last line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.plugins import longest_first
+from tests.plugins.final_line import final_line
+
+ROOT = Path(__file__).parents[2]
+
+QUICK = "def test_quick(): pass\n"
+SLOW = """
+import pytest
+
+def test_quick(): pass
+
+@pytest.mark.slow
+def test_slow(): pass
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with three test files, one of which has a slow test."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow\n")
+    (tmp_path / longest_first.DURATIONS).parent.mkdir(parents=True)
+    for name, text in (("a", QUICK), ("b", SLOW), ("c", QUICK)):
+        (tmp_path / f"test_{name}.py").write_text(text)
+    return tmp_path
+
+
+def run(project: Path, *words: str) -> list[str]:
+    """Returns the lines of a pytest run in the folder, with no plugins but ours and xdist."""
+    named = ("xdist.plugin", "tests.plugins.final_line", "tests.plugins.longest_first")
+    plugins = tuple(word for name in named for word in ("-p", name))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *plugins, "-p", "no:cacheprovider", *words],
+        cwd=project,
+        env={
+            **{name: value for name, value in os.environ.items() if "PYTEST" not in name},
+            "PYTHONPATH": str(ROOT),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip().splitlines()
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_the_last_line_counts_what_ran_and_what_was_left(project: Path, workers: str) -> None:
+    last = run(project, "-m", "not slow", "-n", workers)[-1]
+    assert last.startswith("ran 3 tests in ")
+    assert last.endswith(" s: 3 passed; slow ones left to `make test-all`: 1")
+
+
+def test_the_last_line_names_the_part_that_was_selected(project: Path) -> None:
+    assert run(project, "test_b.py", "-n", "0")[-1].startswith("ran 2 tests of test_b.py in ")
+    assert run(project, "-n", "0")[-1].endswith("4 passed; slow ones left to `make test-all`: none")
+
+
+def test_the_last_line_gives_every_outcome_and_minutes() -> None:
+    outcomes = {"passed": 3000, "failed": 2, "error": 1, "skipped": 0}
+    assert final_line(3002, outcomes, [], 0, 125.4) == (
+        "ran 3,002 tests in 2 min 5 s: 2 failed, 1 error, 3,000 passed; "
+        "slow ones left to `make test-all`: none"
+    )
+    assert final_line(0, {}, ["x"], 1, 3).startswith("ran 0 tests of x in 3 s: none; slow ones")
+
+
+def test_the_longest_file_begins_first(project: Path) -> None:
+    measured = {"test_a.py": 2.0, "test_b.py": 1.0, "test_b.py::test_slow": 1.5, "gone.py": 9.0}
+    longest_first.save(measured, project)
+    kept = longest_first.load(project)
+    assert kept == {"test_a.py": 2.0, "test_b.py": 1.0, "test_b.py::test_slow": 1.5}
+
+    quick = [longest_first.entry(f"test_{name}.py::test_quick", slow=False) for name in "abc"]
+    slow = longest_first.entry("test_b.py::test_slow", slow=True)
+    expected = longest_first.expected_seconds([*quick, slow], kept)
+    assert expected == {"test_a.py": 2.0, "test_b.py": 2.5, "test_c.py": 1.0}
+    assert longest_first.expected_seconds(quick, kept)["test_b.py"] == 1.0
+
+
+def test_xdist_workers_take_files_in_the_measured_order(project: Path) -> None:
+    longest_first.save({"test_a.py": 1, "test_b.py": 2, "test_c.py": 3}, project)
+    words = ("-n", "1", "--dist", "loadfile", "--no-loadscope-reorder", "-v", "-m", "not slow")
+    passed = [line for line in run(project, *words) if "PASSED" in line]
+    assert [line.split("test_")[1][0] for line in passed] == ["c", "b", "a"]
+
+
+def test_durations_are_written_by_file_and_slow_test(project: Path) -> None:
+    (project / "conftest.py").write_text(
+        "from tests.plugins import longest_first\nlongest_first.MIN_SECONDS = 0\n"
+    )
+    run(project, "-n", "0", "--write-durations")
+    written = longest_first.load(project)
+    assert sorted(written) == ["test_a.py", "test_b.py", "test_b.py::test_slow", "test_c.py"]
+
+
+def test_durations_are_those_of_files_that_exist() -> None:
+    for key in longest_first.load(ROOT):
+        assert (ROOT / key.partition("::")[0]).exists(), f"{key}: run `make durations`"
