@@ -171,13 +171,12 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """A folder of JPEGs with `labels.csv`: the real ones beside the repository, or drawn ones.
+    """A folder of JPEGs with `labels.csv`: that of `INFEED_TEST_PHOTOS`, or drawn ones.
 
     Has `folder`, `labels` (file → label) and `count`.
     """
-    root = Path(__file__).parent.parent
-    real = Path(os.environ.get("INFEED_TEST_PHOTOS", root.parent / "shared/data/imagenet-500"))
-    folder = real if real.is_dir() else draw_photos(tmp_path_factory.mktemp("photos"))
+    real = os.environ.get("INFEED_TEST_PHOTOS")
+    folder = Path(real) if real else draw_photos(tmp_path_factory.mktemp("photos"))
     rows = [line.rpartition(",") for line in (folder / "labels.csv").read_text().split()]
     labels = {file: int(label) for file, _, label in rows if label != "label"}
     return SimpleNamespace(folder=folder, labels=labels, count=len(labels))
