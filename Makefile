@@ -67,15 +67,15 @@ bench: $(BENCH_READY) ## Compare infeed with its peers, half an hour; see benchm
 
 .PHONY: chaos
 chaos: $(READY) ## Disturb servers, kill trainers, compare every batch: a quarter of an hour.
-	@$(BIN)/python -m tests.chaos $(CHAOS)
+	@$(BIN)/python -m tests.stress.chaos $(CHAOS)
 
 .PHONY: fuzz
 fuzz: $(READY) ## Send a server and a client 120,000 hostile things, ten minutes.
-	@$(BIN)/python -m tests.fuzz $(FUZZ)
+	@$(BIN)/python -m tests.stress.fuzz $(FUZZ)
 
 .PHONY: soak
 soak: $(READY) ## Show that memory stays as it is, eight minutes; see benchmarks/README.md.
-	@$(BIN)/python -m benchmarks.soak $(SOAK)
+	@$(BIN)/python -m tests.stress.soak $(SOAK)
 
 .PHONY: lint
 lint: $(READY) ## Check style, types, the .proto files and the generated stubs.

@@ -1,0 +1,82 @@
+"""What is served: real photos, whose every pixel counts, or small arrays, which are quick."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tests.stress.chaos.processes import ROOT, ChaosError
+
+PHOTOS = Path(os.environ.get("INFEED_TEST_PHOTOS", ROOT.parent / "shared/data/imagenet-500"))
+
+_ARRAYS = 1_000
+
+
+@dataclass(frozen=True)
+class Served:
+    """A pipeline, and how trainers take it: slots of a batch, seconds between two steps, and bytes
+    ahead, few enough for a trainer to feel a server's loss."""
+
+    name: str
+    definition: Path
+    sample_count: int
+    batch_size: int
+    pause: float
+    prefetch_bytes: int
+
+
+def photos(folder: Path, images: Path = PHOTOS) -> Served:
+    """4.8 MB a batch on the wire, 19.3 MB when finished."""
+    if not images.is_dir():
+        raise ChaosError(f"no folder {images}; set INFEED_TEST_PHOTOS to one of JPEGs")
+    definition = _write(
+        folder,
+        f"""
+pipelines:
+  photos:
+    source: {{images: {images.resolve()}, labels: {images.resolve()}/labels.csv}}
+    shuffle: {{seed: 17}}
+    transforms:
+      - decode_image: {{field: image, channels: 3}}
+      - random_resized_crop: {{field: image, size: [224, 224]}}
+      - random_flip_left_right: {{field: image}}
+      - normalize: {{field: image, scale: 255.0}}
+    batch: {{size: 32}}
+""",
+    )
+    rows = (images / "labels.csv").read_text().splitlines()
+    count = sum(row != "file,label" for row in rows)
+    return Served("photos", definition, count, 32, 0.25, 40_000_000)
+
+
+def arrays(folder: Path) -> Served:
+    rng = np.random.default_rng(0)
+    np.savez(
+        folder / "arrays.npz",
+        x=rng.random((_ARRAYS, 32), np.float32),
+        label=np.arange(_ARRAYS),
+    )
+    definition = _write(
+        folder,
+        f"""
+pipelines:
+  arrays:
+    source: {{arrays: {folder}/arrays.npz}}
+    shuffle: {{seed: 17}}
+    batch: {{size: 16}}
+""",
+    )
+    return Served("arrays", definition, _ARRAYS, 16, 0.05, 16 * 132 * 8)
+
+
+def _write(folder: Path, text: str) -> Path:
+    definition = folder / "pipelines.yaml"
+    definition.write_text(text)
+    return definition
+
+
+PIPELINES = {"photos": photos, "arrays": arrays}
+
+__all__ = ["PIPELINES", "Served", "arrays", "photos"]

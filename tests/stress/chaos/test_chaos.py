@@ -1,0 +1,51 @@
+"""Whatever becomes of servers and trainers: the batches are the same, each sample once an epoch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tests.stress.chaos import pipelines
+from tests.stress.chaos.server_faults import run_server_faults
+from tests.stress.chaos.trainer_kills import run_trainer_kills
+
+SEED = 4
+
+
+@pytest.fixture
+def served(photos: SimpleNamespace, tmp_path: Path) -> pipelines.Served:
+    return pipelines.photos(tmp_path, photos.folder)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_hundred_events(served: pipelines.Served, tmp_path: Path) -> None:
+    found = run_server_faults(served, tmp_path, SEED, 100, 4.0)
+    assert found.equal == found.batches
+    assert (found.audit.lost, found.audit.repeated) == (0, 0)
+    assert found.unclean == 0
+    assert found.exact
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_twenty_trainer_kills_table(served: pipelines.Served, tmp_path: Path) -> None:
+    found = run_trainer_kills(served, tmp_path, SEED, 20)
+    assert found.samples_equal == found.audit.samples
+    assert (found.audit.lost, found.audit.repeated) == (0, 0)
+    assert len({one.world_size for one in found.generations}) > 1
+    assert len({one.batch_size for one in found.generations}) > 1
+    assert found.exact
+
+
+@pytest.mark.timeout(900)
+def test_a_few_events_on_small_arrays(tmp_path: Path) -> None:
+    found = run_server_faults(pipelines.arrays(tmp_path), tmp_path, SEED, 8, 1.5)
+    assert found.exact, found
+
+
+@pytest.mark.timeout(600)
+def test_a_few_kills_on_small_arrays(tmp_path: Path) -> None:
+    found = run_trainer_kills(pipelines.arrays(tmp_path), tmp_path, SEED, 4)
+    assert found.exact, found

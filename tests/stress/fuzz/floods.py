@@ -1,0 +1,111 @@
+"""Connections that ask for more than anybody needs: headers, frames, streams, windows."""
+
+from __future__ import annotations
+
+import random
+
+from tests.stress.fuzz import frames
+from tests.stress.fuzz.calls import FEED, Catalog, asked_in_order, headers, opening
+from tests.stress.fuzz.calls_unary import METHODS
+from tests.stress.fuzz.raw_connections import (
+    GREETING,
+    OVERLOADS,
+    RAW_CONNECTIONS,
+    RawConnection,
+    request,
+)
+
+
+@RAW_CONNECTIONS.add(2)
+def too_many_headers(rng: random.Random, catalog: Catalog) -> RawConnection:
+    """More than a server need take in, by their size, their number, or what a table makes of it."""
+    good = frames.block(headers(f"{FEED}GetPipeline"))
+    way = rng.randrange(4)
+    if way == 0:
+        block = good + frames.block((f"x-{number}", "y" * 900) for number in range(20))
+    elif way == 1:
+        block = good + frames.block([("a", "")]) * rng.choice((600, 4000))
+    elif way == 2:
+        # One large field that a table keeps, then named by one byte each.
+        kept = b"\x40" + frames.integer(1, 7) + b"a" + frames.integer(3900, 7) + b"x" * 3900
+        block = good + kept + b"\xbe" * rng.choice((10, 1000, 16000))
+    else:
+        block = good + b"\x3f\xe1\x1f\x20" * rng.choice((1, 100, 3000))  # a table that resizes
+    parts = [block[at : at + 16000] for at in range(0, len(block), 16000)]
+    out = frames.frame(frames.HEADERS, 0, 1, parts[0])
+    out += b"".join(frames.frame(frames.CONTINUATION, 0, 1, part) for part in parts[1:])
+    return RawConnection(
+        [GREETING, out + frames.frame(frames.CONTINUATION, 4, 1, b"")], must_end=True
+    )
+
+
+@RAW_CONNECTIONS.add(2)
+def endless_headers(rng: random.Random, catalog: Catalog) -> RawConnection:
+    """CONTINUATION frames without an end."""
+    body = rng.choice((b"", b"x", frames.block([("a", "b")])))
+    more = frames.frame(frames.CONTINUATION, 0, 1, body) * rng.choice((1000, 5000))
+    return RawConnection([GREETING, request(flags=0) + more], must_end=True)
+
+
+@RAW_CONNECTIONS.add(1)
+def flood(rng: random.Random, catalog: Catalog) -> RawConnection:
+    """Thousands of frames that ask for answers, or for nothing."""
+    one = rng.choice(
+        [
+            frames.frame(frames.PING, 0, 0, bytes(8)),
+            frames.frame(frames.SETTINGS, 0, 0, b""),
+            frames.settings(header_table_size=0) + frames.settings(header_table_size=1 << 30),
+            frames.settings(initial_window=0) + frames.settings(initial_window=frames.MOST),
+            frames.frame(frames.PRIORITY, 0, 1, bytes(3) + b"\5\1"),
+            frames.frame(frames.PRIORITY, 0, 7, (7).to_bytes(4, "big") + b"\1"),
+            frames.frame(frames.DATA, 0, 1, b""),
+            frames.frame(frames.DATA, frames.PADDED, 1, b"\x05" + bytes(5)),
+            frames.window(1, 1),
+            frames.window(0, 1),
+            frames.frame(0xBE, 0, 1, bytes(9)),
+            frames.frame(frames.GOAWAY, 0, 0, bytes(8)),
+            frames.setting_pairs((number, 1) for number in range(7, 60)),
+        ]
+    )
+    path = rng.choice((f"{FEED}StreamBatches", f"{FEED}GetPipeline"))
+    many = one * (rng.choice((500, 5000, 20000)) // max(1, len(one) // 20))
+    return RawConnection([GREETING + request(path=path), many], reads=rng.random() < 0.5)
+
+
+@OVERLOADS.add()
+def rapid_reset(rng: random.Random, catalog: Catalog) -> RawConnection:
+    """Streams that are opened and reset, or that the server is made to reset itself."""
+    path = rng.choice(METHODS)
+    spec = catalog.specs["numbers"]
+    body = opening(spec) + b"".join(asked_in_order(spec, range(5)))
+    provocation = rng.choice(
+        [
+            frames.reset,
+            lambda number: frames.window(number, frames.MOST) * 2,
+            lambda number: frames.window(number, 0),
+            lambda number: frames.frame(frames.DATA, 1, number, body) * 2,
+        ]
+    )
+    out = bytearray()
+    for number in range(1, 2 * 1300, 2):
+        out += request(number, path) + frames.frame(frames.DATA, 0, number, body)
+        out += provocation(number)
+    return RawConnection([GREETING, bytes(out)], must_end=True)
+
+
+@OVERLOADS.add()
+def more_streams_than_there_may_be(rng: random.Random, catalog: Catalog) -> RawConnection:
+    out = b"".join(request(number) for number in range(1, 2 * 520, 2))
+    return RawConnection([GREETING, out])
+
+
+@RAW_CONNECTIONS.add(2)
+def tiny_windows(rng: random.Random, catalog: Catalog) -> RawConnection:
+    """A window that is shut, or opens by single bytes, and batches that are to go through it."""
+    spec = catalog.pipeline(rng)
+    body = opening(spec) + b"".join(asked_in_order(spec, range(4)))
+    out = frames.PREFACE + frames.settings(initial_window=rng.choice((0, 1, 7)))
+    out += request(1, f"{FEED}StreamBatches") + frames.frame(frames.DATA, 1, 1, body)
+    steps = [frames.window(1, rng.choice((1, 3, 100))) for _ in range(rng.randint(0, 40))]
+    steps += rng.choice(([], [frames.reset(1)], [frames.settings(initial_window=1 << 20)]))
+    return RawConnection([out, *steps], abort=rng.random() < 0.3)
