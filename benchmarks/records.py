@@ -66,7 +66,7 @@ class Side:
 
 def _run(role: str, file: Path) -> dict[str, float]:
     with started("benchmarks.records", role, str(file)) as process:
-        found: dict[str, float] = json.loads(process.line())
+        found: dict[str, float] = json.loads(process.read_line())
         return found
 
 

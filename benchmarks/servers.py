@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from benchmarks.arrays import PHOTOS
 from benchmarks.processes import ROOT, BenchmarkError, started
+from tests.harness.server import InfeedServer
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,8 @@ def infeed(*options: str) -> Iterator[Running]:
     with tempfile.TemporaryDirectory() as folder:
         definition = Path(folder) / "pipelines.yaml"
         definition.write_text(text)
-        words = ["serve", str(definition), "--listen", "127.0.0.1:0", "--http", "off"]
-        words += options
-        with started("infeed", *words) as process:
-            line = process.line()
-            found = re.search(r"serving on (\S+)", line)
-            if found is None:
-                raise BenchmarkError(f"infeed serve said {line!r}")
-            yield Running(found[1], (process.pid,))
+        with InfeedServer(definition, Path(folder) / "server", *options) as server:
+            yield Running(server.address, (server.pid,))
 
 
 @contextmanager
@@ -70,7 +64,7 @@ def service(delay_ms: float | None = None) -> Iterator[Running]:
     """tf.data service: a dispatcher with one worker; the trainer's way to both may be longer."""
     with ExitStack() as stack:
         dispatcher = stack.enter_context(started("benchmarks.service", "dispatcher"))
-        target = f"localhost:{_port(dispatcher.line())}"
+        target = f"localhost:{_port(dispatcher.read_line())}"
         port = _free_port()
         advertised = f"localhost:{port}"
         way = target
@@ -79,20 +73,20 @@ def service(delay_ms: float | None = None) -> Iterator[Running]:
             way = stack.enter_context(delayed(target, delay_ms))
         worker = started("benchmarks.service", "worker", target, str(port), advertised)
         process = stack.enter_context(worker)
-        process.line()
+        process.read_line()
         yield Running(way, (dispatcher.pid, process.pid))
 
 
 @contextmanager
 def flight(dataset: str) -> Iterator[Running]:
     with started("benchmarks.flight", dataset) as process:
-        yield Running(f"127.0.0.1:{_port(process.line())}", (process.pid,))
+        yield Running(f"127.0.0.1:{_port(process.read_line())}", (process.pid,))
 
 
 @contextmanager
 def tcp(dataset: str) -> Iterator[Running]:
     with started("benchmarks.tcp", dataset) as process:
-        yield Running(f"127.0.0.1:{_port(process.line())}", (process.pid,))
+        yield Running(f"127.0.0.1:{_port(process.read_line())}", (process.pid,))
 
 
 @contextmanager
@@ -116,7 +110,7 @@ def further(server: Server, delay_ms: float) -> Server:
 def delayed(target: str, delay_ms: float) -> Iterator[str]:
     """The address of a proxy to `target`."""
     with started("benchmarks.delay", target, str(delay_ms)) as process:
-        yield f"127.0.0.1:{_port(process.line())}"
+        yield f"127.0.0.1:{_port(process.read_line())}"
 
 
 def service_further(delay_ms: float) -> Server:

@@ -10,7 +10,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from benchmarks.consume import Run, Task
-from benchmarks.processes import PATIENCE, Process, started
+from benchmarks.processes import PATIENCE, started
+from tests.harness.spawned import SpawnedProcess
 
 _AHEAD = 0.2
 """Seconds from the agreement on a window to its begin."""
@@ -20,7 +21,7 @@ _seeds = itertools.count(1)
 
 
 @contextmanager
-def trainers(task: Task, count: int = 1) -> Iterator[list[Process]]:
+def trainers(task: Task, count: int = 1) -> Iterator[list[SpawnedProcess]]:
     """`count` trainers, warm and taking batches."""
     with ExitStack() as stack:
         running = [
@@ -28,15 +29,15 @@ def trainers(task: Task, count: int = 1) -> Iterator[list[Process]]:
             for seed in itertools.islice(_seeds, count)
         ]
         for trainer in running:
-            trainer.line(PATIENCE + task.warm_up)
+            trainer.read_line(PATIENCE + task.warm_up)
         yield running
         for trainer in running:
-            trainer.dismiss()
+            trainer.finish()
 
 
-def measure(running: list[Process], seconds: float) -> list[Run]:
+def measure(running: list[SpawnedProcess], seconds: float) -> list[Run]:
     """What each got in the next `seconds`; they ask for nothing from then on."""
     begin = time.monotonic() + _AHEAD
     for trainer in running:
-        trainer.tell(f"{begin} {begin + seconds}")
-    return [Run(**json.loads(trainer.line(PATIENCE + seconds))) for trainer in running]
+        trainer.send_line(f"{begin} {begin + seconds}")
+    return [Run(**json.loads(trainer.read_line(PATIENCE + seconds))) for trainer in running]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.harness.nursery import Nursery
+from tests.harness.server import InfeedServer
 
 if TYPE_CHECKING:
     from infeed_server.runtime.server import Server
@@ -51,78 +51,33 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
         server.stop(grace=0.2)
 
 
-class ServerProcess:
-    """`infeed serve` as a process of its own."""
-
-    def __init__(self, definition: Path, listen: str, log: Path, *words: str) -> None:
-        self._log = log.open("ab")
-        self._path = log
-        self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "infeed", "serve", str(definition)),
-                *("--listen", listen, "--http", "127.0.0.1:0", *words),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            cwd=definition.parent,
-        )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line.startswith("serving on "):
-            self.kill()
-            raise RuntimeError(f"no server: {line!r}\n{self.log}")
-        words = line.replace(")", "").split()
-        self.address, self.http = words[2], words[4]
-
-    @property
-    def log(self) -> str:
-        return self._path.read_text()
-
-    def kill(self) -> None:
-        """As `kill -9`."""
-        self._process.kill()
-        self._end()
-
-    def terminate(self) -> int:
-        """As an orchestrator does; the exit status."""
-        self.ask_to_stop()
-        return self.wait()
-
-    def wait(self) -> int:
-        """The exit status."""
-        return self._end()
-
-    def ask_to_stop(self) -> None:
-        self._process.terminate()
-
-    @property
-    def ended(self) -> bool:
-        return self._process.poll() is not None
-
-    def _end(self) -> int:
-        status = self._process.wait(30)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        self._log.close()
-        return status
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """Starts processes that need not load TensorFlow: it is loaded once for all."""
+    with Nursery() as started:
+        yield started
 
 
 @pytest.fixture
-def server_process(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
+def server_process(nursery: Nursery, tmp_path: Path) -> Iterator[Callable[..., InfeedServer]]:
     """Starts `infeed serve` processes on YAML text; all are gone after the test."""
-    running: list[ServerProcess] = []
+    running: list[InfeedServer] = []
 
-    def start(text: str, listen: str = "127.0.0.1:0", *words: str) -> ServerProcess:
+    def start(text: str, listen: str = "127.0.0.1:0", *options: str) -> InfeedServer:
         definition = tmp_path / "pipelines.yaml"
         definition.write_text(text)
-        process = ServerProcess(definition, listen, tmp_path / "server.log", *words)
-        running.append(process)
-        return process
+        log = tmp_path / f"server-{len(running)}"
+        server = InfeedServer(
+            definition, log, *options, listen=listen, http="127.0.0.1:0", launch=nursery.start
+        )
+        running.append(server)
+        server.start()
+        server.wait_until_serving()
+        return server
 
     yield start
-    for process in running:
-        process.kill()
+    for server in running:
+        server.kill()
 
 
 @pytest.fixture(scope="session")

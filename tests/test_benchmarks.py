@@ -20,6 +20,7 @@ from benchmarks.findings import Figures, Finding, Target
 from benchmarks.processes import ROOT, BenchmarkError, started
 from benchmarks.resident import resident_megabytes
 from benchmarks.results import Outcome, Results
+from tests.harness.waiting import HarnessError
 from typer.testing import CliRunner
 
 MACHINE = {"processor": "abacus"}
@@ -82,9 +83,9 @@ def test_a_duel_of_different_work_is_refused():
 def test_a_process_that_fails_says_why():
     with (
         started("benchmarks.tcp", "no such data set") as process,
-        pytest.raises(BenchmarkError, match="no such data set"),
+        pytest.raises(HarnessError, match="no such data set"),
     ):
-        process.line()
+        process.read_line()
 
 
 @pytest.mark.parametrize(

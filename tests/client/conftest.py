@@ -19,6 +19,7 @@ import pytest
 from google.protobuf import any_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
+from tests.harness.listener import Listener
 
 from infeed.errors import DOMAIN, InfeedError, PipelineNotFoundError
 from infeed.testing import FakeTransport
@@ -237,46 +238,13 @@ class Talk:
 Script = Callable[[Talk], None]
 
 
-class Peer:
+class Peer(Listener):
     """Listens on loopback; a script plays the server on every connection."""
 
     def __init__(self, script: Script) -> None:
-        self._script = script
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self.errors: list[BaseException] = []
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
+        super().__init__(lambda connection: script(Talk(connection)))
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            thread = threading.Thread(target=self._serve, args=(connection,))
-            self._threads.append(thread)
-            thread.start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        connection.settimeout(20)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with connection:
-            try:
-                self._script(Talk(connection))
-            except (BrokenPipeError, ConnectionResetError):
-                pass  # the client has left
-            except BaseException as error:  # noqa: BLE001 - the test is to see it
-                self.errors.append(error)
-
-    def stop(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for thread in self._threads:
-            thread.join(30)
-            assert not thread.is_alive()
-        for error in self.errors:
-            raise error
+    stop = Listener.close
 
 
 @pytest.fixture

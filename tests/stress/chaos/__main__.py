@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from tests.harness.waiting import HarnessError
 from tests.stress.chaos.pipelines import PIPELINES
-from tests.stress.chaos.processes import ChaosError
 from tests.stress.chaos.report import Report
 from tests.stress.chaos.server_faults import run_server_faults
 from tests.stress.chaos.trainer_kills import run_trainer_kills
@@ -59,7 +59,7 @@ def main(
                 else None,
                 run_trainer_kills(served, folder / "kills", seed, killed) if killed else None,
             )
-        except ChaosError as error:
+        except HarnessError as error:
             console.print(f"error: {error}", style="red", markup=False)
             raise typer.Exit(1) from None
     found.show(console)

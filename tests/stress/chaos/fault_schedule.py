@@ -89,7 +89,14 @@ class _Server:
         return max(self.good_at, self.proxy_good_at) <= now
 
 
-def schedule(seed: int, count: int, pace: float, servers: int = 3, proxied: int = 0) -> list[Event]:
+def schedule(
+    seed: int,
+    count: int,
+    pace: float,
+    servers: int = 3,
+    proxied: int = 0,
+    reset_bytes: int = LONGEST_RESET_BYTES,
+) -> list[Event]:
     """`count` events, `pace` seconds apart on average; only server `proxied` is behind the proxy.
 
     There may be no server at all for a while, but never for as long as a feed waits for one.
@@ -107,7 +114,7 @@ def schedule(seed: int, count: int, pace: float, servers: int = 3, proxied: int 
             choices = _choices(states, now, proxied)
         if choices:
             kind, server = rng.choices(choices, [_WEIGHTS[kind] for kind, _ in choices])[0]
-            event = _draw(rng, now, kind, server)
+            event = _draw(rng, now, kind, server, reset_bytes)
             _apply(event, states[server])
             events.append(event)
     return events
@@ -125,13 +132,13 @@ def _choices(states: list[_Server], now: float, proxied: int) -> list[tuple[Kind
     return found
 
 
-def _draw(rng: random.Random, now: float, kind: Kind, server: int) -> Event:
+def _draw(rng: random.Random, now: float, kind: Kind, server: int, reset_bytes: int) -> Event:
     if kind in (Kind.FREEZE, Kind.STALL):
         short = rng.random() < _SHARE_OF_SHORT
         low, high = (0.5, 8.0) if short else (8.0, LONGEST_FREEZE_SECONDS)
         return Event(now, kind, server, seconds=rng.uniform(low, high))
     if kind is Kind.RESET:
-        return Event(now, kind, server, bytes=rng.randrange(LONGEST_RESET_BYTES))
+        return Event(now, kind, server, bytes=rng.randrange(reset_bytes))
     return Event(now, kind, server)
 
 

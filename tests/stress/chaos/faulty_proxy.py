@@ -1,16 +1,18 @@
-"""A bad proxy: a TCP proxy on loopback that can stall, and reset connections in mid-stream."""
+"""TCP proxy on loopback that can stall, and reset connections in mid-stream."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
 
 _PIECE = 1 << 16
-_START_SECONDS = 30.0
+_START_SECONDS = 120.0
 _LOOK_SECONDS = 0.02
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 seconds
 
@@ -19,12 +21,14 @@ class FaultyProxy:
     """Carries connections to a port of this host; a thread of its own does. Also a context
     manager."""
 
-    def __init__(self, target_port: int) -> None:
+    def __init__(self, target_port: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` gives seconds, for the length of a stall."""
         self.resets = 0
         """Connections that were reset."""
         self._target_port = target_port
+        self._clock = clock
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self._stalled_until = 0.0
+        self._stalled_until = -math.inf
         self._left: int | None = None
         """Bytes from the server before every connection is reset; None: it is not to be."""
         self._writers: set[asyncio.StreamWriter] = set()
@@ -47,11 +51,11 @@ class FaultyProxy:
 
     @property
     def stalled(self) -> bool:
-        return time.monotonic() < self._stalled_until
+        return self._clock() < self._stalled_until
 
     def stall(self, seconds: float) -> None:
         """Carries nothing from now on for so long, in neither direction."""
-        self._stalled_until = time.monotonic() + seconds
+        self._stalled_until = self._clock() + seconds
 
     def reset(self, after_bytes: int) -> None:
         """Resets every connection once so many more bytes have come from the server."""
@@ -75,7 +79,7 @@ class FaultyProxy:
         self._begun.set()
         await self._over.wait()
         server.close()
-        self._stalled_until = 0.0
+        self._stalled_until = -math.inf
         self._drop()
         await asyncio.sleep(_LOOK_SECONDS)  # for the last that was accepted
         await asyncio.gather(*self._carriers)

@@ -6,17 +6,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from tests.harness.process import ROOT, Process
+from tests.harness.server import Launch
+from tests.harness.waiting import HarnessError, wait_until
 from tests.stress.chaos.journal import Journal
-from tests.stress.chaos.processes import ChaosError, Process, until
 from tests.stress.chaos.trainer import Task
 
-_EVERY_SECONDS = 0.01
+_TRAINER = "tests.stress.chaos.trainer"
 
 
 class Job:
     """Started when it is made. Also a context manager: no rank outlives it."""
 
-    def __init__(self, folder: Path, task: Task) -> None:
+    def __init__(self, folder: Path, task: Task, launch: Launch) -> None:
         """Each rank does the task as its own."""
         folder.mkdir(parents=True)
         self._end = folder / "end"
@@ -24,11 +26,9 @@ class Job:
         self.ranks: list[Process] = []
         for rank in range(task.world_size):
             own = folder / f"rank-{rank}"
-            words = str(replace(task, rank=rank, folder=str(own), end=str(self._end)))
+            own_task = str(replace(task, rank=rank, folder=str(own), end=str(self._end)))
             self.journals.append(Journal(own))
-            self.ranks.append(
-                Process("tests.stress.chaos.trainer", (words,), own.with_suffix(".log"))
-            )
+            self.ranks.append(launch(["python", "-m", _TRAINER, own_task], own, ROOT))
 
     @property
     def taken(self) -> list[int]:
@@ -42,19 +42,19 @@ class Job:
         part.rename(self._end)
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Raises `ChaosError` when it never holds, or a rank ends before."""
+        """Raises `HarnessError` when it never holds, or a rank ends before."""
 
         def holds() -> bool:
             self.check()
             return condition()
 
-        until(holds, what, every=_EVERY_SECONDS)
+        wait_until(holds, what)
 
     def check(self) -> None:
-        """Raises `ChaosError` if a rank has failed."""
+        """Raises `HarnessError` if a rank has failed."""
         for rank in self.ranks:
             if rank.status:
-                raise ChaosError(f"{rank.name} ended with {rank.status}: {rank.last_words}")
+                raise HarnessError(f"{rank.log.name} ended with {rank.status}: {rank.log_tail}")
 
     def wait(self) -> None:
         """Until every rank has come to its end."""
@@ -62,7 +62,7 @@ class Job:
 
     def close(self) -> None:
         for rank in self.ranks:
-            rank.close()
+            rank.kill()
 
     def __enter__(self) -> Job:
         return self

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tests.stress.chaos.processes import ROOT, ChaosError
+from tests.harness.process import ROOT
+from tests.harness.waiting import HarnessError
 
 PHOTOS = Path(os.environ.get("INFEED_TEST_PHOTOS", ROOT.parent / "shared/data/imagenet-500"))
 
@@ -25,12 +26,14 @@ class Served:
     batch_size: int
     pause: float
     prefetch_bytes: int
+    reset_bytes: int
+    """A connection is reset after fewer bytes than these: some batches."""
 
 
 def photos(folder: Path, images: Path = PHOTOS) -> Served:
     """4.8 MB a batch on the wire, 19.3 MB when finished."""
     if not images.is_dir():
-        raise ChaosError(f"no folder {images}; set INFEED_TEST_PHOTOS to one of JPEGs")
+        raise HarnessError(f"no folder {images}; set INFEED_TEST_PHOTOS to one of JPEGs")
     definition = _write(
         folder,
         f"""
@@ -48,7 +51,7 @@ pipelines:
     )
     rows = (images / "labels.csv").read_text().splitlines()
     count = sum(row != "file,label" for row in rows)
-    return Served("photos", definition, count, 32, 0.25, 40_000_000)
+    return Served("photos", definition, count, 32, 0.25, 40_000_000, 8 << 20)
 
 
 def arrays(folder: Path) -> Served:
@@ -68,7 +71,7 @@ pipelines:
     batch: {{size: 16}}
 """,
     )
-    return Served("arrays", definition, _ARRAYS, 16, 0.05, 16 * 132 * 8)
+    return Served("arrays", definition, _ARRAYS, 16, 0.05, 16 * 132 * 8, 16 * 132 * 8)
 
 
 def _write(folder: Path, text: str) -> Path:

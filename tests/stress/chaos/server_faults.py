@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.harness.server import Launch, spawn
 from tests.stress.chaos.audit import Audit, audit, whole_epochs
 from tests.stress.chaos.fault_schedule import Event, Kind, schedule
 from tests.stress.chaos.job import Job
@@ -20,7 +21,7 @@ from tests.stress.chaos.journal import Step, committed
 from tests.stress.chaos.latency import SHOWN, Wait, longest_waits
 from tests.stress.chaos.outages import Outages
 from tests.stress.chaos.pipelines import Served
-from tests.stress.chaos.servers import Server
+from tests.stress.chaos.servers import FaultyServer
 from tests.stress.chaos.setup import PROXIED, SERVERS, Setup
 from tests.stress.chaos.trainer import Task
 
@@ -65,15 +66,16 @@ class ServerFaults:
 
 
 def run_server_faults(
-    served: Served, folder: Path, seed: int, count: int, pace: float
+    served: Served, folder: Path, seed: int, count: int, pace: float, launch: Launch = spawn
 ) -> ServerFaults:
-    """Raises `ChaosError` when a server, or a rank, ends by itself."""
-    events = schedule(seed, count, pace, SERVERS, PROXIED)
+    """Raises `HarnessError` when a server, or a rank, ends by itself."""
+    events = schedule(seed, count, pace, SERVERS, PROXIED, served.reset_bytes)
     with ExitStack() as cleanup:
-        setup = cleanup.enter_context(Setup(served, folder))
+        setup = cleanup.enter_context(Setup(served, folder, launch))
         setup.start()
         outages = cleanup.enter_context(Outages(lambda: setup.can_answer))
-        job = cleanup.enter_context(_job(served, folder / "disturbed", setup.target, served.pause))
+        job = _job(served, folder / "disturbed", setup.target, launch, served.pause)
+        cleanup.enter_context(job)
         job.wait_until(lambda: min(job.taken) >= _FIRST_STEPS, "the first steps are taken")
         begin = time.monotonic()
         happened = _play(events, setup, job, begin)
@@ -86,7 +88,7 @@ def run_server_faults(
         seconds = time.monotonic() - begin
     ranks = committed(job.journals)
     summaries = [journal.summary for journal in job.journals]
-    undisturbed = _undisturbed(served, folder, steps)
+    undisturbed = _undisturbed(served, folder, steps, launch)
     flat = [step for rank in ranks for step in rank]
     found = longest_waits(ranks, begin, happened, outages)
     return ServerFaults(
@@ -109,7 +111,7 @@ def run_server_faults(
     )
 
 
-def _job(served: Served, folder: Path, target: str, pause: float) -> Job:
+def _job(served: Served, folder: Path, target: str, launch: Launch, pause: float) -> Job:
     task = Task(
         target=target,
         pipeline=served.name,
@@ -118,7 +120,7 @@ def _job(served: Served, folder: Path, target: str, pause: float) -> Job:
         pause=pause,
         prefetch_bytes=served.prefetch_bytes,
     )
-    return Job(folder, task)
+    return Job(folder, task, launch)
 
 
 def _play(events: list[Event], setup: Setup, job: Job, begin: float) -> list[tuple[float, Event]]:
@@ -139,17 +141,14 @@ def _is_past(moment: float) -> bool:
     return time.monotonic() >= moment
 
 
-def _undisturbed(served: Served, folder: Path, steps: int) -> list[list[Step]]:
-    server = Server(served.definition, folder, "undisturbed")
-    try:
-        server.start()
-        server.wait_until_serving()
-        with _job(served, folder / "undisturbed", server.address, pause=0) as job:
-            job.end_behind(steps)
-            job.wait()
-            return committed(job.journals)
-    finally:
-        server.stop()
+def _undisturbed(served: Served, folder: Path, steps: int, launch: Launch) -> list[list[Step]]:
+    with (
+        FaultyServer(served.definition, folder, "undisturbed", launch) as server,
+        _job(served, folder / "undisturbed", server.address, launch, pause=0) as job,
+    ):
+        job.end_behind(steps)
+        job.wait()
+        return committed(job.journals)
 
 
 def _equal(ranks: list[list[Step]], undisturbed: list[list[Step]], steps: int) -> int:

@@ -1,123 +1,95 @@
-"""Servers as real processes, each on a port of its own that it has again after every restart."""
+"""Server of a run: it is killed, ended, halted and restarted, always on the same port."""
 
 from __future__ import annotations
 
-import random
 import signal
-import socket
 import threading
 from pathlib import Path
 
-from tests.stress.chaos.processes import ChaosError, Process, until
-
-_PORTS = range(20_000, 30_000)
-"""Below those that systems give to outgoing connections: while a server is away, none of them may
-take its port, nor connect to itself there."""
+from tests.harness.ports import ReservedPort
+from tests.harness.server import InfeedServer, Launch, spawn
+from tests.harness.waiting import HarnessError
 
 
-class Server:
-    """`infeed serve`, started by `start`, as often as one likes."""
+class FaultyServer(InfeedServer):
+    """`infeed serve` on a port that nothing else takes while the server is down."""
 
-    def __init__(self, definition: Path, folder: Path, name: str = "server") -> None:
-        self.port = free_port()
-        self.starts = 0
+    def __init__(
+        self, definition: Path, folder: Path, name: str = "server", launch: Launch = spawn
+    ) -> None:
+        self._reserved = ReservedPort()
+        self.port = self._reserved.number
+        log = folder / f"{name}-{self.port}"
+        super().__init__(definition, log, listen=self._reserved.address, launch=launch)
         self.unclean = 0
         """Ends after SIGTERM with another exit status than 0."""
-        self._definition = definition
-        self._log = folder / f"{name}-{self.port}.log"
-        self._process: Process | None = None
-        self._terminated = False
+        self.running = False
+        """Whether it was started, and neither killed nor asked to stop since."""
+        self._is_stopping = False
         self._thaw: threading.Timer | None = None
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
 
     @property
     def frozen(self) -> bool:
         return self._thaw is not None and self._thaw.is_alive()
 
     @property
-    def running(self) -> bool:
-        """Whether it was started, and neither killed nor told to end since."""
-        return self._process is not None and not self._terminated
-
-    @property
-    def serves(self) -> bool:
-        """Whether it runs and has said that it serves."""
-        process = self._process
-        return process is not None and not self._terminated and "serving on " in process.said
+    def can_answer(self) -> bool:
+        """Whether it serves, and is not halted."""
+        return self.running and self.serves and not self.frozen
 
     def check(self) -> None:
-        """Raises `ChaosError` if it ended, though nobody told it to."""
-        if self.running and self._process is not None and self._process.status is not None:
-            told = self._process.last_words
-            raise ChaosError(f"{self._process.name} ended by itself: {told}")
+        """Raises `HarnessError` if it ended without a signal of ours."""
+        if self.running and self.ended:
+            tail = self.process.log_tail
+            raise HarnessError(f"{self.address} ended with {self.process.status}: {tail}")
 
     def start(self) -> None:
-        """Returns before it serves. What ended before is waited for."""
+        """Returns before it serves. Waits for the end of a process that was asked to stop."""
         self._reap()
-        self.starts += 1
-        words = ("serve", str(self._definition), "--listen", self.address, "--http", "off")
-        self._process = Process("infeed", words, self._log)
-
-    def wait_until_serving(self) -> None:
-        """Raises `ChaosError`."""
-
-        def serves() -> bool:
-            self.check()
-            return self.serves
-
-        until(serves, f"{self.address} serves")
+        super().start()
+        self.running = True
 
     def kill(self) -> None:
-        """As `kill -9`."""
-        process, self._process = self._process, None
+        self.running = self._is_stopping = False
         if self._thaw is not None:
             self._thaw.cancel()
-        if process is not None:
-            process.kill()
+        super().kill()
 
-    def terminate(self) -> None:
-        """SIGTERM, without waiting for the end."""
-        assert self._process is not None
-        self._terminated = True
-        self._process.send(signal.SIGTERM)
+    def ask_to_stop(self) -> None:
+        self.running, self._is_stopping = False, True
+        super().ask_to_stop()
 
     def freeze(self, seconds: float) -> None:
-        """SIGSTOP, and SIGCONT after that time."""
-        process = self._process
-        assert process is not None
-        process.send(signal.SIGSTOP)
-        self._thaw = threading.Timer(seconds, process.send, (signal.SIGCONT,))
+        """Sends SIGSTOP, and SIGCONT after that time."""
+        self.process.signal(signal.SIGSTOP)
+        self._thaw = threading.Timer(seconds, self.process.signal, (signal.SIGCONT,))
         self._thaw.daemon = True
         self._thaw.start()
 
     def _reap(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            try:
-                self.unclean += process.wait() != 0
-            finally:
-                process.close()
-        self._terminated = False
+        if self._is_stopping:
+            self._is_stopping = False
+            self.unclean += self.wait() != 0
 
-    def stop(self) -> None:
-        """Ends it in good order where it was told to end, and else at once."""
-        if self._terminated:
-            self._reap()
-        self.kill()
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    for port in random.Random().sample(_PORTS, 200):
+    def close(self) -> None:
+        """Waits for the end of a process that was asked to stop, and kills any other."""
         try:
-            with socket.create_server(("127.0.0.1", port)):
-                return port
-        except OSError:
-            continue
-    raise ChaosError(f"no free port among 200 of {_PORTS}")
+            self._reap()
+        finally:
+            self.kill()
+            self._reserved.close()
+
+    def __enter__(self) -> FaultyServer:
+        self.start()
+        try:
+            self.wait_until_serving()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-__all__ = ["Server", "free_port"]
+__all__ = ["FaultyServer"]

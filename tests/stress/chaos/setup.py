@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.harness.server import Launch
+from tests.harness.waiting import wait_until
 from tests.stress.chaos.fault_schedule import Event, Kind
 from tests.stress.chaos.faulty_proxy import FaultyProxy
 from tests.stress.chaos.pipelines import Served
-from tests.stress.chaos.processes import until
-from tests.stress.chaos.servers import Server
+from tests.stress.chaos.servers import FaultyServer
 
 SERVERS = 3
 PROXIED = 0
@@ -18,8 +19,10 @@ PROXIED = 0
 class Setup:
     """The servers, one of them behind a proxy. A context manager: all end with it."""
 
-    def __init__(self, served: Served, folder: Path) -> None:
-        self.servers = [Server(served.definition, folder) for _ in range(SERVERS)]
+    def __init__(self, served: Served, folder: Path, launch: Launch) -> None:
+        self.servers = [
+            FaultyServer(served.definition, folder, launch=launch) for _ in range(SERVERS)
+        ]
         self.proxy = FaultyProxy(self.servers[PROXIED].port)
         addresses = [server.address for server in self.servers]
         addresses[PROXIED] = self.proxy.address
@@ -27,7 +30,9 @@ class Setup:
 
     def start(self) -> None:
         """Starts those that are down; returns when all serve, and nothing disturbs them."""
-        until(lambda: not any(server.frozen for server in self.servers), "the last freeze ends")
+        wait_until(
+            lambda: not any(server.frozen for server in self.servers), "the last freeze ends"
+        )
         for server in self.servers:
             if not server.running:
                 server.start()
@@ -37,7 +42,7 @@ class Setup:
     @property
     def can_answer(self) -> bool:
         """Whether a server is there that trainers can reach."""
-        there = [server.serves and not server.frozen for server in self.servers]
+        there = [server.can_answer for server in self.servers]
         there[PROXIED] = there[PROXIED] and not self.proxy.stalled
         return any(there)
 
@@ -46,14 +51,14 @@ class Setup:
         server.check()
         if event.kind is Kind.RESTART:
             return not server.running
-        return server.serves and not server.frozen
+        return server.can_answer
 
     def apply(self, event: Event) -> None:
         server = self.servers[event.server]
         if event.kind is Kind.KILL:
             server.kill()
         elif event.kind is Kind.TERMINATE:
-            server.terminate()
+            server.ask_to_stop()
         elif event.kind is Kind.FREEZE:
             server.freeze(event.seconds)
         elif event.kind is Kind.RESTART:
@@ -69,7 +74,7 @@ class Setup:
     def __exit__(self, *_: object) -> None:
         self.proxy.close()
         for server in self.servers:
-            server.stop()
+            server.close()
 
 
 __all__ = ["PROXIED", "SERVERS", "Setup"]

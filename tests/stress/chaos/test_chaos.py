@@ -6,11 +6,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.harness.nursery import Nursery
 from tests.stress.chaos import pipelines
 from tests.stress.chaos.server_faults import run_server_faults
 from tests.stress.chaos.trainer_kills import run_trainer_kills
 
 SEED = 4
+
+QUICK_SEED = 2171
+"""Draws each kind of event among ten, and none that lasts long."""
 
 
 @pytest.fixture
@@ -39,13 +43,15 @@ def test_twenty_trainer_kills_table(served: pipelines.Served, tmp_path: Path) ->
     assert found.exact
 
 
-@pytest.mark.timeout(900)
-def test_a_few_events_on_small_arrays(tmp_path: Path) -> None:
-    found = run_server_faults(pipelines.arrays(tmp_path), tmp_path, SEED, 8, 1.5)
+def test_each_kind_of_event_leaves_batches_equal(nursery: Nursery, tmp_path: Path) -> None:
+    served = pipelines.arrays(tmp_path)
+    found = run_server_faults(served, tmp_path, QUICK_SEED, 10, 0.6, nursery.start)
     assert found.exact, found
+    assert min(found.events.values()) >= 1, found.events
+    assert found.resets >= 1
+    assert found.unclean == 0
 
 
-@pytest.mark.timeout(600)
-def test_a_few_kills_on_small_arrays(tmp_path: Path) -> None:
-    found = run_trainer_kills(pipelines.arrays(tmp_path), tmp_path, SEED, 4)
+def test_a_few_kills_leave_samples_equal(nursery: Nursery, tmp_path: Path) -> None:
+    found = run_trainer_kills(pipelines.arrays(tmp_path), tmp_path, SEED, 4, nursery.start)
     assert found.exact, found

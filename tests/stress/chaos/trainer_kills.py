@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.harness.server import Launch, spawn
+from tests.harness.waiting import HarnessError
 from tests.stress.chaos.audit import Audit, audit
 from tests.stress.chaos.job import Job
 from tests.stress.chaos.journal import Step, committed
 from tests.stress.chaos.pipelines import Served
-from tests.stress.chaos.processes import ChaosError
-from tests.stress.chaos.servers import Server
+from tests.stress.chaos.servers import FaultyServer
 from tests.stress.chaos.trainer import Task
 
 WORLD_SIZES = (1, 2, 3, 4)
@@ -62,18 +63,17 @@ class TrainerKills:
         return self.audit.exact and self.samples_equal == self.audit.samples
 
 
-def run_trainer_kills(served: Served, folder: Path, seed: int, count: int) -> TrainerKills:
-    """`count` kills, then a last job to the end of an epoch. Raises `ChaosError`."""
+def run_trainer_kills(
+    served: Served, folder: Path, seed: int, count: int, launch: Launch = spawn
+) -> TrainerKills:
+    """`count` kills, then a last job to the end of an epoch. Raises `HarnessError`."""
     rng = random.Random(seed)
-    server = Server(served.definition, folder, "steady")
     steps: list[Step] = []
     generations: list[Generation] = []
     cursor: dict[str, Any] | None = None
     world_size = 0
     begin = time.monotonic()
-    try:
-        server.start()
-        server.wait_until_serving()
+    with FaultyServer(served.definition, folder, "steady", launch) as server:
         for number in range(count + 1):
             world_size = rng.choice([size for size in WORLD_SIZES if size != world_size])
             batch_size = rng.choice([served.batch_size // 4, served.batch_size // 2 + 1])
@@ -90,7 +90,7 @@ def run_trainer_kills(served: Served, folder: Path, seed: int, count: int) -> Tr
                 pause=_PAUSE_SECONDS,
                 prefetch_bytes=served.prefetch_bytes,
             )
-            with Job(folder / f"job-{number:02}", task) as job:
+            with Job(folder / f"job-{number:02}", task, launch) as job:
                 if is_last:
                     job.wait()
                 else:
@@ -103,9 +103,7 @@ def run_trainer_kills(served: Served, folder: Path, seed: int, count: int) -> Tr
                 Generation(world_size, batch_size, position, taken[0], sum(job.taken) - sum(taken))
             )
         epochs = cursor["position"] // served.sample_count if cursor else 0
-        truth = _truth(served, folder, server.address, epochs)
-    finally:
-        server.stop()
+        truth = _truth(served, folder, server.address, epochs, launch)
     return TrainerKills(
         pipeline=served.name,
         seed=seed,
@@ -136,14 +134,16 @@ def _checkpoint(ranks: list[list[Step]]) -> dict[str, Any] | None:
         return None
     cursor, *others = [rank[-1].cursor for rank in ranks]
     if any(other != cursor for other in others):
-        raise ChaosError(f"ranks disagree on where the job stands: {cursor}, {others}")
+        raise HarnessError(f"ranks disagree on where the job stands: {cursor}, {others}")
     return cursor
 
 
-def _truth(served: Served, folder: Path, target: str, epochs: int) -> dict[int, str]:
+def _truth(
+    served: Served, folder: Path, target: str, epochs: int, launch: Launch
+) -> dict[int, str]:
     """The digest of the sample at each position, of a job of one rank that nobody disturbs."""
     task = Task(target, served.name, 1, served.batch_size, epochs=epochs)
-    with Job(folder / "undisturbed", task) as job:
+    with Job(folder / "undisturbed", task, launch) as job:
         job.wait()
         (steps,) = committed(job.journals)
     return dict(_samples(steps))

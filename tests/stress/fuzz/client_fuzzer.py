@@ -17,12 +17,12 @@ from tests.stress.fuzz.replies import Reply
 from tests.stress.fuzz.report import Report
 from tests.stress.fuzz.sessions import Session, record
 
-HANG_SECONDS = 30.0
+HANG_SECONDS = 120.0
 
 _MORE_BYTES = 4 << 30
 """Of address space, for the stacks of threads too; what is more was not to be asked for."""
 
-_TOLD_SECONDS = 30.0
+_PROGRESS_SECONDS = 30.0
 
 
 def fuzz_client(report: Report, cases: int, *, case: str | None = None) -> None:
@@ -52,7 +52,7 @@ def play(
         if seconds > HANG_SECONDS:
             problem = f"took {seconds:.0f} s"
         report.outcome(case, how, seconds, problem)
-        if time.monotonic() - told > _TOLD_SECONDS:
+        if time.monotonic() - told > _PROGRESS_SECONDS:
             told = time.monotonic()
             report.progress(count)
 

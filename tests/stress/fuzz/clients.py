@@ -14,7 +14,7 @@ from tests.stress.fuzz.peer import Answer, Peer
 
 from infeed.status import CODES
 
-PATIENCE_SECONDS = 20.0
+HANG_SECONDS = 120.0
 """After which a call that has not ended hangs."""
 
 _CONNECTIONS = 4
@@ -49,7 +49,7 @@ class _Connection:
     def worn(self) -> bool:
         return self._next > 2 * _MAX_STREAMS or self.resets > _MAX_RESETS
 
-    def begin(self, case: Case[Draw], call: Call) -> None:
+    def begin(self, case: Case[Draw], call: Call, now: float) -> None:
         stream, self._next = self._next, self._next + 2
         answer = self.peer.expect(stream)
         ends = call.end and not call.parts
@@ -57,7 +57,7 @@ class _Connection:
         self.peer.raw(frames.headers(stream, call.headers, flags))
         for number, part in enumerate(call.parts, 1):
             self.peer.data(stream, part, end=call.end and number == len(call.parts))
-        self.calls.append(_Running(case, call, stream, answer, time.monotonic()))
+        self.calls.append(_Running(case, call, stream, answer, now))
 
     def leave(self, running: _Running) -> None:
         self.peer.raw(frames.reset(running.stream))
@@ -74,73 +74,84 @@ Outcome = Callable[[Case[Draw], str, float, "str | None"], None]
 
 
 class Clients:
-    def __init__(self, address: str, catalog: Catalog, seed: int, outcome: Outcome) -> None:
+    """Runs cases that are calls, many at a time."""
+
+    def __init__(
+        self,
+        address: str,
+        catalog: Catalog,
+        seed: int,
+        outcome: Outcome,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
         self._address = address
         self._catalog = catalog
         self._seed = seed
         self._outcome = outcome
-        self._lines: list[_Connection] = []
+        self._open: list[_Connection] = []
 
     def run(self, cases: Iterable[Case[Draw]]) -> None:
         """Runs the cases to the end of each."""
         todo = iter(cases)
         more = True
-        while more or any(line.calls for line in self._lines):
+        while more or any(connection.calls for connection in self._open):
             more = more and self._fill(todo)
             self._turn()
-        for line in self._lines:
-            line.peer.close()
-        self._lines.clear()
+        for connection in self._open:
+            connection.peer.close()
+        self._open.clear()
 
     def _fill(self, todo: Iterable[Case[Draw]]) -> bool:
         """Begins as many as there is room for; False when there are no more."""
-        while len(self._lines) < _CONNECTIONS:
-            self._lines.append(_Connection(self._address))
-        for line in self._lines:
-            while len(line.calls) < _CALLS_EACH and not line.worn:
+        while len(self._open) < _CONNECTIONS:
+            self._open.append(_Connection(self._address))
+        for connection in self._open:
+            while len(connection.calls) < _CALLS_EACH and not connection.worn:
                 case = next(todo, None)
                 if case is None:
                     return False
-                line.begin(case, case.draw(case.rng(self._seed), self._catalog))
+                call = case.draw(case.rng(self._seed), self._catalog)
+                connection.begin(case, call, self._clock())
         return True
 
     def _turn(self) -> None:
         """Sends and receives what there is, and ends what has ended."""
         poll = select.poll()
-        by_file = {line.peer.fileno(): line for line in self._lines}
-        for file, line in by_file.items():
-            poll.register(file, select.POLLIN | select.POLLOUT * line.peer.wants_to_send)
+        by_file = {connection.peer.fileno(): connection for connection in self._open}
+        for file, connection in by_file.items():
+            poll.register(file, select.POLLIN | select.POLLOUT * connection.peer.wants_to_send)
         for file, events in poll.poll(_TICK_SECONDS * 1000):
             peer = by_file[file].peer
             if events & select.POLLOUT:
                 peer.send()
             if events & ~select.POLLOUT:
                 peer.receive()
-        for line in list(self._lines):
-            self._settle(line)
-            if line.peer.over or (line.worn and not line.calls):
-                line.peer.send()
-                line.peer.close()
-                self._lines.remove(line)
+        for connection in list(self._open):
+            self._settle(connection)
+            if connection.peer.over or (connection.worn and not connection.calls):
+                connection.peer.send()
+                connection.peer.close()
+                self._open.remove(connection)
 
-    def _settle(self, line: _Connection) -> None:
-        now = time.monotonic()
-        for running in list(line.calls):
+    def _settle(self, connection: _Connection) -> None:
+        now = self._clock()
+        for running in list(connection.calls):
             call, answer = running.call, running.answer
             seconds = now - running.began
             if answer.ended or answer.reset is not None:
-                line.end(running)
+                connection.end(running)
                 self._outcome(running.case, *_judged(call, answer, seconds))
-            elif line.peer.over:
-                line.end(running)
-                why = f"its connection ended (GOAWAY {line.peer.goaway})"
+            elif connection.peer.over:
+                connection.end(running)
+                why = f"its connection ended (GOAWAY {connection.peer.goaway})"
                 self._outcome(running.case, "lost", seconds, why)
             elif call.leave_seconds is not None and seconds >= call.leave_seconds:
-                line.leave(running)
+                connection.leave(running)
                 problem = call.check(answer) if call.check else None
                 self._outcome(running.case, "left", seconds, problem)
-            elif seconds > PATIENCE_SECONDS:
-                line.leave(running)
+            elif seconds > HANG_SECONDS:
+                connection.leave(running)
                 self._outcome(running.case, "hangs", seconds, "no end in sight")
 
 

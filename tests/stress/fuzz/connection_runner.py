@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tests.stress.fuzz.calls import BAD_MESSAGE, PROPER, Catalog
@@ -15,7 +15,8 @@ from tests.stress.fuzz.raw_connections import Draw, RawConnection
 
 from infeed.status import CODES
 
-PATIENCE_SECONDS = 20.0
+HANG_SECONDS = 120.0
+"""After which a connection that has not ended hangs."""
 
 _CONNECTIONS = 24
 _TICK_SECONDS = 0.02
@@ -33,7 +34,17 @@ class _Running:
 
 
 class ConnectionRunner:
-    def __init__(self, address: str, catalog: Catalog, seed: int, outcome: Outcome) -> None:
+    """Runs cases that are whole connections, some at a time."""
+
+    def __init__(
+        self,
+        address: str,
+        catalog: Catalog,
+        seed: int,
+        outcome: Outcome,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
         self._address = address
         self._catalog = catalog
         self._seed = seed
@@ -56,7 +67,7 @@ class ConnectionRunner:
         peer = Peer(self._address)
         for stream in range(1, 12, 2):
             peer.expect(stream)
-        self._running.append(_Running(case, line, peer, time.monotonic()))
+        self._running.append(_Running(case, line, peer, self._clock()))
 
     def _turn(self) -> None:
         by_file = {each.peer.fileno(): each for each in self._running}
@@ -88,14 +99,14 @@ class ConnectionRunner:
             each.peer.finish()
 
     def _settle(self, each: _Running) -> None:
-        peer, seconds = each.peer, time.monotonic() - each.began
+        peer, seconds = each.peer, self._clock() - each.began
         done = each.sent == len(each.line.parts) and not peer.wants_to_send
         if each.broken or peer.over:
             self._end(each, _how(peer), seconds, each.broken or _problem(peer))
         elif each.line.abort and done:
             peer.abort()
             self._end(each, "left", seconds, None)
-        elif seconds > PATIENCE_SECONDS:
+        elif seconds > HANG_SECONDS:
             self._end(each, "hangs", seconds, "the server does not end the connection")
 
     def _end(self, each: _Running, how: str, seconds: float, problem: str | None) -> None:

@@ -1,4 +1,4 @@
-"""A server on a real socket that says what it is told to, and feeds that connect to it."""
+"""Fake server on a real socket, and cases in which a feed connects to it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 import hpack
+from tests.harness.listener import Listener
 from tests.stress.fuzz import frames
 from tests.stress.fuzz.case import mutated, pieces
 from tests.stress.fuzz.replies import REPLIES, WrongError, compare
@@ -17,80 +18,73 @@ from tests.stress.fuzz.sessions import Session
 import infeed
 from infeed.errors import InfeedError
 
-_SECONDS = 20.0
 _HANG_SECONDS = 60.0
-_LISTEN_SECONDS = 0.05
-"""How long it waits for more of what it is asked."""
 
-Say = Callable[[str], "list[bytes] | None"]
-"""What is said to a call of a method; None: nothing, for as long as the peer stays."""
+Respond = Callable[[str], "list[bytes] | None"]
+"""Returns the bytes sent to a call of a method; None: nothing, for as long as the peer stays."""
+
+CountMessages = Callable[[str], int]
+"""Returns the number of messages of a call to a method that are awaited before the response."""
 
 
-class FakeServer:
-    """Takes connections for as long as the block lasts."""
+class FakeServer(Listener):
+    """Sends what it is told to each connection, once that has made a call."""
 
-    def __init__(self, say: Say) -> None:
-        self._say = say
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self._threads = [threading.Thread(target=self._accept)]
+    def __init__(self, respond: Respond, count_messages: CountMessages = lambda method: 0) -> None:
+        self._respond = respond
+        self._count_messages = count_messages
+        super().__init__(self._answer)
 
-    def __enter__(self) -> FakeServer:
-        self._threads[0].start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for thread in self._threads:
-            thread.join(_SECONDS)
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            thread = threading.Thread(target=self._serve, args=(connection,))
-            self._threads.append(thread)
-            thread.start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        connection.settimeout(_SECONDS)
-        with connection, contextlib.suppress(OSError):
-            said = self._say(_method(connection))
-            for part in said or ():
+    def _answer(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # a peer may leave as it likes
+            method = self._receive_call(connection)
+            response = self._respond(method)
+            for part in response or ():
                 connection.sendall(part)
-            if said is not None:
+            if response is not None:
                 connection.shutdown(socket.SHUT_WR)
             while connection.recv(1 << 16):
                 pass
 
-
-def _method(connection: socket.socket) -> str:
-    """The last part of the path that is asked for, once nothing more comes for a moment."""
-    data = bytearray()
-    path = ""
-    while not path:
-        data += (more := connection.recv(1 << 16))
-        if not more:
-            raise ConnectionAbortedError
-        path = _path(bytes(data[len(frames.PREFACE) :]))
-    connection.settimeout(_LISTEN_SECONDS)
-    with contextlib.suppress(TimeoutError):
-        while connection.recv(1 << 16):
-            pass
-    connection.settimeout(_SECONDS)
-    return path.rpartition("/")[2]
+    def _receive_call(self, connection: socket.socket) -> str:
+        """Returns the last part of the call's path once its messages have come."""
+        data = bytearray()
+        needed: int | None = None
+        while True:
+            method, messages = _parse(bytes(data[len(frames.PREFACE) :]))
+            if method and needed is None:
+                needed = self._count_messages(method)
+            if needed is not None and messages >= needed:
+                return method
+            more = connection.recv(1 << 16)
+            if not more:
+                raise ConnectionAbortedError
+            data += more
 
 
-def _path(data: bytes) -> str:
+def _parse(data: bytes) -> tuple[str, int]:
+    """Returns the method that is called, if that is known yet, and the number of its messages."""
+    path, body = "", b""
     while len(data) >= 9:
         end = 9 + int.from_bytes(data[:3], "big")
-        if data[3] == frames.HEADERS and len(data) >= end:
-            return dict(hpack.Decoder().decode(data[9:end])).get(":path", "")
+        if len(data) < end:
+            break
+        if data[3] == frames.HEADERS:
+            path = dict(hpack.Decoder().decode(data[9:end])).get(":path", "")
+        elif data[3] == frames.DATA:
+            body += data[9:end]
         data = data[end:]
-    return ""
+    return path.rpartition("/")[2], _count(body)
+
+
+def _count(body: bytes) -> int:
+    """Returns the number of whole messages in gRPC's framing."""
+    count = at = 0
+    while (at := at + 5) <= len(body) and (
+        at := at + int.from_bytes(body[at - 4 : at], "big")
+    ) <= len(body):
+        count += 1
+    return count
 
 
 @REPLIES.add(2)
@@ -99,13 +93,21 @@ def mutated_connections(rng: random.Random, session: Session) -> str:
     spoiled = rng.choice(("GetPipeline", "StreamBatches", "StreamBatches", "StreamBatches"))
     lock = threading.Lock()
 
-    def say(method: str) -> list[bytes]:
+    def respond(method: str) -> list[bytes]:
         data = session.described if method == "GetPipeline" else session.streamed
         with lock:
             bad = mutated(rng, data) if method == spoiled else data
             return pieces(rng, bad, 3)
 
-    with FakeServer(say) as fake:
+    first = iter([_messages(session)])
+
+    def count_messages(method: str) -> int:
+        # A feed asks for all its batches once; after a lost connection for those that it lacks,
+        # and after a spoiled description for any.
+        is_known = method == "StreamBatches" == spoiled
+        return next(first, _one)(method) if is_known else 1
+
+    with FakeServer(respond, count_messages) as fake:
         return read(fake.address, session)
 
 
@@ -113,20 +115,30 @@ def mutated_connections(rng: random.Random, session: Session) -> str:
 def good_connections(rng: random.Random, session: Session) -> str:
     """Nothing is changed: that the others fail must be for what was changed."""
 
-    def say(method: str) -> list[bytes]:
+    def respond(method: str) -> list[bytes]:
         return pieces(rng, session.described if method == "GetPipeline" else session.streamed)
 
     if session.expected.payload_bytes is None:
         return "asks for less at a time than was recorded"
-    with FakeServer(say) as fake:
-        how = read(fake.address, session)
+    with FakeServer(respond, _messages(session)) as fake:
+        how = read(fake.address, session, timeout=_HANG_SECONDS)
     if how != "whole":
         raise WrongError(f"a good session ends with {how}")
     return how
 
 
-def read(address: str, session: Session) -> str:
-    """How a feed of the session ends. Raises `WrongError` for batches that are not right."""
+def _one(method: str) -> int:
+    return 1
+
+
+def _messages(session: Session) -> CountMessages:
+    """A feed asks for all batches at once where it knows their size, else for two."""
+    steps = 2 if session.expected.payload_bytes is None else session.steps
+    return lambda method: 1 if method == "GetPipeline" else 1 + steps
+
+
+def read(address: str, session: Session, timeout: float = 0.3) -> str:
+    """Returns how a feed of the session ends. Raises `WrongError` for wrong batches."""
     count = 0
     try:
         with infeed.connect(
@@ -134,7 +146,7 @@ def read(address: str, session: Session) -> str:
             session.spec.name,
             epochs=1,
             remainder="pad",
-            timeout=0.3,
+            timeout=timeout,
             reconnect_timeout=0.2,
         ) as feed:
             for batch in _batches(feed):

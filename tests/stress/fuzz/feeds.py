@@ -23,7 +23,7 @@ _MOST_BYTES = 1 << 20
 """Of a batch that is really sent."""
 
 _STEPS = 3
-_SECONDS = 10.0
+_HANG_SECONDS = 60.0
 
 _FLOATS = [0.0, -0.0, 1.0, 255.0, float("nan"), float("inf"), -float("inf"), 1e-320, 1e308]
 
@@ -78,12 +78,17 @@ def read(transport: Any, name: str, **options: Any) -> str:
     """How a feed of it ends, after a few steps at most."""
     try:
         with infeed.connect(
-            "fuzz", name, transport=transport, reconnect_timeout=0.0, timeout=1.0, **options
+            "fuzz",
+            name,
+            transport=transport,
+            reconnect_timeout=0.0,
+            timeout=_HANG_SECONDS,
+            **options,
         ) as feed:
             _look(feed)
             for _ in range(_STEPS):
                 try:
-                    batch = feed.next(timeout=_SECONDS)
+                    batch = feed.next(timeout=2 * _HANG_SECONDS)
                 except StopIteration:
                     return "ended"
                 _fits(feed, batch)

@@ -44,7 +44,7 @@ class ServerFuzzer:
     def __init__(self, server: ServerUnderTest, report: Report) -> None:
         self._server = server
         self._report = report
-        self._complaints = 0
+        self._errors = 0
         catalog = Catalog(server.specs)
         self._catalog = catalog
         self._clients = Clients(server.address, catalog, report.seed, report.outcome)
@@ -100,10 +100,10 @@ class ServerFuzzer:
     def _look(self) -> None:
         if not self._server.alive:
             self._report.problem(f"the server died\n{self._server.log_tail}")
-        complaints = self._server.complaints()
-        for line in complaints[self._complaints :]:
+        errors = self._server.errors_in_log()
+        for line in errors[self._errors :]:
             self._report.problem(f"the server's log: {line}\n{self._server.log_tail}")
-        self._complaints = len(complaints)
+        self._errors = len(errors)
 
 
 def fuzz_server(report: Report, cases: int, *, case: str | None = None, patient: bool) -> None:

@@ -1,12 +1,8 @@
-"""The server that is fuzzed: `infeed serve` as a process, what it serves, and what it costs."""
+"""Server under test: `infeed serve` as a process, its pipelines, and the resources it holds."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,13 +10,9 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from tests.harness.server import InfeedServer, Launch, spawn
 
 import infeed
-
-ROOT = Path(__file__).resolve().parents[3]
-
-START_SECONDS = 120.0
-STOP_SECONDS = 30.0
 
 _PIPELINES = """
 pipelines:
@@ -80,31 +72,33 @@ class Cost:
 class ServerUnderTest:
     """A server that runs on pipelines of all kinds."""
 
-    address: str
     specs: dict[str, infeed.spec.PipelineSpec]
-    _process: subprocess.Popen[str]
-    _log: Path
+    _server: InfeedServer
+
+    @property
+    def address(self) -> str:
+        return self._server.address
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        return not self._server.ended
 
     def cost(self) -> Cost:
-        proc = Path(f"/proc/{self._process.pid}")
+        proc = Path(f"/proc/{self._server.pid}")
         lines = (proc / "status").read_text().splitlines()
-        told = {name: value.split()[0] for name, _, value in map(_split, lines) if value.strip()}
+        fields = {name: value.split()[0] for name, _, value in map(_split, lines) if value.strip()}
         # Not the pages of files, such as libraries, which the kernel can drop.
-        megabytes = int(told["RssAnon"]) * 1024 / 1e6
-        return Cost(megabytes, int(told["Threads"]), len(list((proc / "fd").iterdir())))
+        megabytes = int(fields["RssAnon"]) * 1024 / 1e6
+        return Cost(megabytes, int(fields["Threads"]), len(list((proc / "fd").iterdir())))
 
-    def complaints(self) -> list[str]:
-        """What the log says that a peer must never be able to make it say."""
-        lines = self._log.read_text(errors="replace").splitlines()
+    def errors_in_log(self) -> list[str]:
+        """Lines of the log that no peer must be able to cause."""
+        lines = self._server.log.splitlines()
         return [line for line in lines if re.search(r"Traceback|ERROR|CRITICAL", line)]
 
     @property
     def log_tail(self) -> str:
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-40:])
+        return "\n".join(self._server.log.splitlines()[-40:])
 
 
 def _split(line: str) -> tuple[str, str, str]:
@@ -112,46 +106,14 @@ def _split(line: str) -> tuple[str, str, str]:
 
 
 @contextmanager
-def started(folder: Path) -> Iterator[ServerUnderTest]:
-    """A server for as long as the block lasts; its files are made in the folder."""
+def started(folder: Path, launch: Launch = spawn) -> Iterator[ServerUnderTest]:
+    """Runs a server for as long as the block lasts; its files are made in the folder."""
     _make_data(folder)
-    log = folder / "server.log"
-    with log.open("wb") as errors:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "infeed", "serve", "pipelines.yaml"),
-                *("--listen", "127.0.0.1:0", "--http", "off"),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            cwd=folder,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"},
-        )
-        try:
-            address = _address(process, log)
-            link = infeed.transport.GrpcTransport(address)
-            specs = {spec.name: spec for spec in link.list_pipelines()}
-            link.close()
-            yield ServerUnderTest(address, specs, process, log)
-        finally:
-            process.terminate()
-            try:
-                process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            process.stdout.close()
-
-
-def _address(process: subprocess.Popen[str], log: Path) -> str:
-    late = threading.Timer(START_SECONDS, process.kill)
-    late.start()
-    line = process.stdout.readline()
-    late.cancel()
-    if not line.startswith("serving on "):
-        raise RuntimeError(f"no server: {line!r}\n{log.read_text(errors='replace')}")
-    return line.split()[2]
+    with InfeedServer("pipelines.yaml", folder / "server", launch=launch) as server:
+        transport = infeed.transport.GrpcTransport(server.address)
+        specs = {spec.name: spec for spec in transport.list_pipelines()}
+        transport.close()
+        yield ServerUnderTest(specs, server)
 
 
 def _make_data(folder: Path) -> None:

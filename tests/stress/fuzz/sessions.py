@@ -21,7 +21,7 @@ from infeed.spec import PipelineSpec
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
 
-_SECONDS = 30.0
+_SECONDS = 180.0
 _FRAME_BYTES = 1 << 14
 
 NAMES = ("numbers", "files", "photos")

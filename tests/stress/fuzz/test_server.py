@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import socket
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import pytest
 from tests.stress.fuzz import clients, connection_runner, frames
@@ -22,6 +25,8 @@ from tests.stress.fuzz.server_under_test import ServerUnderTest
 
 SEED = 11
 NOTHING = Catalog({})
+
+Clock: TypeAlias = "Callable[[], float]"
 
 
 def test_a_share_of_the_cases(server: ServerUnderTest) -> None:
@@ -67,7 +72,7 @@ def test_one_case_alone(server: ServerUnderTest) -> None:
 # That a run without violations says something: what is wrong is found.
 
 
-def one_call(address: str, call: Call) -> Report:
+def one_call(address: str, call: Call, clock: Clock = time.monotonic) -> Report:
     kinds: Kinds[Any] = Kinds()
 
     @kinds.add()
@@ -75,19 +80,21 @@ def one_call(address: str, call: Call) -> Report:
         return call
 
     report = Report(SEED, "server")
-    Clients(address, NOTHING, SEED, report.outcome).run(kinds.cases(1))
+    Clients(address, NOTHING, SEED, report.outcome, clock).run(kinds.cases(1))
     return report
 
 
-def one_line(address: str, line: RawConnection) -> Report:
+def one_connection(
+    address: str, connection: RawConnection, clock: Clock = time.monotonic
+) -> Report:
     kinds: Kinds[Any] = Kinds()
 
     @kinds.add()
-    def a_line(rng: Any, catalog: Catalog) -> RawConnection:
-        return line
+    def a_connection(rng: Any, catalog: Catalog) -> RawConnection:
+        return connection
 
     report = Report(SEED, "server")
-    ConnectionRunner(address, NOTHING, SEED, report.outcome).run(kinds.cases(1))
+    ConnectionRunner(address, NOTHING, SEED, report.outcome, clock).run(kinds.cases(1))
     return report
 
 
@@ -115,18 +122,18 @@ def test_an_improper_status_is_a_violation(said: list[bytes], told: str) -> None
     assert "again: --seed 11 --case a-call:0" in problem
 
 
-def test_a_call_that_hangs_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients, "PATIENCE_SECONDS", 0.2)
+def test_a_call_that_hangs_is_a_violation() -> None:
+    clock = itertools.count(0, clients.HANG_SECONDS / 2).__next__
     with FakeServer(lambda method: None) as fake:
-        report = one_call(fake.address, Call(headers("/x")))
+        report = one_call(fake.address, Call(headers("/x")), clock)
     assert "no end in sight" in report.problems[0]
 
 
-def test_a_connection_that_is_kept_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_runner, "PATIENCE_SECONDS", 0.2)
+def test_a_connection_that_is_kept_is_a_violation() -> None:
+    clock = itertools.count(0, connection_runner.HANG_SECONDS / 2).__next__
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        report = one_line(address, RawConnection([b"x"], must_end=True))
+        report = one_connection(address, RawConnection([b"x"], must_end=True), clock)
     assert "does not end the connection" in report.problems[0]
 
 
@@ -134,8 +141,8 @@ def test_frames_that_no_server_sends_are_a_violation(server: ServerUnderTest) ->
     good = [frames.PREFACE + frames.settings(), frames.headers(1, headers("/x"), 5)]
     for said in (frames.frame(frames.PUSH, 4, 1), frames.frame(frames.CONTINUATION, 4, 1)):
         with FakeServer(lambda method, said=said: [said]) as fake:
-            assert "ValueError" in one_line(fake.address, RawConnection(good)).problems[0]
-    assert one_line(server.address, RawConnection(good)).problems == []
+            assert "ValueError" in one_connection(fake.address, RawConnection(good)).problems[0]
+    assert one_connection(server.address, RawConnection(good)).problems == []
 
 
 def test_other_batches_are_a_violation(server: ServerUnderTest) -> None:

@@ -20,7 +20,7 @@ def run(count: int, tell: Tell) -> list[Check]:
     with serving() as server:
         task = Task(server.address, "small", seed=1)
         with started("tests.stress.soak.trainer", str(task)) as trainer:
-            trainer.line()
+            trainer.read_line()
             begin = time.monotonic()
             steps = due = 0
             while steps < count:
@@ -41,7 +41,7 @@ def run(count: int, tell: Tell) -> list[Check]:
                 if time.monotonic() > begin + 20 * PATIENCE:
                     break
             seconds = time.monotonic() - begin
-            trainer.dismiss()
+            trainer.finish()
     tell(curve.table(f"{count:,} batches of 2.4 MB in {seconds:.0f} s", "batches"))
     return [
         Check("batches taken", steps, count, at_least=True),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 
-from benchmarks.processes import Process, started
+from benchmarks.processes import started
 from benchmarks.resident import own_megabytes
+from tests.harness.spawned import SpawnedProcess
 from tests.stress.soak.curve import Check, Curve, Tell, handles
 from tests.stress.soak.server import Server, serving
 
@@ -45,15 +46,15 @@ def _visits(server: Server, way: str, count: int) -> Curve:
             _await(visitor, number)
             if number % max(1, count // _LOOKS) == 0:
                 curve.add(str(number), *_figures(server, visitor))
-        visitor.dismiss()
+        visitor.finish()
     return curve
 
 
-def _await(visitor: Process, number: int) -> None:
-    assert int(visitor.line()) == number
+def _await(visitor: SpawnedProcess, number: int) -> None:
+    assert int(visitor.read_line()) == number
 
 
-def _figures(server: Server, visitor: Process) -> list[float]:
+def _figures(server: Server, visitor: SpawnedProcess) -> list[float]:
     files, threads = handles(server.pid)
     return [
         own_megabytes(server.pid),

@@ -1,4 +1,4 @@
-"""The server of a run, with the figures that it tells of itself."""
+"""The server of a run, and the metrics it exports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from benchmarks.processes import BenchmarkError, started
+from tests.harness.server import InfeedServer
 
 SAMPLES = 512
 PIPELINES = """\
@@ -52,17 +52,12 @@ class Server:
 
 @contextmanager
 def serving(*options: str) -> Iterator[Server]:
-    """A server for as long as the block lasts."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "images.npz"
+    """Runs a server for as long as the block lasts."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         image = np.random.default_rng(0).integers(0, 255, (SAMPLES, 224, 224, 3), np.uint8)
-        np.savez(file, image=image, label=np.arange(SAMPLES))
-        definition = Path(folder) / "pipelines.yaml"
-        definition.write_text(PIPELINES.format(file=file))
-        words = ["serve", str(definition), "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
-        with started("infeed", *words, *options) as process:
-            line = process.line()
-            found = re.search(r"serving on (\S+) \(http (\S+)\)", line)
-            if found is None:
-                raise BenchmarkError(f"infeed serve said {line!r}")
-            yield Server(found[1], found[2], process.pid)
+        np.savez(folder / "images.npz", image=image, label=np.arange(SAMPLES))
+        definition = folder / "pipelines.yaml"
+        definition.write_text(PIPELINES.format(file=folder / "images.npz"))
+        with InfeedServer(definition, folder / "server", *options, http="127.0.0.1:0") as server:
+            yield Server(server.address, server.http, server.pid)

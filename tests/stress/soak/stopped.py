@@ -16,8 +16,9 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from benchmarks.processes import Process, started
+from benchmarks.processes import started
 from benchmarks.resident import own_megabytes
+from tests.harness.spawned import SpawnedProcess
 from tests.stress.soak.curve import TOLERANCE_MB, Check, Curve, Tell, handles
 from tests.stress.soak.server import Server, serving
 from tests.stress.soak.trainer import Look, Task, ask, digest
@@ -41,7 +42,7 @@ COLUMNS = ("server MB", "stopped MB", "others MB", "unsent MB", "files", "thread
 class Scene:
     """The server and its trainers."""
 
-    def __init__(self, server: Server, tasks: list[Task], trainers: list[Process]) -> None:
+    def __init__(self, server: Server, tasks: list[Task], trainers: list[SpawnedProcess]) -> None:
         self.server = server
         self.tasks = tasks
         self.trainers = trainers
@@ -58,7 +59,7 @@ class Scene:
         last, passed = self._steps(stopped), time.monotonic() - begin
         return curve, [(b - a) / passed for a, b in zip(first, last, strict=True)]
 
-    def others(self, stopped: int | None) -> list[Process]:
+    def others(self, stopped: int | None) -> list[SpawnedProcess]:
         return [one for number, one in enumerate(self.trainers) if number != stopped]
 
     def _steps(self, stopped: int | None) -> list[int]:
@@ -83,7 +84,7 @@ def run(seconds: float, least_rate: float, tell: Tell) -> list[Check]:
             stack.enter_context(started("tests.stress.soak.trainer", str(task))) for task in tasks
         ]
         for trainer in trainers:
-            trainer.line()
+            trainer.read_line()
         scene = Scene(server, tasks, trainers)
         _rehearse(trainers)
         checks = _halted(scene, seconds, least_rate, tell) + _not_asking(
@@ -91,18 +92,18 @@ def run(seconds: float, least_rate: float, tell: Tell) -> list[Check]:
         )
         checks += _killed(scene, tell)
         for trainer in scene.trainers:
-            trainer.dismiss()
+            trainer.finish()
     return checks
 
 
-def _rehearse(trainers: list[Process]) -> None:
+def _rehearse(trainers: list[SpawnedProcess]) -> None:
     for number in (signal.SIGSTOP, signal.SIGCONT):
         for trainer in trainers:
             os.kill(trainer.pid, number)
         time.sleep(_WARM_SECONDS)
     for command in ("pause", "go"):
         for trainer in trainers:
-            trainer.tell(command)
+            trainer.send_line(command)
         time.sleep(_WARM_SECONDS)
 
 
@@ -120,7 +121,7 @@ def _halted(scene: Scene, seconds: float, least_rate: float, tell: Tell) -> list
 
 def _not_asking(scene: Scene, seconds: float, least_rate: float, tell: Tell) -> list[Check]:
     victim = scene.trainers[1]
-    ways = (lambda: victim.tell("pause"), lambda: victim.tell("go"))
+    ways = (lambda: victim.send_line("pause"), lambda: victim.send_line("go"))
     return _stop(scene, 1, "no next()", ways, seconds, least_rate, tell)
 
 
@@ -189,7 +190,7 @@ def _killed(scene: Scene, tell: Tell) -> list[Check]:
     victim = scene.trainers.pop(2)
     os.kill(victim.pid, signal.SIGSTOP)
     for trainer in scene.trainers:
-        trainer.tell("pause")
+        trainer.send_line("pause")
     time.sleep(_SETTLE_SECONDS)
     held = scene.server.unsent_megabytes()
     begin = time.monotonic()
@@ -200,7 +201,7 @@ def _killed(scene: Scene, tell: Tell) -> list[Check]:
     left, streams = scene.server.unsent_megabytes(), scene.server.gauge("streams")
     tell(f"kill -9 of a halted one: {held:.0f} MB unsent → {left:.0f} MB within {seconds:.2f} s")
     for trainer in scene.trainers:
-        trainer.tell("go")
+        trainer.send_line("go")
     return [
         Check("killed: unsent before", held, 1, at_least=True, unit=" MB"),
         Check("killed: unsent behind it", left, 0, unit=" MB"),

@@ -17,7 +17,7 @@ from collections import deque
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from benchmarks.processes import Process
+from tests.harness.spawned import SpawnedProcess
 
 import infeed
 
@@ -59,10 +59,10 @@ class Look:
     reconnects: int
 
 
-def ask(trainer: Process) -> Look:
+def ask(trainer: SpawnedProcess) -> Look:
     """A look at a trainer."""
-    trainer.tell("look")
-    return Look(**json.loads(trainer.line()))
+    trainer.send_line("look")
+    return Look(**json.loads(trainer.read_line()))
 
 
 def digest(batch: infeed.Batch) -> int:

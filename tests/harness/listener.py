@@ -1,0 +1,70 @@
+"""Listener of a fake server: each connection is handled on a thread of its own."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+
+from tests.harness.waiting import HarnessError
+
+_CONNECTION_SECONDS = 60.0
+"""A connection's operation that takes longer fails: the peer hangs."""
+
+_END_SECONDS = 120.0
+
+
+class Listener:
+    """Listens on loopback from its construction on. As a context manager, it ends with the block.
+
+    A peer that has left is no error. Any other error of a handler is raised by `close`.
+    """
+
+    def __init__(self, handle: Callable[[socket.socket], None]) -> None:
+        self._handle = handle
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.errors: list[BaseException] = []
+        self._threads = [threading.Thread(target=self._accept, name="listener")]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            thread = threading.Thread(target=self._serve, args=(connection,), name="connection")
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        connection.settimeout(_CONNECTION_SECONDS)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with connection:
+            try:
+                self._handle(connection)
+            except (BrokenPipeError, ConnectionResetError):
+                pass
+            except BaseException as error:  # noqa: BLE001 - raised by close
+                self.errors.append(error)
+
+    def close(self) -> None:
+        """Ends the listener, and waits for the end of every connection."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:  # the first accepts: behind its end there are no more
+            thread.join(_END_SECONDS)
+            if thread.is_alive():
+                raise HarnessError(f"a {thread.name} thread of {self.address} hangs")
+        for error in self.errors:
+            raise error
+
+    def __enter__(self) -> Listener:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+__all__ = ["Listener"]

@@ -1,0 +1,90 @@
+"""Processes forked from one that has loaded TensorFlow, so that each starts in a moment."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from tests.harness.process import ROOT, Process
+from tests.harness.waiting import TIMEOUT_SECONDS, wait_until
+
+_PROGRAM = Path(__file__).with_name("nursery_main.py")
+
+
+class ForkedProcess(Process):
+    """A process whose id and exit status are the files `LOG.pid` and `LOG.status`."""
+
+    def __init__(self, log: Path, order: Callable[[], None]) -> None:
+        """Orders the process, and returns once it runs."""
+        super().__init__(log)
+        self._status: int | None = None
+        for kind in ("pid", "status"):
+            self.log_file(kind).unlink(missing_ok=True)  # of an earlier process with this log
+        order()
+        file = self.log_file("pid")
+        wait_until(file.exists, f"a process of {log}")
+        self.pid = int(file.read_text())
+
+    @property
+    def status(self) -> int | None:
+        if self._status is None and (file := self.log_file("status")).exists():
+            self._status = int(file.read_text())
+        return self._status
+
+
+F = TypeVar("F", bound=ForkedProcess)
+
+
+class Nursery:
+    """Forks processes from one of its own; all end with it. Also a context manager."""
+
+    def __init__(self) -> None:
+        # As text, not as a file or module: a process forked from it must not find its own main
+        # program there when it starts others with `multiprocessing`.
+        command = [sys.executable, "-c", _PROGRAM.read_text()]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, cwd=ROOT)
+        self._processes: list[ForkedProcess] = []
+
+    def start(
+        self,
+        words: Sequence[str],
+        log: Path,
+        cwd: Path,
+        environment: Mapping[str, str] | None = None,
+        kind: type[F] = ForkedProcess,  # type: ignore[assignment]
+    ) -> F:
+        """Starts `infeed WORDS...`, or `python FILE ...`, or `python -m MODULE ...`."""
+        order = {
+            "words": words,
+            "cwd": str(cwd),
+            "log": str(log.resolve()),
+            "env": dict(environment or {}),
+        }
+        process = kind(log, lambda: self._send(json.dumps(order)))
+        self._processes.append(process)
+        return process
+
+    def _send(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(TIMEOUT_SECONDS)
+
+    def __enter__(self) -> Nursery:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+__all__ = ["ForkedProcess", "Nursery"]

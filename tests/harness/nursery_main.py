@@ -1,0 +1,70 @@
+"""Program of the nursery: it imports what `infeed serve` needs, then forks a process per order.
+
+An order is a line of JSON on its input. A watcher beside each process keeps its exit status.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import runpy
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+_MODULES = (
+    "infeed.cli",
+    "infeed_server.cli",
+    "infeed_server.progress",
+    "infeed_server.runtime.server",  # with TensorFlow
+    "infeed_server.runtime.signals",
+)
+
+
+def run_command(order: dict[str, Any]) -> None:
+    os.chdir(order["cwd"])
+    os.environ.update(order["env"])
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(order["log"] + "." + name, os.O_CREAT | os.O_WRONLY | os.O_APPEND), number)
+    sys.stdin.close()
+    sys.path[0] = ""
+    match order["words"]:
+        case ["python", "-m", module, *words]:
+            sys.argv = [module, *words]
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        case ["python", *words]:
+            sys.argv = words
+            runpy.run_path(words[0], run_name="__main__")
+        case words:
+            sys.argv = ["infeed", *words]
+            importlib.import_module("infeed.cli").main()
+
+
+def write(path: str, text: str) -> None:
+    """Writes a file that is there whole or not at all."""
+    part = Path(path + ".part")
+    part.write_text(text)
+    part.rename(path)
+
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+for name in _MODULES:
+    importlib.import_module(name)
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for line in iter(sys.stdin.readline, ""):
+    order = json.loads(line)
+    if os.fork():
+        continue
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    child = os.fork()
+    if not child:
+        run_command(order)
+        sys.exit(0)
+    write(order["log"] + ".pid", str(child))
+    _, status = os.waitpid(child, 0)
+    write(order["log"] + ".status", str(os.waitstatus_to_exitcode(status)))
+    os._exit(0)

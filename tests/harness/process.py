@@ -1,0 +1,149 @@
+"""Child process whose two outputs are log files, however it was started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from tests.harness.waiting import TIMEOUT_SECONDS, HarnessError, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The repository, where modules are found."""
+
+_LAST_LINES = 12
+"""Of each output, in an error."""
+
+_STOP_SECONDS = 30.0
+"""After SIGTERM, before SIGKILL."""
+
+P = TypeVar("P", bound="Process")
+
+
+class Process(ABC):
+    """A child process, addressed by its id. As a context manager, it ends with the block.
+
+    Its outputs are the files `LOG.stdout` and `LOG.stderr`, appended to when they are there;
+    `stdout` and `stderr` give this process's part.
+    """
+
+    pid: int
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self._begins = {kind: _size(self.log_file(kind)) for kind in ("stdout", "stderr")}
+        self._read = 0
+        """Bytes of stdout that `read_line` has returned."""
+
+    @property
+    @abstractmethod
+    def status(self) -> int | None:
+        """The exit status, -n after signal n; None while the process runs."""
+
+    def log_file(self, kind: str) -> Path:
+        return self.log.with_name(f"{self.log.name}.{kind}")
+
+    @property
+    def stdout(self) -> str:
+        return self._output("stdout")
+
+    @property
+    def stderr(self) -> str:
+        return self._output("stderr")
+
+    @property
+    def ended(self) -> bool:
+        return self.status is not None
+
+    @property
+    def log_tail(self) -> str:
+        """The last lines of both outputs, for an error."""
+        tails = (text.splitlines()[-_LAST_LINES:] for text in (self.stdout, self.stderr))
+        return "\n".join(line for tail in tails for line in tail if line.strip())
+
+    def wait_until(
+        self, condition: Callable[[], object], what: str, timeout: float = TIMEOUT_SECONDS
+    ) -> None:
+        """Waits for something that the process does. Raises `HarnessError`, with the end of its
+        log, when it ends without that or the time is over."""
+
+        def met_or_ended() -> bool:
+            ended = self.ended  # first: what it did just before its end counts
+            return bool(condition()) or ended
+
+        wait_until(met_or_ended, lambda: f"{what}\n{self.log_tail}", timeout)
+        if not condition():
+            raise HarnessError(
+                f"{self.log.name} ended with {self.status} before {what}\n{self.log_tail}"
+            )
+
+    def read_line(self, timeout: float = TIMEOUT_SECONDS) -> str:
+        """Returns the next line of stdout."""
+        line = b""
+
+        def is_whole() -> bool:
+            nonlocal line
+            with self.log_file("stdout").open("rb") as file:
+                file.seek(self._begins["stdout"] + self._read)
+                line = file.readline()
+            return line.endswith(b"\n")
+
+        self.wait_until(is_whole, "a line on stdout", timeout)
+        self._read += len(line)
+        return line.decode().strip()
+
+    def wait(self, timeout: float = TIMEOUT_SECONDS) -> int:
+        """Returns the exit status. Raises `HarnessError` when the process runs on."""
+        wait_until(lambda: self.ended, lambda: f"{self.log.name} ends\n{self.log_tail}", timeout)
+        assert self.status is not None
+        return self.status
+
+    def signal(self, number: int) -> None:
+        """Sends a signal; without effect on a process that has ended."""
+        if not self.ended:
+            with contextlib.suppress(ProcessLookupError):  # it has ended just now
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Sends SIGKILL, and returns when the process is gone."""
+        self.signal(signal.SIGKILL)
+        self.wait()
+
+    def stop(self) -> None:
+        """Sends SIGTERM, and SIGKILL to a process that takes long to end."""
+        self.signal(signal.SIGTERM)
+        try:
+            self.wait(_STOP_SECONDS)
+        except HarnessError:
+            self.kill()
+
+    def __enter__(self: P) -> P:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _output(self, kind: str) -> str:
+        try:
+            with self.log_file(kind).open("rb") as file:
+                file.seek(self._begins[kind])
+                return file.read().decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
+
+
+__all__ = ["ROOT", "Process"]
