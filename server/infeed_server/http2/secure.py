@@ -31,7 +31,7 @@ class SecureWire(Wire):
         self, connection: socket.socket, send_seconds: float, context: ssl.SSLContext
     ) -> None:
         super().__init__(connection, send_seconds)
-        self._cipher = Cipher(context, server_side=True)
+        self._cipher = Cipher(_unresumable(context), server_side=True)
         self._clear = memoryview(bytearray(_CLEAR_BYTES))
         self._own = threading.Lock()  # one at a time sends
 
@@ -85,6 +85,25 @@ class SecureWire(Wire):
                 super().send([self._cipher.take()])
             finally:
                 self._own.release()
+
+
+def _unresumable(context: ssl.SSLContext) -> ssl.SSLContext:
+    """Returns a context for one connection, whose sessions end with it.
+
+    A peer that resumes a session shows no certificate, so one that has expired since would still
+    be good. TLS 1.3 resumes by ticket only. TLS 1.2 also resumes by the session's id, from a
+    store in the context that Python cannot turn off, so each connection has a store of its own.
+    """
+    own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own.num_tickets = 0
+    own.options = context.options
+    own.verify_mode = context.verify_mode
+
+    def use_certificate(tls: ssl.SSLObject, *_: object) -> None:
+        tls.context = context
+
+    own.sni_callback = use_certificate  # called without a server name too
+    return own
 
 
 def _told(error: ssl.SSLError) -> str:

@@ -23,7 +23,6 @@ class TLSFiles:
         """What connections are made with. Raises `ConfigError` that names the file."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.set_alpn_protocols([ALPN])
-        context.num_tickets = 0  # who comes back shows a certificate that is still good
         context.options |= ssl.OP_NO_RENEGOTIATION  # HTTP/2 forbids it: a write would have to read
         show(context, self.cert, self.key, "--tls-cert", "--tls-key")
         if self.client_ca is not None:
