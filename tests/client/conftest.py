@@ -247,8 +247,18 @@ class Peer(Listener):
     stop = Listener.close
 
 
+@pytest.fixture(scope="module")
+def frozen() -> Iterator[None]:
+    """Keeps what is in memory already out of each test's garbage collection, which would take most
+    of a second once TensorFlow is loaded."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture
-def peer() -> Iterator[Callable[[Script], str]]:
+def peer(frozen: None) -> Iterator[Callable[[Script], str]]:
     """Starts peers and gives their addresses. What goes wrong in a script fails the test; so does
     a thread of infeed's that is left behind, or a socket."""
     peers: list[Peer] = []
