@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from infeed_server.sources.files import is_remote
+from infeed_server.sources.files import Stamp, is_remote
 
 LIMIT = 128
 """Idle handles kept open: far below the usual limit of 1024 descriptors a process."""
@@ -43,6 +43,13 @@ class Handle:
 
     def _more(self, content: bytes, offset: int, size: int) -> bytes:
         return os.pread(self._fd, size - len(content), offset + len(content))
+
+    def stamp(self) -> Stamp | None:
+        """Size and time of the file that is open, whatever its path names now; None: remote."""
+        if self._remote is not None:
+            return None
+        about = os.fstat(self._fd)
+        return Stamp(about.st_size, about.st_mtime_ns)
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1

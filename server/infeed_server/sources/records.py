@@ -13,7 +13,7 @@ import tensorflow as tf
 from infeed.errors import SampleError, SourceError
 from infeed_server.sources.base import Columns, Indices, InGraph, Provenance, Sample
 from infeed_server.sources.features import FeatureOptions, parse_example
-from infeed_server.sources.files import stamp, why
+from infeed_server.sources.files import Stamp, stamp, why
 from infeed_server.sources.framing import FRAME, unframe
 from infeed_server.sources.handles import Handle, HandlePool
 from infeed_server.sources.index import RecordIndex
@@ -117,6 +117,8 @@ class Records:
             with self._handles.borrow(file) as handle:
                 for run in _runs(pieces):
                     bad.update(self._read_run(handle, file, run, records))
+                # Records of the same lengths that were written over these have good CRCs too.
+                self._check_stamp(file, handle.stamp() or self.index.files[file].stamp)
         if bad:
             raise bad[min(bad)]
         return {RECORD: records}
@@ -140,7 +142,7 @@ class Records:
             try:
                 records[piece.slot] = unframe(frame, piece.length)
             except ValueError as error:
-                self._check_unchanged(file)
+                self._check_stamp(file, stamp(self.index.files[file].path))
                 bad[piece.slot] = self._bad(file, piece, str(error))
         return bad
 
@@ -157,16 +159,15 @@ class Records:
         )
 
     def _open(self, file: int) -> Handle:
-        self._check_unchanged(file)
         path = self.index.files[file].path
+        self._check_stamp(file, stamp(path))
         try:
             return Handle(path)
         except (OSError, tf.errors.OpError) as error:
             raise SourceError(f"cannot open {path!r}: {why(error)}", file=path) from error
 
-    def _check_unchanged(self, file: int) -> None:
+    def _check_stamp(self, file: int, now: Stamp) -> None:
         known = self.index.files[file]
-        now = stamp(known.path)
         if now != known.stamp:
             raise SourceError(
                 f"{known.path} changed since it was indexed: it had {known.stamp.size} bytes and "

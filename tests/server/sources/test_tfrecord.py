@@ -152,6 +152,31 @@ def test_a_file_that_changes_later(tmp_path: Path, write_records: Write) -> None
         unread.read(np.array([0]))
 
 
+@pytest.mark.parametrize("opened", [False, True])
+def test_records_of_the_same_lengths_written_over_the_indexed_ones_are_refused(
+    write_records: Write, opened: bool
+) -> None:
+    path = write_records("a.tfrecord", [b"one", b"two"])
+    source = open_raw(path)
+    if opened:  # from now on the file stays open
+        source.read(np.array([0]))
+    write_records("a.tfrecord", [b"six", b"ten"])
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(SourceError, match="it had 38 bytes and has 38, modified at another time"):
+        source.read(np.array([1]))
+
+
+def test_an_open_file_whose_path_another_has_taken_is_read_on(write_records: Write) -> None:
+    path = write_records("a.tfrecord", [b"one", b"two"])
+    source = open_raw(path)
+    source.read(np.array([0]))
+    write_records("b.tfrecord", [b"six", b"ten"]).replace(path)
+    os.utime(path, ns=(1, 1))
+    assert source.read(np.array([1]))["record"].tolist() == [b"two"]
+    with pytest.raises(SourceError, match="changed since it was indexed"):
+        Records(source.index, {}).read(np.array([1]))
+
+
 def test_nothing_matches(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "train.tfrecords").write_bytes(b"")
