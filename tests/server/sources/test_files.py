@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,15 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"abc")
     assert read_bytes(f"file://{tmp_path}/a") == read_bytes(f"{tmp_path}/a") == b"abc"
     assert stamp(f"file://{tmp_path}/a").size == stamp(f"{tmp_path}/a").size == 3
+
+
+def test_a_stamp_tells_files_of_one_length_apart(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"abc")
+    stamps = set()
+    for prefix in ("", "file://"):
+        for time in (1_000_000_000_000, 2_000_000_000_000):
+            os.utime(path, ns=(time, time))
+            stamps.add(stamp(f"{prefix}{path}"))
+    assert len(stamps) == 2
+    assert {each.size for each in stamps} == {3}

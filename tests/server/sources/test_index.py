@@ -158,16 +158,19 @@ def test_a_file_of_something_else(tmp_path: Path) -> None:
         build_index([str(path)])
 
 
+@pytest.mark.parametrize("by", [b"one" * 2, b"six"], ids=["longer", "of the same length"])
 def test_a_file_that_is_being_written(
-    write_records: Write, monkeypatch: pytest.MonkeyPatch
+    write_records: Write, monkeypatch: pytest.MonkeyPatch, by: bytes
 ) -> None:
     path = write_records("a.tfrecord", [b"one"])
 
-    def and_grow(*args: object) -> object:
-        path.write_bytes(path.read_bytes() * 2)
-        return framing.scan(*args)  # type: ignore[arg-type]
+    def and_write(*args: object) -> object:
+        found = framing.scan(*args)  # type: ignore[arg-type]
+        write_records("a.tfrecord", [by])
+        os.utime(path, ns=(1, 1))
+        return found
 
-    monkeypatch.setattr("infeed_server.sources.index.scan", and_grow)
+    monkeypatch.setattr("infeed_server.sources.index.scan", and_write)
     with pytest.raises(SourceError, match="changed while it was indexed"):
         build_index([str(path)])
     assert not index_of(path).exists()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -129,27 +129,47 @@ def test_an_interrupted_build_leaves_nothing(
     assert not cache_folder.exists()
 
 
-def test_two_processes_build_at_the_same_time(write_records: Write) -> None:
-    path = write_records("a.tfrecord", [b"%d" % number for number in range(20_000)])
-    code = (
-        "import sys; from infeed_server.sources.index import build_index; print('ready');"
-        "sys.stdin.readline();"
-        "print([build_index([sys.argv[1]], rebuild=True).identity for _ in range(5)][-1])"
-    )
-    command = [sys.executable, "-u", "-c", code, str(path)]
-    pipe = subprocess.PIPE
-    both = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(2)]
-    for process in both:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    said = []
-    for process in both:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    for process in both:
-        said.append(process.communicate(timeout=60)[0].strip())
-        assert process.returncode == 0
-    assert said == [build_index([str(path)]).identity] * 2
-    assert build_index([str(path)]).files[0].cached
+def test_an_index_is_on_disk_before_it_takes_its_name(
+    write_records: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_records("a.tfrecord", [b"one", b"two"])
+    calls: list[tuple[str, int, int]] = []
+    fsync, replace = os.fsync, os.replace
+
+    def note(call: str, about: os.stat_result) -> None:
+        calls.append((call, about.st_ino, about.st_size))
+
+    def noted_fsync(fd: int) -> None:
+        note("fsync", os.fstat(fd))
+        fsync(fd)
+
+    def noted_replace(old: str, new: str | Path) -> None:
+        note("replace", Path(old).stat())
+        replace(old, new)
+
+    monkeypatch.setattr(index_cache.os, "fsync", noted_fsync)
+    monkeypatch.setattr(index_cache.os, "replace", noted_replace)
+    build_index([str(path)])
+    # The whole file, buffers and all: a crash leaves the name to the old index or to this one.
+    kept = index_of(path).stat()
+    assert calls == [(call, kept.st_ino, kept.st_size) for call in ("fsync", "replace")]
+
+
+def test_builders_at_the_same_time_leave_one_whole_index(write_records: Write) -> None:
+    # What keeps them apart is the file system, so threads do as well as processes.
+    path = write_records("a.tfrecord", [b"%d" % number for number in range(2_000)])
+    first = build_index([str(path)])
+    together = threading.Barrier(4)
+
+    def build(rebuild: bool) -> list[tuple[str, bool]]:
+        together.wait(60)
+        built = [build_index([str(path)], rebuild=rebuild) for _ in range(10)]
+        return [(each.identity, each.files[0].cached) for each in built]
+
+    with ThreadPoolExecutor(4) as pool:
+        writers = [pool.submit(build, True) for _ in range(2)]
+        readers = [pool.submit(build, False) for _ in range(2)]
+    assert [each.result() for each in writers] == [[(first.identity, False)] * 10] * 2
+    # An index that is being replaced is whole at every moment.
+    assert [each.result() for each in readers] == [[(first.identity, True)] * 10] * 2
     assert sorted(each.name for each in path.parent.iterdir()) == [path.name, index_of(path).name]
