@@ -25,7 +25,7 @@ def assert_same(order: Order, positions: list[int]) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     count=st.integers(1, 400),
     seed=st.integers(0, 2**63 - 1),
@@ -46,7 +46,7 @@ def test_a_batch_is_that_of_the_order(
 
 
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     count=st.integers(1, 2**40),
     seed=st.integers(0, 2**63 - 1),
@@ -58,7 +58,7 @@ def test_positions_of_many_epochs_stand_in_one_vector(
     assert_same(Order(count, seed, mode), [*positions, 0, LAST])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     count=st.integers(1, 50) | st.integers(1, 2**62),
     index=st.integers(0, 2**62),
@@ -78,16 +78,16 @@ def test_stand_ins_are_drawn_alike(count: int, index: int, key: tuple[int, int])
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_dataset_computes_it_with_static_shapes(mode: Mode) -> None:
-    order = Order(1_000_003, 17, mode)
+    order = Order(1_000_003, 17, mode)  # epoch 0 ends inside the second of the three batches
     in_graph = GraphOrder(order)
 
     def batch(number: tf.Tensor) -> tuple[tf.Tensor, ...]:
         slots = in_graph.slots(number * 64 + tf.range(64, dtype=tf.int64))
         return slots.index, slots.epoch, slots.key
 
-    batches = tf.data.Dataset.from_tensor_slices(np.arange(15_620, 15_630)).map(batch)
+    batches = tf.data.Dataset.from_tensor_slices(np.arange(15_624, 15_627)).map(batch)
     assert [spec.shape for spec in batches.element_spec] == [(64,), (64,), (64, 2)]
-    for number, (index, epoch, key) in zip(range(15_620, 15_630), batches, strict=True):
+    for number, (index, epoch, key) in zip(range(15_624, 15_627), batches, strict=True):
         wanted = order.slots(number * 64, 64)
         assert np.array_equal(index, wanted.index)
         assert np.array_equal(epoch, wanted.epoch)

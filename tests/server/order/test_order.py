@@ -13,7 +13,7 @@ MODES: tuple[Mode, ...] = ("global", "window", "none")
 
 
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     count=st.integers(1, 400),
     seed=st.integers(0, 2**63 - 1),
@@ -30,12 +30,17 @@ def test_an_epoch_visits_every_sample_once(
 
 
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=40, deadline=None)
-@given(count=st.integers(1, 200), start=st.integers(0, 1000), cut=st.integers(1, 99))
+@settings(max_examples=12, deadline=None)
+@given(
+    # On both sides of a block, a window and a batch, and far from them.
+    count=st.sampled_from([3, 6, 7, 8, 13, 29, 30, 31, 59, 60, 61, 200]),
+    start=st.integers(0, 1000),
+    cut=st.integers(1, 59),
+)
 def test_a_cut_gives_the_same_samples(mode: Mode, count: int, start: int, cut: int) -> None:
     order = Order(count, 17, mode, block=7, window=30)
-    whole = order.slots(start, 100)
-    parts = [order.slots(start, cut), order.slots(start + cut, 100 - cut)]
+    whole = order.slots(start, 60)
+    parts = [order.slots(start, cut), order.slots(start + cut, 60 - cut)]
     for name in ("index", "epoch", "key"):
         joined = np.concatenate([getattr(part, name) for part in parts])
         assert np.array_equal(getattr(whole, name), joined)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from infeed_server.order import Permutation
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(count=st.integers(1, 3000), key=st.integers(0, 2**63 - 1))
 def test_is_a_bijection_with_an_inverse(count: int, key: int) -> None:
     permutation = Permutation(count, key)
@@ -32,7 +32,7 @@ def test_large_counts_cost_nothing() -> None:
 
 
 def test_every_element_goes_everywhere_equally_often() -> None:
-    count, draws = 7, 7000
+    count, draws = 7, 2100
     seen = np.zeros((count, count))
     for key in range(draws):
         seen[np.arange(count), Permutation(count, key).forward(np.arange(count))] += 1
@@ -43,9 +43,9 @@ def test_every_element_goes_everywhere_equally_often() -> None:
 
 
 def test_all_orders_of_four_appear() -> None:
-    orders = Counter(tuple(Permutation(4, key).forward(np.arange(4))) for key in range(2400))
+    orders = Counter(tuple(Permutation(4, key).forward(np.arange(4))) for key in range(1200))
     assert len(orders) == 24
-    assert min(orders.values()) > 60
+    assert min(orders.values()) > 25
 
 
 def test_neighbouring_keys_are_unrelated() -> None:
