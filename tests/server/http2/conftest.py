@@ -7,7 +7,7 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import h2.config
@@ -18,10 +18,10 @@ import pytest
 
 from infeed_server.http2.connection import Connection
 from infeed_server.http2.stream import Stream
-from infeed_server.http2.wire import Wire
+from infeed_server.http2.wire import Piece, Wire
 
-SECONDS = 10.0
-"""After which a test has failed."""
+SECONDS = 60.0
+"""After which a test has failed: a hang, not a slow machine."""
 
 E = TypeVar("E", bound=h2.events.Event)
 
@@ -176,11 +176,52 @@ class Background:
             self._error = error
 
 
+class PlayedWire(Wire):
+    """A wire without a socket: gives what its script says, and keeps what is sent.
+
+    Each step of the script is bytes, `TimeoutError`, or a function that returns one of them. The
+    wire has ended after the last.
+    """
+
+    def __init__(self, *script: Any) -> None:
+        self.secure = False
+        self.timeouts: list[float] = []
+        """How long each `receive` was to wait."""
+        self.sent = bytearray()
+        self._script = list(script)
+
+    def receive(self, timeout: float) -> bytes:
+        self.timeouts.append(timeout)
+        step = self._script.pop(0) if self._script else b""
+        step = step() if callable(step) and step is not TimeoutError else step
+        if step is TimeoutError:
+            raise TimeoutError
+        return bytes(step)
+
+    def send(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            self.sent += piece
+
+    def is_writable(self) -> bool:
+        return True
+
+    def cut(self) -> None:
+        """Nothing waits on it."""
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
 def tcp_pair() -> tuple[socket.socket, socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         near = socket.create_connection(listener.getsockname())
         far, _ = listener.accept()
     return near, far
+
+
+@pytest.fixture
+def played_wire() -> type[PlayedWire]:
+    return PlayedWire
 
 
 @pytest.fixture
@@ -224,7 +265,7 @@ def served(serve: Callable[..., tuple[Served, Peer]]) -> tuple[Served, Peer]:
 
 @pytest.fixture
 def eventually() -> Callable[..., None]:
-    """Waits until a condition holds; fails with what it is after ten seconds."""
+    """Waits until a condition holds; fails with what it is after a minute."""
 
     def wait(condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + SECONDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-import time
+import threading
 from typing import Any
 
 import h2.events
@@ -12,8 +12,10 @@ import h2.exceptions
 import pytest
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
+from hpack import Encoder
 
-from infeed_server.http2 import connection as connection_module
+from infeed.keepalive import SERVER_PATIENCE_SECONDS, SERVER_PING_SECONDS
+from infeed_server.http2.connection import Connection
 from infeed_server.http2.stream import GoneError, Stream
 
 ANSWER = [(":status", "200")]
@@ -188,32 +190,54 @@ def test_a_peer_that_takes_nothing_is_given_up(serve: Any, background: Any) -> N
     assert connection.ended()
 
 
-def test_a_peer_that_says_nothing(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "SERVER_PING_SECONDS", 0.02)
-    monkeypatch.setattr(connection_module, "SERVER_PATIENCE_SECONDS", 0.3)
-    connection, peer = serve()
-    for _ in range(3):  # it is asked, and answers
-        peer.expect(h2.events.PingReceived)
-    assert connection.thread.is_alive()
-    assert connection.ended()  # it does not any more
+PING, PATIENCE = SERVER_PING_SECONDS, SERVER_PATIENCE_SECONDS
+QUESTION = b"\0\0\x08\6\0\0\0\0\0infeed??"
+ANSWERED = b"\0\0\x08\6\1\0\0\0\0infeed??"
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 
 
-def test_a_peer_that_takes_a_batch_slowly_is_there(
-    serve: Any, background: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_silent_peer_is_pinged_and_lost_when_it_does_not_answer(played_wire: Any) -> None:
+    silent = TimeoutError
+    wire = played_wire(PREFACE, silent, ANSWERED, silent, ANSWERED, silent, silent, ANSWERED)
+    Connection(wire, "peer", lambda stream: None).run()
+    assert wire.timeouts == [PING, PING, PATIENCE, PING, PATIENCE, PING, PATIENCE]
+    assert wire.sent.count(QUESTION) == 3
+
+
+def test_a_ping_behind_a_batch_that_is_being_sent_may_take_longer(
+    played_wire: Any, background: Any
 ) -> None:
-    monkeypatch.setattr(connection_module, "SERVER_PING_SECONDS", 0.01)
-    monkeypatch.setattr(connection_module, "SERVER_PATIENCE_SECONDS", 0.02)
-    connection, peer = serve({WINDOW: 1 << 30})
-    peer.window(1 << 30)
-    peer.open(end=True)
-    sending = background(connection.stream().send, [bytes(1 << 24)])
-    eventually(lambda: not connection.wire.is_writable(), "the sockets are full")
-    time.sleep(0.2)  # it says nothing, for the question lies behind the batch
-    assert connection.thread.is_alive()
-    got = 0
-    while got < 1 << 24:
-        got += len(peer.socket.recv(1 << 20))
-    sending.result()
+    streams: list[Stream] = []
+    calls: list[Any] = []
+    is_sent, may_end = threading.Event(), threading.Event()
+
+    class Slow(played_wire):  # type: ignore[misc]
+        def send(self, pieces: Any) -> None:
+            if streams and threading.current_thread() is not reader:
+                is_sent.set()
+                assert may_end.wait(60)
+            super().send(pieces)
+
+    def begin() -> type[TimeoutError]:
+        calls.append(background(streams[0].send, [bytes(100)]))
+        assert is_sent.wait(60)
+        return TimeoutError
+
+    def end() -> type[TimeoutError]:
+        may_end.set()
+        calls[0].result()
+        return TimeoutError
+
+    reader = threading.current_thread()
+    fields = [(":method", "POST"), (":scheme", "http"), (":path", "/s/m"), (":authority", "s")]
+    request = Encoder().encode(fields)
+    opened = len(request).to_bytes(3, "big") + b"\1\5\0\0\0\1" + request
+    silent = TimeoutError
+    wire = Slow(PREFACE, opened, begin, silent, silent, end, silent, ANSWERED)
+    Connection(wire, "peer", streams.append).run()
+    # While the batch is on its way each silence is waited through; the first one after ends it.
+    assert wire.timeouts == [PING, PING, PING, PATIENCE, PATIENCE, PATIENCE, PATIENCE]
+    assert wire.sent.count(QUESTION) == 1
 
 
 def test_open_streams_outlive_a_drain(served: Any) -> None:

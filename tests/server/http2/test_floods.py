@@ -60,7 +60,7 @@ def test_bytes_that_are_no_http2(serve: Any, data: bytes) -> None:
     with near:
         near.sendall(data)
         near.shutdown(socket.SHUT_WR)
-        Connection(Wire(far, 10), "stranger", taken.append).run()  # it ends
+        Connection(Wire(far, 60), "stranger", taken.append).run()  # it ends
     assert taken == []
     assert connection.thread.is_alive()
 
@@ -132,7 +132,10 @@ def test_questions_whose_answers_are_not_read(
 
 def test_questions_of_a_peer_that_reads_nothing_at_all(serve: Any) -> None:
     connection, peer = serve(send_seconds=0.1)
-    peer.socket.settimeout(0.5)
+    for each in (peer.socket, connection.wire._socket):  # or megabytes of answers find room
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 12)
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
+    peer.socket.settimeout(0.05)  # what cannot be sent now is sent again, cut or not
     while connection.thread.is_alive():
         send_all(peer, frame(6, 0, 0, bytes(8)) * 1000)
     assert connection.ended()
@@ -221,11 +224,11 @@ def test_any_frames_end_a_connection_or_leave_it_as_it_was(
     def accept(stream: Stream) -> None:
         answering.append(background(echo, stream))
 
-    connection = Connection(Wire(far, 5), "peer", accept)
+    connection = Connection(Wire(far, 60), "peer", accept)
     running = background(connection.run)
     data = PREFACE + frame(4, 0, 0) + b"".join(parts)
     with near:
-        near.settimeout(10)
+        near.settimeout(60)
         try:
             for begin in range(0, len(data), cut):
                 near.sendall(data[begin : begin + cut])
@@ -245,11 +248,11 @@ def assert_serves(background: Callable[..., Any]) -> None:
     near, far = socket.socketpair()
     answering: list[Any] = []
     connection = Connection(
-        Wire(far, 5), "peer", lambda stream: answering.append(background(echo, stream))
+        Wire(far, 60), "peer", lambda stream: answering.append(background(echo, stream))
     )
     running = background(connection.run)
     with near:
-        near.settimeout(10)
+        near.settimeout(60)
         near.sendall(PREFACE + frame(4, 0, 0) + headers(1, flags=5))
         received = b""
         while b"\1\5\0\0\0\1" not in received:  # headers that end stream 1

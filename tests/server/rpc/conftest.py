@@ -126,7 +126,7 @@ class Peer:
     def __init__(self, channel: grpc.Channel) -> None:
         self._sending: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         method: Any = channel.stream_stream("/infeed.v1.FeedService/StreamBatches")
-        self.call = method(iter(self._sending.get, None), timeout=60)
+        self.call = method(iter(self._sending.get, None), timeout=120)
 
     def send(self, *messages: bytes | stream_pb2.StreamBatchesRequest) -> Peer:
         for message in messages:
@@ -259,10 +259,10 @@ def refusal() -> Callable[[grpc.RpcError | None], tuple[str, InfeedError]]:
 
 @pytest.fixture
 def eventually() -> Callable[..., None]:
-    """Waits until a condition holds; fails with what it is after ten seconds."""
+    """Waits until a condition holds; fails with what it is after a minute."""
 
     def wait(condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < deadline, what
             time.sleep(0.01)

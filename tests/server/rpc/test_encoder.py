@@ -37,7 +37,7 @@ class FakeStream:
         self.open.set()
 
     def encode(self, request_id: int, answer: Any) -> Any:
-        assert self.open.wait(10)
+        assert self.open.wait(60)
         if isinstance(answer, End):
             return stream_pb2.EndOfData(request_id=request_id, position_count=answer.position_count)
         return encode_batch(request_id, 0, 0, SPEC, answer.arrays, answer.sample_ids, answer.mask)
@@ -77,7 +77,7 @@ def messages(framed: list[Any]) -> list[stream_pb2.StreamBatchesResponse]:
 
 
 def test_a_batch(encoder: Encoder, stream: Any) -> None:
-    encoded = encoder.encode(stream, 7, done(batch())).result(10)
+    encoded = encoder.encode(stream, 7, done(batch())).result(60)
     header, chunk = messages(encoded.messages)
     assert (header.header.request_id, list(header.header.sample_ids)) == (7, IDS.tolist())
     assert chunk.chunk.data == ROWS.tobytes()
@@ -85,7 +85,7 @@ def test_a_batch(encoder: Encoder, stream: Any) -> None:
 
 
 def test_its_bytes_lie_where_the_engine_put_them(encoder: Encoder, stream: Any) -> None:
-    encoded = encoder.encode(stream, 7, done(batch())).result(10)
+    encoded = encoder.encode(stream, 7, done(batch())).result(60)
     last = np.frombuffer(encoded.messages[-1], np.uint8)
     assert np.shares_memory(last, ROWS)
 
@@ -98,9 +98,9 @@ def test_nothing_keeps_an_answer_that_was_encoded(encoder: Encoder, stream: Any)
         for answer in answers:
             answer.set_result(batch())
         left = [weakref.ref(answer.result()) for answer in answers]
-        assert [each.result(10).samples for each in encoded] == [2] * 8
+        assert [each.result(60).samples for each in encoded] == [2] * 8
         del answers, answer
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while any(ref() for ref in left) and time.monotonic() < deadline:
             time.sleep(0.01)  # the pool's thread lets go of the last
         assert [ref() for ref in left] == [None] * 8
@@ -109,7 +109,7 @@ def test_nothing_keeps_an_answer_that_was_encoded(encoder: Encoder, stream: Any)
 
 
 def test_the_end(encoder: Encoder, stream: Any) -> None:
-    encoded = encoder.encode(stream, 7, done(End(11))).result(10)
+    encoded = encoder.encode(stream, 7, done(End(11))).result(60)
     (end,) = messages(encoded.messages)
     assert (end.end.request_id, end.end.position_count) == (7, 11)
     assert encoded.samples is None
@@ -120,7 +120,7 @@ def test_nothing_is_encoded_before_there_is_an_answer(encoder: Encoder, stream: 
     encoded = encoder.encode(stream, 7, answer)
     assert not encoded.done()
     answer.set_result(batch())
-    assert encoded.result(10).samples == 2
+    assert encoded.result(60).samples == 2
 
 
 def test_who_answers_does_not_wait(encoder: Encoder, stream: Any) -> None:
@@ -130,19 +130,19 @@ def test_who_answers_does_not_wait(encoder: Encoder, stream: Any) -> None:
     answer.set_result(batch())  # by the engine's thread, which has more to do
     assert not encoded.done()
     stream.open.set()
-    assert encoded.result(10).samples == 2
+    assert encoded.result(60).samples == 2
 
 
 def test_an_error(encoder: Encoder, stream: Any) -> None:
     answer: Future[Any] = Future()
     answer.set_exception(SampleError("a bad sample"))
     with pytest.raises(SampleError, match="a bad sample"):
-        encoder.encode(stream, 7, answer).result(10)
+        encoder.encode(stream, 7, answer).result(60)
 
 
 def test_a_batch_that_cannot_be_encoded(encoder: Encoder, stream: Any) -> None:
     with pytest.raises(KeyError):
-        encoder.encode(stream, 7, done(HostBatch(0, 0, {}, IDS, IDS >= 0))).result(10)
+        encoder.encode(stream, 7, done(HostBatch(0, 0, {}, IDS, IDS >= 0))).result(60)
 
 
 def test_a_cancelled_answer(encoder: Encoder, stream: Any) -> None:
@@ -150,11 +150,11 @@ def test_a_cancelled_answer(encoder: Encoder, stream: Any) -> None:
     encoded = encoder.encode(stream, 7, answer)
     answer.cancel()
     with pytest.raises(CancelledError):
-        encoded.result(10)
+        encoded.result(60)
 
 
 def test_an_answer_behind_the_close(stream: Any) -> None:
     encoder = Encoder(Silent())
     encoder.close()
     with pytest.raises(ServerUnavailableError, match="shutting down"):
-        encoder.encode(stream, 7, done(batch())).result(10)
+        encoder.encode(stream, 7, done(batch())).result(60)

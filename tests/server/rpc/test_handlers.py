@@ -47,12 +47,12 @@ class Answering:
         self.listener.close()
         for connection, thread in self._connections:
             connection.cut()
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive()
         self._pool.shutdown()
 
     def _take(self, accepted: socket.socket, peer: str) -> None:
-        connection = Connection(Wire(accepted, 10), peer, self._accept)
+        connection = Connection(Wire(accepted, 60), peer, self._accept)
         thread = threading.Thread(target=connection.run, daemon=True)
         self._connections.append((connection, thread))
         thread.start()
@@ -179,20 +179,20 @@ def refused(call: Callable[[], Any]) -> tuple[str, str]:
 
 
 def test_all_kinds_of_calls(channel: grpc.Channel) -> None:
-    assert channel.unary_unary("/t/double")(b"ab", timeout=10) == b"abab"
-    assert channel.unary_unary("/t/double")(b"", timeout=10) == b""
-    assert channel.unary_unary("/t/text")("grün".encode(), timeout=10) == "grüngrün".encode()
-    assert channel.stream_unary("/t/join")(iter([b"a", b"b"]), timeout=10) == b"a+b"
-    assert channel.stream_unary("/t/join")(iter([]), timeout=10) == b""
-    assert list(channel.unary_stream("/t/count")(b"3", timeout=10)) == [b"0", b"1", b"2"]
-    assert list(channel.unary_stream("/t/count")(b"0", timeout=10)) == []
-    answers = channel.stream_stream("/t/echo")(iter([b"x", b""]), timeout=10)
+    assert channel.unary_unary("/t/double")(b"ab", timeout=60) == b"abab"
+    assert channel.unary_unary("/t/double")(b"", timeout=60) == b""
+    assert channel.unary_unary("/t/text")("grün".encode(), timeout=60) == "grüngrün".encode()
+    assert channel.stream_unary("/t/join")(iter([b"a", b"b"]), timeout=60) == b"a+b"
+    assert channel.stream_unary("/t/join")(iter([]), timeout=60) == b""
+    assert list(channel.unary_stream("/t/count")(b"3", timeout=60)) == [b"0", b"1", b"2"]
+    assert list(channel.unary_stream("/t/count")(b"0", timeout=60)) == []
+    answers = channel.stream_stream("/t/echo")(iter([b"x", b""]), timeout=60)
     assert list(answers) == [b"x", b"and more", b"", b"and more"]
 
 
 def test_many_calls_at_once(channel: grpc.Channel) -> None:
     double = channel.unary_unary("/t/double")
-    calls = [double.future(bytes([number]) * 30_000, timeout=20) for number in range(60)]
+    calls = [double.future(bytes([number]) * 30_000, timeout=60) for number in range(60)]
     assert [call.result() for call in calls] == [bytes([it]) * 60_000 for it in range(60)]
 
 
@@ -211,16 +211,16 @@ def test_many_calls_at_once(channel: grpc.Channel) -> None:
 def test_calls_that_fail(
     channel: grpc.Channel, method: str, request_: bytes, refusal: tuple[str, str]
 ) -> None:
-    code, details = refused(lambda: channel.unary_unary(method)(request_, timeout=10))
+    code, details = refused(lambda: channel.unary_unary(method)(request_, timeout=60))
     assert code == refusal[0]
     assert details.startswith(refusal[1])
-    assert channel.unary_unary("/t/double")(b"x", timeout=10) == b"xx"
+    assert channel.unary_unary("/t/double")(b"x", timeout=60) == b"xx"
 
 
 def test_a_mistake_of_a_handler_is_logged_and_kept_from_the_peer(
     channel: grpc.Channel, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert refused(lambda: channel.unary_unary("/t/fail")(b"", timeout=10)) == (
+    assert refused(lambda: channel.unary_unary("/t/fail")(b"", timeout=60)) == (
         "UNKNOWN",
         "ValueError",
     )
@@ -231,39 +231,39 @@ def test_a_mistake_of_a_handler_is_logged_and_kept_from_the_peer(
 def test_a_call_that_cannot_be_ended_is_reset(
     channel: grpc.Channel, caplog: pytest.LogCaptureFixture
 ) -> None:
-    code, _ = refused(lambda: channel.unary_unary("/t/unencodable")(b"", timeout=10))
+    code, _ = refused(lambda: channel.unary_unary("/t/unencodable")(b"", timeout=60))
     assert code == "INTERNAL"
     assert "a call could not be ended" in caplog.text
 
 
 def test_an_error_behind_an_answer(channel: grpc.Channel) -> None:
-    call = channel.unary_stream("/t/late")(b"", timeout=10)
+    call = channel.unary_stream("/t/late")(b"", timeout=60)
     assert next(call) == b"one"
     assert refused(lambda: next(call)) == ("ABORTED", "after one")
 
 
 def test_a_compressed_message(answering: Answering) -> None:
     with grpc.insecure_channel(answering.address, compression=grpc.Compression.Gzip) as channel:
-        code, details = refused(lambda: channel.unary_unary("/t/double")(bytes(9000), timeout=10))
+        code, details = refused(lambda: channel.unary_unary("/t/double")(bytes(9000), timeout=60))
     assert code == "UNIMPLEMENTED"
     assert "compressed" in details
 
 
 def test_a_call_without_its_request(channel: grpc.Channel) -> None:
-    call = channel.stream_stream("/t/double")(iter([]), timeout=10)
+    call = channel.stream_stream("/t/double")(iter([]), timeout=60)
     assert refused(lambda: next(call)) == ("UNIMPLEMENTED", "a call without its request")
 
 
 def test_refusals(answering: Answering, channel: grpc.Channel) -> None:
     answering.refusing = True
-    assert refused(lambda: channel.unary_unary("/t/double")(b"", timeout=10)) == (
+    assert refused(lambda: channel.unary_unary("/t/double")(b"", timeout=60)) == (
         "RESOURCE_EXHAUSTED",
         "no room",
     )
 
 
 def wait(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -274,7 +274,7 @@ def test_a_handler_ends_when_its_peer_is_gone(
     answering: Answering, methods: Methods, how: str
 ) -> None:
     channel = grpc.insecure_channel(answering.address)
-    call = channel.unary_stream("/t/endless")(b"", timeout=30)
+    call = channel.unary_stream("/t/endless")(b"", timeout=60)
     assert next(call)
     if how == "cancel":
         call.cancel()
@@ -288,7 +288,7 @@ def test_a_handler_that_reads_ends_when_its_peer_is_gone(
 ) -> None:
     more = threading.Event()
     requests = (b"" for _ in iter(more.wait, True))
-    call = channel.stream_stream("/t/reads")(requests, timeout=30)
+    call = channel.stream_stream("/t/reads")(requests, timeout=60)
     assert next(call) == b"begun"
     call.cancel()
     wait(lambda: methods.closed == ["reader"])
@@ -297,12 +297,12 @@ def test_a_handler_that_reads_ends_when_its_peer_is_gone(
 
 def test_calls_outlive_a_drain(answering: Answering, channel: grpc.Channel) -> None:
     requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    call = channel.stream_stream("/t/echo")(iter(requests.get, b"end"), timeout=30)
+    call = channel.stream_stream("/t/echo")(iter(requests.get, b"end"), timeout=60)
     requests.put(b"before")
     assert [next(call), next(call)] == [b"before", b"and more"]
     answering.drain()
     # On another connection, for the channel has understood.
-    assert channel.unary_unary("/t/double")(b"x", timeout=10) == b"xx"
+    assert channel.unary_unary("/t/double")(b"x", timeout=60) == b"xx"
     requests.put(b"after")
     assert [next(call), next(call)] == [b"after", b"and more"]
     requests.put(b"end")
@@ -316,7 +316,7 @@ def http(address: str, *headers: tuple[str, str]) -> dict[str, str]:
     machine.initiate_connection()
     common = {":method": "POST", ":scheme": "http", ":authority": "s", ":path": "/t/double"}
     machine.send_headers(1, list({**common, **dict(headers)}.items()), end_stream=True)
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(machine.data_to_send())
         while data := connection.recv(1 << 16):
             for event in machine.receive_data(data):
@@ -346,7 +346,7 @@ def test_requests_that_are_no_grpc(
 
 
 def test_an_unknown_name_is_told_back_in_part(channel: grpc.Channel) -> None:
-    _, details = refused(lambda: channel.unary_unary("/t/" + "x" * 7000)(b"", timeout=10))
+    _, details = refused(lambda: channel.unary_unary("/t/" + "x" * 7000)(b"", timeout=60))
     assert len(details) < 300
 
 
@@ -357,10 +357,10 @@ def test_health(handlers: Handlers, channel: grpc.Channel) -> None:
     servicer.set("one", kinds.SERVING)
     stub = health_pb2_grpc.HealthStub(channel)
     request = health_pb2.HealthCheckRequest(service="one")
-    assert stub.Check(request, timeout=10).status == kinds.SERVING
+    assert stub.Check(request, timeout=60).status == kinds.SERVING
     none = health_pb2.HealthCheckRequest(service="none")
-    assert refused(lambda: stub.Check(none, timeout=10))[0] == "NOT_FOUND"
-    watch, other = stub.Watch(request, timeout=30), stub.Watch(none, timeout=30)
+    assert refused(lambda: stub.Check(none, timeout=60))[0] == "NOT_FOUND"
+    watch, other = stub.Watch(request, timeout=60), stub.Watch(none, timeout=60)
     assert next(watch).status == kinds.SERVING
     assert next(other).status == kinds.SERVICE_UNKNOWN
     servicer.set("one", kinds.NOT_SERVING)
@@ -370,7 +370,7 @@ def test_health(handlers: Handlers, channel: grpc.Channel) -> None:
     servicer.end()
     servicer.set("one", kinds.SERVING)
     assert next(watch).status == kinds.NOT_SERVING
-    assert stub.Check(request, timeout=10).status == kinds.NOT_SERVING
+    assert stub.Check(request, timeout=60).status == kinds.NOT_SERVING
 
 
 def test_a_watch_ends_with_its_call() -> None:
@@ -397,7 +397,7 @@ def test_a_watch_ends_with_its_call() -> None:
     wait(lambda: len(told) == 1 or bool(context.callbacks))
     context.active = False
     context.callbacks[0]()
-    watching.join(10)
+    watching.join(60)
     assert not watching.is_alive()
     # Nothing of a name that is not served stays.
     assert {name: repr(value) for name, value in vars(servicer).items()} == held
@@ -412,7 +412,7 @@ def test_reflection(handlers: Handlers, channel: grpc.Channel) -> None:
         asked(file_containing_symbol=health.SERVICE),
         asked(file_by_filename="none"),
     ]
-    names, file, error = stub.ServerReflectionInfo(iter(requests), timeout=10)
+    names, file, error = stub.ServerReflectionInfo(iter(requests), timeout=60)
     assert [it.name for it in names.list_services_response.service] == [health.SERVICE]
     assert b"HealthCheckRequest" in file.file_descriptor_response.file_descriptor_proto[0]
     assert error.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]

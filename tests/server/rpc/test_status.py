@@ -32,7 +32,7 @@ def by_grpc(address: str) -> InfeedError | None:
     with grpc.insecure_channel(address) as channel:
         method: Any = channel.unary_unary("/test/Fail")
         with pytest.raises(grpc.RpcError) as caught:
-            method(b"", timeout=10)
+            method(b"", timeout=60)
     error: Any = caught.value
     trailers = {"grpc-status": str(error.code().value[0]), "grpc-message": quote(error.details())}
     for key, value in error.trailing_metadata():
@@ -44,7 +44,7 @@ def by_infeed(address: str) -> InfeedError | None:
     """What infeed's own client gets."""
     request = iter([feed_service_pb2.GetPipelineRequest()])
     call = GrpcCall(
-        address, "/test/Fail", request, timeout=10, draining=lambda: None, closed=lambda _: None
+        address, "/test/Fail", request, timeout=60, draining=lambda: None, closed=lambda _: None
     )
     with contextlib.closing(call), pytest.raises(InfeedError) as caught:
         call.next()

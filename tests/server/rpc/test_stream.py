@@ -47,7 +47,7 @@ def taken_in(requests: Iterator[Any], error: Exception | None = None) -> list[An
     intake = Intake(stream, Numbered(), requests, lambda: None)
     intake.start()
     result = []
-    while (pending := intake.next(10)) is not None:
+    while (pending := intake.next(60)) is not None:
         result.append(pending)
     return result
 
@@ -102,7 +102,7 @@ def test_a_stopped_intake_wakes_who_waits() -> None:
         intake.next(0.01)
     intake.stop()
     assert intake.stopped
-    assert intake.next(10) is None
+    assert intake.next(60) is None
 
 
 def test_once() -> None:
