@@ -13,7 +13,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from infeed.errors import ConfigError, InvalidRequestError, PipelineNotFoundError
 from infeed.v1 import feed_service_pb2 as service
 from infeed_server.engines.monitor import Silent
-from infeed_server.rpc.server import MAX_STREAMS, SERVICE, RpcServer
+from infeed_server.rpc import server as rpc_server
+from infeed_server.rpc.server import SERVICE, RpcServer
 from infeed_server.service.catalog import Catalog
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -112,13 +113,18 @@ def test_health_answers_while_streams_wait(
 
 
 def test_health_answers_when_all_streams_are_taken(
-    live: Any, peer: Any, channel: grpc.Channel
+    start: Any, peers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for _ in range(MAX_STREAMS):
-        peer().open()
-    stub = health_pb2_grpc.HealthStub(channel)
-    assert stub.Check(health_pb2.HealthCheckRequest(), timeout=60).status == SERVING
-    assert names(channel) == (["held", "other"], "")
+    monkeypatch.setattr(rpc_server, "MAX_STREAMS", 4)
+    live = start()
+    with grpc.insecure_channel(live.address) as channel:
+        for _ in range(4):  # each holds a thread of the pool
+            assert peers(channel).open().next().HasField("opened")
+        _, error = peers(channel).open().rest()
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        stub = health_pb2_grpc.HealthStub(channel)
+        assert stub.Check(health_pb2.HealthCheckRequest(), timeout=60).status == SERVING
+        assert names(channel) == (["held", "other"], "")
 
 
 def test_a_stop_ends_streams_that_wait(live: Any, peer: Any, eventually: Any) -> None:
