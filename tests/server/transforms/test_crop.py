@@ -21,11 +21,12 @@ def test_center_crop_is_that_of_tf_image(run: Any, image: Any, size: tuple[int, 
     np.testing.assert_array_equal(result, tf.image.resize_with_crop_or_pad(image, *size))
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_random_crop_is_that_of_tf_image(run: Any, image: Any, key: Any) -> None:
-    result = run(RandomCrop(field="image", size=(11, 30)), {"image": image}, key)["image"]
-    expected = tf.image.stateless_random_crop(image, [11, 30, 3], seed=tf.constant(key, tf.int64))
-    np.testing.assert_array_equal(result, expected)
+def test_random_crop_is_that_of_tf_image(run_each: Any, image: Any) -> None:
+    crop, images = RandomCrop(field="image", size=(11, 30)), {"image": np.stack([image] * 5)}
+    for key, result in zip(KEYS, run_each(crop, images, KEYS), strict=True):
+        seed = tf.constant(key, tf.int64)
+        expected = tf.image.stateless_random_crop(image, [11, 30, 3], seed=seed)
+        np.testing.assert_array_equal(result["image"], expected)
 
 
 @settings(max_examples=30, deadline=None)
@@ -45,20 +46,21 @@ def test_random_crop_takes_tf_images_window_for_every_key(
 
 
 @pytest.mark.parametrize("method", ["bilinear", "nearest", "area"])
-@pytest.mark.parametrize("key", KEYS)
-def test_random_resized_crop(run: Any, image: Any, key: Any, method: Any) -> None:
+def test_random_resized_crop(run_each: Any, image: Any, method: Any) -> None:
     crop = RandomResizedCrop(field="image", size=(16, 12), method=method)
-    begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-        image.shape,
-        [[[0.0, 0.0, 1.0, 1.0]]],
-        tf.constant(key, tf.int64),
-        min_object_covered=0.0,
-        aspect_ratio_range=(0.75, 1.3333),
-        area_range=(0.08, 1.0),
-    )
-    window = tf.image.resize(tf.slice(image, begin, size), [16, 12], method)
-    expected = tf.cast(tf.round(window), tf.uint8)
-    np.testing.assert_array_equal(run(crop, {"image": image}, key)["image"], expected)
+    results = run_each(crop, {"image": np.stack([image] * 5)}, KEYS)
+    for key, result in zip(KEYS, results, strict=True):
+        begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+            image.shape,
+            [[[0.0, 0.0, 1.0, 1.0]]],
+            tf.constant(key, tf.int64),
+            min_object_covered=0.0,
+            aspect_ratio_range=(0.75, 1.3333),
+            area_range=(0.08, 1.0),
+        )
+        window = tf.image.resize(tf.slice(image, begin, size), [16, 12], method)
+        expected = tf.cast(tf.round(window), tf.uint8)
+        np.testing.assert_array_equal(result["image"], expected)
 
 
 def test_windows_keep_to_scale_and_ratio() -> None:
@@ -77,11 +79,11 @@ def test_windows_keep_to_scale_and_ratio() -> None:
     assert len(set(windows)) == 50
 
 
-def test_the_same_key_gives_the_same_crop_and_another_another(run: Any, image: Any) -> None:
-    crop = RandomCrop(field="image", size=(10, 10))
-    first, again = (run(crop, {"image": image}, (5, 5))["image"] for _ in range(2))
+def test_the_same_key_gives_the_same_crop_and_another_another(run_each: Any, image: Any) -> None:
+    keys = [(5, 5), (5, 5), *((5, number) for number in range(6))]
+    crop, images = RandomCrop(field="image", size=(10, 10)), {"image": np.stack([image] * 8)}
+    first, again, *others = (each["image"] for each in run_each(crop, images, keys))
     np.testing.assert_array_equal(first, again)
-    others = [run(crop, {"image": image}, (5, number))["image"] for number in range(6)]
     assert any((first != other).any() for other in others)
 
 

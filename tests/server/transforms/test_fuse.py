@@ -37,48 +37,51 @@ def fused(channels: int, crop: Any) -> Any:
     )
 
 
+def both(run_each: Any, step: Any, images: list[bytes], keys: Any) -> tuple[Any, Any]:
+    """Of each image, what the fused step gives, and the two steps one after the other."""
+    samples = {"image": np.array(images, object)}
+    unfused = SimpleNamespace(apply=step.unfused)
+    fused, two = (
+        np.stack([each["image"] for each in run_each(one, samples, keys)])
+        for one in (step, unfused)
+    )
+    return fused, two
+
+
 @pytest.mark.parametrize("crop", CROPS, ids=CROP_NAMES)
 @pytest.mark.parametrize("channels", [1, 3])
-def test_a_png_gives_the_same_bits(run: Any, crop: Any, channels: int) -> None:
+def test_a_png_gives_the_same_bits(run_each: Any, crop: Any, channels: int) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (90, 70, 3), np.uint8)
-    step = fused(channels, crop)
-    sample = {"image": tf.io.encode_png(pixels).numpy()}
-    for key in [(0, 0), (1, 0), (9, 9)]:
-        expected = run(SimpleNamespace(apply=step.unfused), sample, key)["image"]
-        np.testing.assert_array_equal(run(step, sample, key)["image"], expected)
+    png = tf.io.encode_png(pixels).numpy()
+    keys = [(0, 0), (1, 0), (9, 9)]
+    result, expected = both(run_each, fused(channels, crop), [png] * 3, keys)
+    np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize("crop", CROPS[:2], ids=CROP_NAMES[:2])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_a_jpeg_gives_the_same_window(
-    run: Any, jpegs: list[bytes], crop: Any, channels: int
+    run_each: Any, jpegs: list[bytes], crop: Any, channels: int
 ) -> None:
-    step = fused(channels, crop)
-    for number, contents in enumerate(jpegs):
-        sample, key = {"image": contents}, (number, 1)
-        expected = run(SimpleNamespace(apply=step.unfused), sample, key)["image"]
-        result = run(step, sample, key)["image"]
-        assert result.shape == expected.shape
-        np.testing.assert_array_equal(result[2:-2, 2:-2], expected[2:-2, 2:-2])
+    keys = [(number, 1) for number in range(len(jpegs))]
+    result, expected = both(run_each, fused(channels, crop), jpegs, keys)
+    assert result.shape == expected.shape
+    np.testing.assert_array_equal(result[:, 2:-2, 2:-2], expected[:, 2:-2, 2:-2])
 
 
-def test_a_jpeg_is_resized_from_the_same_window(run: Any, jpegs: list[bytes]) -> None:
-    step = fused(3, CROPS[2])
-    for number, contents in enumerate(jpegs):
-        sample, key = {"image": contents}, (number, 1)
-        expected = run(SimpleNamespace(apply=step.unfused), sample, key)["image"]
-        difference = np.abs(run(step, sample, key)["image"].astype(int) - expected)
+def test_a_jpeg_is_resized_from_the_same_window(run_each: Any, jpegs: list[bytes]) -> None:
+    keys = [(number, 1) for number in range(len(jpegs))]
+    for result, expected in zip(*both(run_each, fused(3, CROPS[2]), jpegs, keys), strict=True):
+        difference = np.abs(result.astype(int) - expected)
         assert difference.mean() < 1
         assert difference[2:-2, 2:-2].max() <= 2
 
 
-def test_a_jpeg_without_subsampled_colour_gives_the_same_bits(run: Any) -> None:
+def test_a_jpeg_without_subsampled_colour_gives_the_same_bits(run_each: Any) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (90, 70, 3), np.uint8)
-    sample = {"image": tf.io.encode_jpeg(pixels, chroma_downsampling=False).numpy()}
+    jpeg = tf.io.encode_jpeg(pixels, chroma_downsampling=False).numpy()
     for crop in CROPS:
-        step = fused(3, crop)
-        expected = run(SimpleNamespace(apply=step.unfused), sample)["image"]
-        np.testing.assert_array_equal(run(step, sample)["image"], expected)
+        np.testing.assert_array_equal(*both(run_each, fused(3, crop), [jpeg], [(17, 4)]))
 
 
 def test_the_crops_ordinal_and_all_other_steps_are_kept() -> None:

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from infeed.errors import ConfigError
 from infeed_server.transforms import Resize
+from infeed_server.transforms.resize import _MEANS as MEANS
 from infeed_server.transforms.resize import Method
 
 METHODS = get_args(Method)
@@ -25,8 +26,18 @@ def test_floats_are_those_of_tf_image(run: Any, image: Any, method: Any, antiali
     np.testing.assert_array_equal(result, expected)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "uint16", "int32", "int64"])
+INTEGERS = ["uint8", "int8", "int16", "uint16", "int32", "int64"]
+
+
+@pytest.mark.parametrize(
+    ("method", "dtype"),
+    # Each kernel, for types of 8 bits and wider ones; and each type, with a kernel that leaves
+    # the range of its pixels.
+    [
+        *((method, dtype) for method in METHODS for dtype in ("uint8", "int16")),
+        *(("bicubic", dtype) for dtype in INTEGERS if dtype not in ("uint8", "int16")),
+    ],
+)
 def test_integers_are_the_floats_rounded_and_cut(
     run: Any, image: Any, method: Any, dtype: str
 ) -> None:
@@ -40,20 +51,28 @@ def test_integers_are_the_floats_rounded_and_cut(
     np.testing.assert_array_equal(result, expected)
 
 
-@pytest.mark.parametrize("antialias", [False, True])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("method", "antialias"),
+    # The methods that are not cut to the range, for they are means; and the others smoothed.
+    [
+        *((method, antialias) for method in sorted(MEANS) for antialias in (False, True)),
+        *((method, True) for method in METHODS if method not in MEANS and method != "nearest"),
+    ],
+)
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-@pytest.mark.parametrize("size", [(5, 90), (300, 211)])
 def test_nothing_leaves_the_range_of_8_bits(
-    run: Any, method: Any, dtype: str, size: Any, antialias: bool
+    run_each: Any, method: Any, dtype: str, antialias: bool
 ) -> None:
     limits = np.iinfo(dtype)
-    resize = Resize(field="image", size=size, method=method, antialias=antialias)
-    for ends in [(limits.min,), (limits.max,), (limits.min, limits.max)]:
-        pixels = np.random.default_rng(1).choice(ends, (37, 53, 3)).astype(dtype)
+    ends = [(limits.min,), (limits.max,), (limits.min, limits.max)]
+    rng = np.random.default_rng(1)
+    pixels = np.stack([rng.choice(end, (37, 53, 3)).astype(dtype) for end in ends])
+    for size in [(5, 90), (120, 61)] if method in MEANS else [(5, 90)]:
+        resize = Resize(field="image", size=size, method=method, antialias=antialias)
         floats = tf.image.resize(pixels, size, method, antialias=antialias).numpy()
         expected = np.clip(np.round(floats), limits.min, limits.max).astype(dtype)
-        np.testing.assert_array_equal(run(resize, {"image": pixels})["image"], expected)
+        results = run_each(resize, {"image": pixels}, [(17, 4)] * 3)
+        np.testing.assert_array_equal([result["image"] for result in results], expected)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16"])
