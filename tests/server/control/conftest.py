@@ -51,7 +51,7 @@ def get(server: ControlServer) -> Get:
     def ask(path: str, **headers: str) -> Answer:
         request = urllib.request.Request(f"http://{server.address}{path}", headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=10) as response:
+            with urllib.request.urlopen(request, timeout=60) as response:
                 return _answer(response)
         except urllib.error.HTTPError as error:
             with error:

@@ -50,7 +50,7 @@ def test_readyz_calls_the_parts_what_they_are():
     app = create_app(ControlState(health, Metrics("1", "2"), "1", parts="workers"))
     with (
         ControlServer(app, "127.0.0.1", 0) as server,
-        urllib.request.urlopen(f"http://{server.address}/readyz", timeout=10) as answer,
+        urllib.request.urlopen(f"http://{server.address}/readyz", timeout=60) as answer,
     ):
         told = json.load(answer)
     assert told["workers"] == {"a": {"ready": True, "reason": "fine"}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
-import time
+import threading
 import urllib.request
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -15,15 +15,12 @@ from infeed.errors import ConfigError
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.server import ControlServer
 
-
-async def slow(scope: Any, receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
-    """An app that never answers."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+LONE = "127.43.0.4"
+"""A loopback address at which no other process takes a port that is to be free."""
 
 
 def fetch(server: ControlServer) -> int:
-    with urllib.request.urlopen(f"http://{server.address}/livez", timeout=10) as response:
+    with urllib.request.urlopen(f"http://{server.address}/livez", timeout=60) as response:
         return int(response.status)
 
 
@@ -44,11 +41,11 @@ def test_a_taken_port_is_a_clear_error(server: ControlServer, state: ControlStat
 
 
 def test_a_port_is_taken_before_the_start(state: ControlState):
-    early = ControlServer(create_app(state), "127.0.0.1", 0)
+    early = ControlServer(create_app(state), LONE, 0)
     with pytest.raises(ConfigError, match="address already in use"):
-        ControlServer(create_app(state), "127.0.0.1", early.port)
+        ControlServer(create_app(state), LONE, early.port)
     early.stop()
-    with ControlServer(create_app(state), "127.0.0.1", early.port) as late:
+    with ControlServer(create_app(state), LONE, early.port) as late:
         assert fetch(late) == 200
 
 
@@ -70,22 +67,30 @@ def test_an_address_that_is_none_is_a_clear_error(
 
 
 def test_a_port_is_free_again_right_after_the_stop(state: ControlState):
-    with ControlServer(create_app(state), "127.0.0.1", 0) as server:
+    with ControlServer(create_app(state), LONE, 0) as server:
         assert fetch(server) == 200
         port = server.port
-    with ControlServer(create_app(state), "127.0.0.1", port) as server:
+    with ControlServer(create_app(state), LONE, port) as server:
         assert fetch(server) == 200
 
 
 def test_stop_does_not_wait_for_a_request_that_hangs():
+    asked = threading.Event()
+
+    async def slow(scope: Any, receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
+        """An app that never answers."""
+        asked.set()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
     server = ControlServer(slow, "127.0.0.1", 0)
     server.start()
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
         client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        time.sleep(0.1)
-        begin = time.monotonic()
+        assert asked.wait(60)
         server.stop()
-        assert time.monotonic() - begin < 2
+        server._thread.join(60)
+        assert not server._thread.is_alive()
     server.stop()
 
 

@@ -35,7 +35,7 @@ def started(tmp_path: Path) -> Iterator[Callable[..., Any]]:
         found = Fleet([sys.executable, "-c", code, str(log)], count)
         fleets.append(found)
         found.pids = lambda: [int(line) for line in log.read_text().split()]  # type: ignore[attr-defined]
-        found.start(waits(20))
+        found.start(waits(120))
         return found
 
     yield start
@@ -65,7 +65,7 @@ def is_alive(pid: int) -> bool:
 def test_all_processes_serve(started: Any) -> None:
     found = started(SERVES, 3)
     assert sorted(found.http_addresses()) == sorted(f"127.0.0.1:{pid}" for pid in found.pids())
-    found.stop(20)
+    found.stop(60)
     assert not any(is_alive(pid) for pid in found.pids())
 
 
@@ -76,7 +76,7 @@ def test_a_process_that_dies_is_started_again(
     found = started(SERVES)
     victim = found.pids()[0]
     os.kill(victim, signal.SIGKILL)
-    stopped = waits(20)
+    stopped = waits(120)
     while not stopped(0.01) and (len(found.pids()) < 3 or None in found.http_addresses()):
         found.tend()
     assert len(found.pids()) == 3
@@ -93,7 +93,7 @@ def test_a_stop_while_starting(tmp_path: Path) -> None:
     found = Fleet([sys.executable, "-c", "import sys; sys.stdin.read()"], 2)
     found.start(waits(0.2))
     assert found.http_addresses() == [None, None]
-    found.stop(20)
+    found.stop(60)
 
 
 def test_a_process_that_does_not_end_is_killed(started: Any) -> None:
@@ -106,5 +106,5 @@ def test_processes_see_that_the_parent_is_gone(started: Any) -> None:
     found = started(STUBBORN, 1)
     [worker] = found._workers
     worker._process.stdin.close()  # as the kernel does when the parent dies
-    assert worker._process.wait(10) == 0
-    found.stop(20)
+    assert worker._process.wait(60) == 0
+    found.stop(60)

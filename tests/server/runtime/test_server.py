@@ -24,7 +24,10 @@ from infeed_server.pipeline.load import parse
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.runtime.server import Server
 
-LOCAL = "127.0.0.1:0"
+LONE = "127.43.0.5"
+"""A loopback address at which no other process takes a port that is to be free."""
+
+LOCAL = f"{LONE}:0"
 
 
 def arrays(rows: int = 8, **options: Any) -> Pipeline:
@@ -37,13 +40,13 @@ def dataset(make: Callable[[], Any]) -> Pipeline:
 
 
 def samples(server: Server, name: str = "n") -> list[int]:
-    with infeed.connect(str(server.address), name, epochs=1, timeout=10) as feed:
+    with infeed.connect(str(server.address), name, epochs=1, timeout=60) as feed:
         return [int(x) for batch in feed for x in batch["x"]]
 
 
 def get(address: str | None, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as response:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=60) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -54,13 +57,13 @@ def serving(server: Server) -> str:
     """What the standard health service says."""
     with grpc.insecure_channel(str(server.address)) as channel:
         answer = health_pb2_grpc.HealthStub(channel).Check(
-            health_pb2.HealthCheckRequest(), timeout=10
+            health_pb2.HealthCheckRequest(), timeout=60
         )
     return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server((LONE, 0)) as listener:
         return int(listener.getsockname()[1])
 
 
@@ -90,7 +93,7 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     monkeypatch.chdir(tmp_path)  # where the quarantine log goes
     before = engine_threads()
     yield
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while left := engine_threads() - before:
         assert time.monotonic() < deadline, left
         time.sleep(0.01)
@@ -138,7 +141,7 @@ def test_without_a_control_plane() -> None:
 
 
 def test_the_control_plane_answers_while_sources_are_opened() -> None:
-    http = f"127.0.0.1:{free_port()}"
+    http = f"{LONE}:{free_port()}"
     seen = []
 
     def slow() -> tf.data.Dataset:
@@ -220,12 +223,13 @@ def test_stopping_twice_does_no_harm() -> None:
 
 
 def test_a_stop_ends_feeds_that_wait() -> None:
-    gate = threading.Event()
+    reached, gate = threading.Event(), threading.Event()
 
     def slow() -> tf.data.Dataset:
         def rows() -> Iterator[dict[str, int]]:
             yield from ({"x": i} for i in range(4))
-            gate.wait(20)
+            reached.set()
+            gate.wait(200)
 
         return tf.data.Dataset.from_generator(
             rows, output_signature={"x": tf.TensorSpec([], tf.int64)}
@@ -235,16 +239,16 @@ def test_a_stop_ends_feeds_that_wait() -> None:
     server.start()
     with infeed.connect(str(server.address), "n", reconnect_timeout=0.2) as feed:
         assert feed.next(30)["x"].tolist() == [0, 1, 2, 3]
-        begin = time.monotonic()
-        threading.Timer(0.3, server.stop, (0.1,)).start()
+        stopping = threading.Thread(target=lambda: reached.wait(60) and server.stop(0.1))
+        stopping.start()
         with pytest.raises(infeed.ServerUnavailableError):
-            feed.next(20)
-        assert time.monotonic() - begin < 5
+            feed.next(120)  # which is before the gate opens
+        stopping.join(60)
     gate.set()
 
 
 def test_an_error_while_opening_frees_everything() -> None:
-    listen, http = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    listen, http = (f"{LONE}:{free_port()}" for _ in range(2))
 
     def broken() -> tf.data.Dataset:
         raise KeyError("no such data")
@@ -281,7 +285,7 @@ def test_a_taken_port_is_told_before_a_source_is_opened(which: str) -> None:
         opened.append(1)
         return tf.data.Dataset.range(8)
 
-    other = f"127.0.0.1:{free_port()}"
+    other = f"{LONE}:{free_port()}"
     with socket.create_server(("127.0.0.1", 0)) as listener:
         taken = f"127.0.0.1:{listener.getsockname()[1]}"
         options = ServerOptions(
@@ -314,7 +318,7 @@ def test_strangers_are_let_in_when_that_is_asked_for() -> None:
     options = ServerOptions("0.0.0.0:0", "0.0.0.0:0", insecure=True)
     with Server({"n": arrays()}, options) as server:
         port = server.address.port
-        with infeed.connect(f"127.0.0.1:{port}", "n", epochs=1, timeout=10) as feed:
+        with infeed.connect(f"127.0.0.1:{port}", "n", epochs=1, timeout=60) as feed:
             assert len(list(feed)) == 2
 
 
