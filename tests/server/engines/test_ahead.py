@@ -41,7 +41,7 @@ def test_a_wait_ends_when_the_check_says_so() -> None:
     released = threading.Event()
 
     def wait() -> Any:
-        released.wait(60)
+        released.wait(120)
         return 1
 
     dataset = tf.data.Dataset.range(1).map(lambda _: tf.py_function(wait, [], tf.int64))
@@ -64,5 +64,5 @@ def test_its_thread_ends_when_it_is_closed() -> None:
     elements.close()
     deadline = time.monotonic() + 60
     while alive("ahead-closed") and time.monotonic() < deadline:
-        time.sleep(0.05)
+        time.sleep(0.01)
     assert not alive("ahead-closed")

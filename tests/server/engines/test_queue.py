@@ -82,7 +82,7 @@ def test_what_is_sent_wakes_the_taker(streams: Callable[[int], Accounts]) -> Non
     taker = threading.Thread(target=lambda: taken.append(queue.take(wait=True)))
     taker.start()
     queue.release(accounts["a"])
-    taker.join(10)
+    taker.join(60)
     assert [item.owner for item in taken if item] == [accounts["a"]]
 
 
@@ -117,7 +117,7 @@ def test_closing_wakes_the_taker_and_hands_out_what_is_left(
     taker = threading.Thread(target=lambda: taken.append(queue.take(wait=True)))
     taker.start()
     assert queue.close() == []
-    taker.join(10)
+    taker.join(60)
     assert taken == [None]
     assert not queue.put(work(accounts["a"]))
     assert not queue.put_back(work(accounts["a"]))

@@ -59,21 +59,8 @@ def long() -> tf.data.Dataset:
     return tf.data.Dataset.range(1000).map(lambda i: {"x": i})
 
 
-def test_streams_far_apart_each_get_their_own(serve: Any, narrow: None) -> None:
-    server = serve({"n": pipeline(long)})
-    address = str(server.address)
-    with infeed.connect(address, "n") as behind, infeed.connect(address, "n") as fresh:
-        begin = fresh.state()
-        got = [behind.next(30) for _ in range(100)]
-        with infeed.connect(address, "n", state={**begin, "position": 800}) as ahead:
-            for _ in range(40):
-                for feed, batches in ((behind, got), (fresh, []), (ahead, [])):
-                    batch = feed.next(30)
-                    batches.append(batch)
-                    assert batch["x"].tolist() == [
-                        i % 1000 for i in range(batch.start, batch.start + 4)
-                    ]
-    assert kept(got) == list(range(560))
+STEPS = 30
+"""Enough that the stream at 900 goes over the end of the epoch."""
 
 
 def test_streams_at_once_with_windows_too_small_for_them(serve: Any, narrow: None) -> None:
@@ -86,8 +73,8 @@ def test_streams_at_once_with_windows_too_small_for_them(serve: Any, narrow: Non
         state = {**begin, "position": position}
         try:
             with infeed.connect(str(server.address), "n", state=state) as feed:
-                got = kept([feed.next(60) for _ in range(50)])
-            if got != [i % 1000 for i in range(position, position + 200)]:
+                got = kept([feed.next(60) for _ in range(STEPS)])
+            if got != [i % 1000 for i in range(position, position + 4 * STEPS)]:
                 wrong.append((position, got))
         except infeed.InfeedError as error:
             wrong.append((position, error))
@@ -96,7 +83,7 @@ def test_streams_at_once_with_windows_too_small_for_them(serve: Any, narrow: Non
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
     assert not wrong
 
 
@@ -131,7 +118,7 @@ def tiny() -> tf.data.Dataset:
 def test_epochs_shorter_than_a_batch(serve: Any, narrow: None) -> None:
     server = serve({"n": pipeline(tiny)})
     with infeed.connect(str(server.address), "n", epochs=6, remainder="pad") as feed:
-        got = [feed.next(30) for _ in range(2)]
+        got = [feed.next(60) for _ in range(2)]
         assert next(feed, None) is None
     assert [batch.epoch for batch in got] == [0, 4]
     assert kept(got) == [1] * 6
@@ -155,7 +142,7 @@ def test_ranks_of_one_job_read_the_dataset_once(serve: Any) -> None:
     readings.clear()  # the server tried the first batch
     shards = [infeed.Shard(rank, 2) for rank in range(2)]
     feeds = [infeed.connect(str(server.address), "n", epochs=1, shard=shard) for shard in shards]
-    got = [batch for _ in range(5) for batch in (feeds[0].next(30), feeds[1].next(30))]
+    got = [batch for _ in range(5) for batch in (feeds[0].next(60), feeds[1].next(60))]
     for feed in feeds:
         feed.close()
     assert kept(got) == list(range(40))
@@ -190,9 +177,9 @@ def lopsided() -> tf.data.Dataset:
 def test_an_element_that_is_no_batch_like_the_first(serve: Any, make: Make, words: str) -> None:
     server = serve({"n": parse({"source": {"dataset": make}})})
     with infeed.connect(str(server.address), "n", epochs=1) as feed:
-        assert feed.next(30).mask.all()
+        assert feed.next(60).mask.all()
         with pytest.raises(infeed.SourceError, match=words):
-            feed.next(30)
+            feed.next(60)
 
 
 def failing_at_5() -> tf.data.Dataset:
@@ -234,7 +221,7 @@ def test_a_reader_that_nobody_uses_is_gone_at_once() -> None:
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_an_iterator_is_destroyed_where_nobody_waits(whole: bool) -> None:
+def test_an_iterator_is_destroyed_where_nobody_waits(whole: bool, eventually: Any) -> None:
     gate, destroyed = threading.Event(), []
 
     class Slow:
@@ -248,7 +235,7 @@ def test_an_iterator_is_destroyed_where_nobody_waits(whole: bool) -> None:
             return next(self._left)
 
         def __del__(self) -> None:
-            gate.wait(20)
+            gate.wait(120)
             destroyed.append(threading.current_thread())
 
     class Dataset:
@@ -263,10 +250,7 @@ def test_an_iterator_is_destroyed_where_nobody_waits(whole: bool) -> None:
     del iteration
     assert not destroyed  # and yet we are here
     gate.set()
-    for _ in range(500):
-        if destroyed:
-            break
-        threading.Event().wait(0.01)
+    eventually(lambda: destroyed, "it is destroyed")
     assert len(destroyed) == 1
     assert destroyed != [threading.current_thread()]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -30,9 +31,12 @@ def sequential() -> dict[str, Any]:
     return {"dataset": rows}
 
 
-@pytest.fixture(params=[indexed, sequential])
-def server(request: Any, serve: Any) -> Any:
-    return serve({"n": parse({"source": request.param(), "batch": {"size": 4}})})
+@pytest.fixture(scope="module", params=[indexed, sequential])
+def server(request: Any) -> Iterator[Any]:
+    """Which each test leaves as it was: nothing of its peers stays."""
+    definition = parse({"source": request.param(), "batch": {"size": 4}})
+    with Server({"n": definition}, ServerOptions("127.0.0.1:0", None)) as server:
+        yield server
 
 
 def gauge(server: Any, name: str) -> float | None:
