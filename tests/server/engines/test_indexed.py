@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import infeed
 from infeed_server import Pipeline
-from infeed_server.engines import indexed
+from infeed_server.engines import indexed, ward
 from infeed_server.pipeline.load import parse
 
 N = 40
@@ -177,7 +177,11 @@ def _backwards(server: Any, action: str) -> list[infeed.Batch]:
     return batches
 
 
-def test_a_source_without_a_good_sample_ends(serve: Any, tmp_path: Path) -> None:
+def test_a_source_without_a_good_sample_ends(
+    serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ward, "_MAX_REPLACEMENTS", 9)
+
     def hopeless(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         bad = tf.debugging.assert_less(sample["x"], tf.constant(0, tf.int64), "never good")
         with tf.control_dependencies([bad] if bad is not None else []):
@@ -191,7 +195,7 @@ def test_a_source_without_a_good_sample_ends(serve: Any, tmp_path: Path) -> None
     )
     server = serve({"n": pipeline})
     feed = infeed.connect(str(server.address), "n")
-    with feed, pytest.raises(infeed.SampleError, match="no good sample found"):
+    with feed, pytest.raises(infeed.SampleError, match="no good sample found in 9 draws"):
         feed.next(120)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import threading
 from typing import Any
 
@@ -16,6 +17,7 @@ from hpack import Encoder
 
 from infeed.keepalive import SERVER_PATIENCE_SECONDS, SERVER_PING_SECONDS
 from infeed_server.http2.connection import Connection
+from infeed_server.http2.machine import MAX_STREAMS
 from infeed_server.http2.stream import GoneError, Stream
 
 ANSWER = [(":status", "200")]
@@ -196,6 +198,13 @@ ANSWERED = b"\0\0\x08\6\1\0\0\0\0infeed??"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 
 
+def opened(number: int) -> bytes:
+    """A request, as it travels."""
+    fields = [(":method", "POST"), (":scheme", "http"), (":path", "/s/m"), (":authority", "s")]
+    request = Encoder().encode(fields, huffman=False)
+    return len(request).to_bytes(3, "big") + struct.pack(">BBI", 1, 5, number) + request
+
+
 def test_a_silent_peer_is_pinged_and_lost_when_it_does_not_answer(played_wire: Any) -> None:
     silent = TimeoutError
     wire = played_wire(PREFACE, silent, ANSWERED, silent, ANSWERED, silent, silent, ANSWERED)
@@ -229,15 +238,39 @@ def test_a_ping_behind_a_batch_that_is_being_sent_may_take_longer(
         return TimeoutError
 
     reader = threading.current_thread()
-    fields = [(":method", "POST"), (":scheme", "http"), (":path", "/s/m"), (":authority", "s")]
-    request = Encoder().encode(fields)
-    opened = len(request).to_bytes(3, "big") + b"\1\5\0\0\0\1" + request
     silent = TimeoutError
-    wire = Slow(PREFACE, opened, begin, silent, silent, end, silent, ANSWERED)
+    wire = Slow(PREFACE, opened(1), begin, silent, silent, end, silent, ANSWERED)
     Connection(wire, "peer", streams.append).run()
     # While the batch is on its way each silence is waited through; the first one after ends it.
     assert wire.timeouts == [PING, PING, PING, PATIENCE, PATIENCE, PATIENCE, PATIENCE]
     assert wire.sent.count(QUESTION) == 1
+
+
+def test_an_answer_to_a_stream_that_is_known_to_be_reset_is_given_up(played_wire: Any) -> None:
+    answered: list[Stream] = []
+
+    def accept(stream: Stream) -> None:
+        # The reset came in the same bytes: h2 knows of it, the stream not yet.
+        assert not stream.over
+        for end in (False, True):
+            with pytest.raises(GoneError):
+                stream.send_headers(ANSWER, end=end)
+        answered.append(stream)
+
+    reset = b"\0\0\4\3\0\0\0\0\1\0\0\0\x08"
+    Connection(played_wire(PREFACE + opened(1) + reset), "peer", accept).run()
+    assert len(answered) == 1
+
+
+def test_more_streams_than_a_connection_may_have_end_it(played_wire: Any) -> None:
+    streams: list[Stream] = []
+    requests = b"".join(opened(number) for number in range(1, 2 * MAX_STREAMS + 2, 2))
+    last = len(requests) - len(opened(1))
+    wire = played_wire(PREFACE, requests[:last], requests[last:])
+    Connection(wire, "peer", streams.append).run()
+    assert len(streams) == MAX_STREAMS
+    goaway = wire.sent[wire.sent.rindex(b"\0\0\x08\7\0") :]
+    assert goaway[13:17] != bytes(4)  # an error
 
 
 def test_open_streams_outlive_a_drain(served: Any) -> None:
@@ -251,6 +284,7 @@ def test_open_streams_outlive_a_drain(served: Any) -> None:
     peer.data(late, b"more")
     goaway = peer.expect(h2.events.ConnectionTerminated)
     assert (goaway.error_code, goaway.last_stream_id) == (0, number)
+    assert not peer.has(h2.events.ConnectionTerminated)  # it is told once
     assert peer.expect(h2.events.StreamReset).error_code == ErrorCodes.REFUSED_STREAM
     peer.data(number, b"request", end=True)
     assert stream.receive() == b"request"

@@ -262,6 +262,23 @@ def test_refusals(answering: Answering, channel: grpc.Channel) -> None:
     )
 
 
+def test_a_refusal_of_who_is_not_known_is_logged_in_part(caplog: pytest.LogCaptureFixture) -> None:
+    class Refused:
+        headers: dict[str, str] = {}  # noqa: RUF012 - of one test
+        peer = "10.0.0.1:5"
+
+        def send_headers(self, headers: Any, *, end: bool) -> None: ...
+
+    stream: Any = Refused()
+    with caplog.at_level("INFO"):
+        Handlers().refuse(stream, StatusError(grpc.StatusCode.RESOURCE_EXHAUSTED, "no room"))
+        assert not caplog.records
+        Handlers().refuse(stream, StatusError(grpc.StatusCode.UNAUTHENTICATED, "t" * 9000))
+    assert [record.getMessage() for record in caplog.records] == [
+        "10.0.0.1:5 was refused: " + "t" * 500
+    ]
+
+
 def wait(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not condition():

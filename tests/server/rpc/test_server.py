@@ -14,6 +14,7 @@ from infeed.errors import ConfigError, InvalidRequestError, PipelineNotFoundErro
 from infeed.v1 import feed_service_pb2 as service
 from infeed_server.engines.monitor import Silent
 from infeed_server.rpc import server as rpc_server
+from infeed_server.rpc import servicer
 from infeed_server.rpc.server import SERVICE, RpcServer
 from infeed_server.service.catalog import Catalog
 
@@ -42,6 +43,16 @@ def test_pages_of_pipelines(channel: grpc.Channel) -> None:
     assert names(channel, page_size=1) == (["held"], "held")
     assert names(channel, page_size=1, page_token="held") == (["other"], "")
     assert names(channel, page_size=2**31 - 1) == (["held", "other"], "")
+
+
+def test_a_page_has_so_many_at_most(channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(servicer, "_MAX_PAGE", 1)
+        assert names(channel, page_size=5) == (["held"], "held")
+    with monkeypatch.context() as patch:
+        patch.setattr(servicer, "_PAGE", 1)
+        assert names(channel) == (["held"], "held")
+        assert names(channel, page_size=5) == (["held", "other"], "")
 
 
 def test_a_token_that_no_page_gave_goes_on_behind_its_name(channel: grpc.Channel) -> None:

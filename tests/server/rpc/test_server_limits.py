@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -119,11 +120,18 @@ def test_a_connection_that_fails_leaves_its_place(
     start: Any, dial: Dial, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live = start()
+    failed: list[int] = []
+
+    def fail(connection: rpc_server.Connection) -> None:
+        failed.append(len(live.server._places))
+        connection._wire.close()
+        raise RuntimeError("on purpose")
+
     with monkeypatch.context() as patch:
-        patch.setattr(rpc_server.Connection, "run", lambda connection: 1 / 0)
+        patch.setattr(rpc_server.Connection, "run", fail)
         dial(live.server.port)
-        eventually(lambda: not live.server._connections, "it has ended")
-        assert len(live.server._places) == 0
+        eventually(lambda: failed == [1], "it has failed, at its place")
+        eventually(lambda: not len(live.server._places), "its place is free")
     assert is_taken(dial(live.server.port))
 
 
@@ -199,6 +207,26 @@ def test_a_call_while_the_server_stops_is_refused_as_worth_another_try(
         live.server._stopping = False
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     assert caught.value.details() == "the server is shutting down"
+
+
+def test_a_connection_that_is_taken_as_the_server_begins_to_stop_is_cut(
+    start: Any, dial: Dial, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = start()
+    wire = live.server._wire
+
+    def late(accepted: socket.socket) -> Any:
+        live.server._stopping = True
+        return wire(accepted)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(live.server, "_wire", late)
+        connection = dial(live.server.port)
+        with contextlib.suppress(ConnectionError):
+            while connection.recv(1 << 12):
+                pass
+    eventually(lambda: not len(live.server._places), "it has ended")
+    live.server._stopping = False
 
 
 def test_a_connection_while_the_server_stops_is_refused(start: Any, dial: Dial) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -121,6 +122,43 @@ def test_a_truncated_record_may_be_kept(write_records: Write) -> None:
     assert len(index) == 3
     assert [index.is_truncated(number) for number in range(3)] == [False, True, False]
     assert [index.file_of(number) for number in range(3)] == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("record", "length", "told"),
+    [
+        (framing.frame(b"four")[:-1], 4, "the file ends inside it, after 19 of 20 bytes"),
+        (framing.frame(b"four"), 3, "its length is 4 where the index has 3"),
+        (b"\5" + framing.frame(b"four")[1:], 4, "the CRC of its length does not match"),
+        (framing.frame(b"four")[:12] + b"FOUR" + framing.frame(b"four")[16:], 4, "of its data"),
+    ],
+)
+def test_a_record_that_is_not_the_indexed_one(record: bytes, length: int, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        framing.unframe(record, length)
+
+
+def test_a_record_of_4_gib_is_refused(tmp_path: Path) -> None:
+    length = struct.pack("<Q", 1 << 32)
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(
+        framing.frame(b"one") + length + struct.pack("<I", framing.masked_crc(length)) + bytes(99)
+    )
+    with pytest.raises(SourceError, match="byte 19 has 4294967296 bytes; the most is") as caught:
+        build_index([str(path)])
+    assert caught.value.metadata["offset"] == "19"
+
+
+def test_a_file_that_becomes_shorter(write_records: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_records("a.tfrecord", [b"one", b"two"])
+
+    def and_cut(handle: object, *args: object) -> object:
+        path.write_bytes(path.read_bytes()[:19])
+        return framing.scan(handle, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("infeed_server.sources.index.scan", and_cut)
+    with pytest.raises(SourceError, match=r"a\.tfrecord became shorter while it was indexed"):
+        build_index([str(path)])
 
 
 def test_a_corrupt_length_names_its_place(write_records: Write) -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,6 +72,41 @@ def test_a_damaged_cache_is_rebuilt(damage: str, write_records: Write) -> None:
     assert not again.files[0].cached
     assert again.identity == good.identity
     assert build_index([str(path)]).files[0].cached
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"stamp": lambda stamp: [stamp[0] + 1, *stamp[1:]]},  # of another version
+        {"stamp": lambda stamp: [stamp[0], stamp[1] + 1, stamp[2]]},
+        {"stamp": lambda stamp: [*stamp[:2], stamp[2] + 1]},
+        {"lengths": lambda lengths: lengths.astype(np.int64)},
+        {"crcs": lambda crcs: crcs.astype(np.int64)},
+        {"crcs": lambda crcs: crcs[:1]},
+        {"lengths": lambda lengths: lengths[:, None], "crcs": lambda crcs: crcs[:, None]},
+        {"lengths": lambda lengths: lengths + np.uint32(1)},  # beyond the end of the file
+    ],
+    ids=["version", "size", "time", "lengths", "crcs", "uneven", "shape", "beyond"],
+)
+def test_an_index_that_does_not_fit_the_file_is_rebuilt(wrong: Any, write_records: Write) -> None:
+    path = write_records("a.tfrecord", [b"one", b"two"])
+    good = build_index([str(path)])
+    with np.load(index_of(path)) as file:
+        arrays = {name: wrong.get(name, lambda same: same)(file[name]) for name in file.files}
+    np.savez(index_of(path), **arrays)
+    again = build_index([str(path)])
+    assert not again.files[0].cached
+    assert again.identity == good.identity
+
+
+def test_an_index_is_as_readable_as_the_umask_allows(write_records: Write) -> None:
+    before = os.umask(0o027)
+    try:
+        path = write_records("a.tfrecord", [b"one"])
+        build_index([str(path)])
+    finally:
+        os.umask(before)
+    assert index_of(path).stat().st_mode & 0o777 == 0o640
 
 
 def test_falls_back_to_the_users_cache(write_records: Write, cache_folder: Path) -> None:
