@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.harness.nursery import ForkedProcess, Nursery
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import TIMEOUT_SECONDS, wait_until
 
 
 def until(condition: Callable[[], bool], seconds: float, what: str) -> None:
@@ -22,7 +24,7 @@ class Command(ForkedProcess):
         self.started = time.monotonic()
         super().__init__(log, order)
 
-    def wait(self, seconds: float = 60) -> int:
+    def wait(self, seconds: float = TIMEOUT_SECONDS) -> int:
         """The exit status; that of a process ended by signal n is -n."""
         status = super().wait(seconds)
         self.seconds = time.monotonic() - self.started
@@ -63,7 +65,7 @@ class CommandLine:
     def refused(self, text: str, cwd: Path) -> str:
         """What a server that must not start says: one error, no traceback of infeed's own."""
         command = self.serve(text, cwd)
-        assert command.wait(30) == 1, command.stderr
+        assert command.wait() == 1, command.stderr
         assert command.stdout == ""
         before, error, message = ("\n" + command.stderr).partition("\nerror: ")
         assert error, command.stderr
@@ -74,3 +76,18 @@ class CommandLine:
 @pytest.fixture(scope="session")
 def command_line(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
     return CommandLine(tmp_path_factory.mktemp("commands"), nursery)
+
+
+@pytest.fixture(scope="session")
+def few_photos(
+    photos: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory
+) -> SimpleNamespace:
+    """The first 60 of `photos`, as a folder of its own: for tests that do not need them all."""
+    folder = tmp_path_factory.mktemp("few_photos")
+    names = sorted(photos.labels)[:60]
+    for name in names:
+        shutil.copy(photos.folder / name, folder)
+    labels = {name: photos.labels[name] for name in names}
+    rows = ["file,label", *(f"{name},{label}" for name, label in labels.items())]
+    (folder / "labels.csv").write_text("\n".join(rows) + "\n")
+    return SimpleNamespace(folder=folder, labels=labels, count=len(labels))

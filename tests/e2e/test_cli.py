@@ -14,21 +14,10 @@ import tensorflow as tf
 from PIL import Image
 
 
-def infeed(*words: str, cwd: Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "infeed", *words],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        cwd=cwd,
-        check=False,
-    )
-
-
-def test_demo_learns(tmp_path: Path) -> None:
-    run = infeed("demo", "--directory", "kept", cwd=tmp_path, timeout=200)
-    assert run.returncode == 0, run.stderr
-    shown = run.stdout + run.stderr
+def test_demo_learns(command_line: Any, tmp_path: Path) -> None:
+    demo = command_line.start("demo", "--directory", "kept", cwd=tmp_path)
+    assert demo.wait(200) == 0, demo.stderr
+    shown = demo.stdout + demo.stderr
     accuracy = re.search(r"accuracy on unseen pictures: ([\d.]+)%", shown)
     assert accuracy is not None
     assert float(accuracy[1]) >= 95
@@ -38,19 +27,25 @@ def test_demo_learns(tmp_path: Path) -> None:
     assert (tmp_path / "kept" / "pipelines.yaml").is_file()
 
 
-def test_peek_shows_and_draws(server_process: Any, photos: SimpleNamespace, tmp_path: Path) -> None:
-    server = server_process(f"""
+def test_peek_shows_and_draws(
+    command_line: Any, few_photos: SimpleNamespace, tmp_path: Path
+) -> None:
+    server = command_line.serve(
+        f"""
 pipelines:
   photos:
-    source: {{images: {photos.folder}, labels: {photos.folder}/labels.csv}}
+    source: {{images: {few_photos.folder}, labels: {few_photos.folder}/labels.csv}}
     transforms:
       - decode_image: {{field: image, channels: 3}}
       - random_resized_crop: {{field: image, size: [40, 60]}}
       - normalize: {{field: image, scale: 255.0}}
     batch: {{size: 12}}
-""")
-    run = infeed("peek", server.address, "photos", "--png", "p.png", "--step", "2", cwd=tmp_path)
-    assert run.returncode == 0, run.stderr
+""",
+        tmp_path,
+    )
+    words = ("peek", server.address, "photos", "--png", "p.png", "--step", "2")
+    run = command_line.run(*words, cwd=tmp_path)
+    assert run.status == 0, run.stderr
     for words in ("fingerprint", "float32", "uint8", "exactly once", "start 24, epoch 0"):
         assert words in run.stdout
     image = np.asarray(Image.open(tmp_path / "p.png"))
@@ -58,32 +53,41 @@ pipelines:
     assert image.shape == (2 * 41, 8 * 61, 3)
     assert image[:40, :60].std() > 5
 
-    run = infeed("peek", server.address, "photo", cwd=tmp_path)
-    assert run.returncode == 1
+    run = command_line.run("peek", server.address, "photo", cwd=tmp_path)
+    assert run.status == 1
     assert run.stderr.strip().splitlines()[-1].endswith("this server has: photos")
     assert "Traceback" not in run.stderr
+    server.kill()
 
 
-def test_index_builds_then_checks(tmp_path: Path) -> None:
+def test_index_builds_then_checks(command_line: Any, tmp_path: Path) -> None:
     for shard in range(2):
         with tf.io.TFRecordWriter(str(tmp_path / f"part-{shard}.tfrecord")) as out:
             for number in range(5 + shard):
                 out.write(f"record {number}".encode())
     for state in ("built", "checked"):
-        run = infeed("index", "part-*.tfrecord", cwd=tmp_path)
-        assert run.returncode == 0, run.stderr
+        run = command_line.run("index", "part-*.tfrecord", cwd=tmp_path)
+        assert run.status == 0, run.stderr
         assert run.stdout.count(f"index {state}") == 2
         assert "11 records in 2 files" in run.stdout
     with (tmp_path / "part-0.tfrecord").open("ab") as out:
         out.write(b"torn")
-    run = infeed("index", "part-*.tfrecord", cwd=tmp_path)
-    assert run.returncode == 1
+    run = command_line.run("index", "part-*.tfrecord", cwd=tmp_path)
+    assert run.status == 1
     assert "part-0.tfrecord" in run.stderr
     assert "Traceback" not in run.stderr
 
 
 def test_help_lists_the_commands(tmp_path: Path) -> None:
-    run = infeed("--help", cwd=tmp_path)
-    assert run.returncode == 0
+    # From a Python that starts from nothing, where all others here are forked from one.
+    run = subprocess.run(
+        [sys.executable, "-m", "infeed", "--help"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
     for command in ("demo", "serve", "index", "peek", "audit"):
         assert re.search(rf"\b{command}\b", run.stdout)

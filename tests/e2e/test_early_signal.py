@@ -1,10 +1,9 @@
-"""A server that is told to end as soon as it says that it serves ends in good order."""
+"""A server that is sent SIGTERM as soon as it announces its address ends in good order."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,19 +21,13 @@ cli.serve("pipelines.yaml", listen="127.0.0.1:0", http="off")
 """
 
 
-def test_a_signal_with_the_line_on_standard_output(tmp_path: Path) -> None:
+def test_a_signal_with_the_line_on_standard_output(command_line: Any, tmp_path: Path) -> None:
     np.save(tmp_path / "n.npy", np.arange(100))
     (tmp_path / "pipelines.yaml").write_text(
         "pipelines: {n: {source: {arrays: n.npy}, batch: {size: 4}}}"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", SERVE],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.stdout == "serving\n"
-    assert done.returncode == 0, done.stderr
-    assert "stopping" in done.stderr
+    (tmp_path / "serve.py").write_text(SERVE)
+    server = command_line.run("python", "serve.py", cwd=tmp_path)
+    assert server.status == 0, server.stderr
+    assert server.stdout == "serving\n"
+    assert "stopping" in server.stderr
