@@ -1,4 +1,4 @@
-"""Graceful stop: readiness goes first, open streams are sent what they are owed, the rest is cut."""
+"""Graceful stop: readiness ends first, then streams that were sent all they are owed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a dataset's guarantee says, kept by real server processes that are killed."""
+"""The guarantees of datasets without random access, with real servers that are killed."""
 
 from __future__ import annotations
 
@@ -49,10 +49,23 @@ pipelines:
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "kept_promises.py").write_text(FUNCTIONS)
-    return tmp_path
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sequential")
+    (folder / "kept_promises.py").write_text(FUNCTIONS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def standing(command_line: Any, folder: Path) -> Iterator[list[str]]:
+    """The addresses of two servers that no test ends."""
+    servers = {}
+    for _ in range(2):
+        server = command_line.serve(DEFINITION, folder)
+        servers[server.address] = server  # which has read the definition, about to be rewritten
+    yield list(servers)
+    for server in servers.values():
+        server.kill()
 
 
 class Ranks:
@@ -100,7 +113,7 @@ class Ranks:
 
 
 class Relay:
-    """Stands between trainers and a server, and breaks their connections when told to."""
+    """A TCP relay between trainers and a server; `cut` breaks their connections."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -167,26 +180,29 @@ def undisturbed(target: str, pipeline: str, world: int) -> Ranks:
     return ranks
 
 
-@pytest.mark.parametrize("pipeline", ["ordered", "of_unknown_length"])
-def test_a_deterministic_dataset_outlives_kills(
-    command_line: Any, folder: Path, pipeline: str
-) -> None:
+def test_deterministic_datasets_outlive_kills(command_line: Any, folder: Path) -> None:
     server = command_line.serve(DEFINITION, folder)
     address = server.address
-    expected = undisturbed(address, pipeline, 3)
-    every = [n for n in range(N) if pipeline == "ordered" or n % 7 != 3]
-    assert sorted(expected.values) == sorted(2 * every)
-    ranks = Ranks(address, pipeline, 3)
-    guarantee = ranks.feeds[0].guarantee
-    assert str(guarantee) == "deterministic order, exactly once delivery, replay resume"
-    for _ in range(3):
-        assert ranks.take(9) == 9
+    names = ("ordered", "of_unknown_length")
+    expected = {name: undisturbed(address, name, 3) for name in names}
+    assert sorted(expected["ordered"].values) == sorted(2 * list(range(N)))
+    some = [n for n in range(N) if n % 7 != 3]
+    assert sorted(expected["of_unknown_length"].values) == sorted(2 * some)
+    running = {name: Ranks(address, name, 3) for name in names}
+    for ranks in running.values():
+        guarantee = ranks.feeds[0].guarantee
+        assert str(guarantee) == "deterministic order, exactly once delivery, replay resume"
+    for _ in range(2):
+        for ranks in running.values():
+            assert ranks.take(9) == 9
         server.kill()
         server = command_line.serve(DEFINITION, folder, address)
-    ranks.take()
-    ranks.close()
-    assert ranks.digest.digest() == expected.digest.digest()
-    assert ranks.samples == expected.samples
+    for name, ranks in running.items():
+        ranks.take()
+        ranks.close()
+        assert ranks.digest.digest() == expected[name].digest.digest(), name
+        assert ranks.samples == expected[name].samples, name
+    server.kill()
 
 
 def test_a_deterministic_dataset_goes_on_at_another_server(command_line: Any, folder: Path) -> None:
@@ -204,6 +220,7 @@ def test_a_deterministic_dataset_goes_on_at_another_server(command_line: Any, fo
     assert {feed.stats().servers for feed in ranks.feeds} == {tuple(sorted(servers))}
     ranks.close()
     assert ranks.digest.digest() == expected.digest.digest()
+    servers[max(servers)].kill()
 
 
 def test_without_an_order_nothing_is_repeated(command_line: Any, folder: Path) -> None:
@@ -217,7 +234,7 @@ def test_without_an_order_nothing_is_repeated(command_line: Any, folder: Path) -
     assert str(guarantee) == "none order, at most once delivery, none resume"
     ranks.take(9)
     server.kill()
-    command_line.serve(DEFINITION, folder, address)
+    server = command_line.serve(DEFINITION, folder, address)
     values = ranks.values
     for rank, feed in enumerate(ranks.feeds):
         # What was on its way still comes; how much that is, differs.
@@ -228,28 +245,24 @@ def test_without_an_order_nothing_is_repeated(command_line: Any, folder: Path) -
     ranks.close()
     assert len(values) >= 9 * 2 * 7
     assert max(Counter(values).values()) == 1
-    # A new run begins anew.
+    # A new run starts from the front.
     assert sorted(undisturbed(address, "unordered", 2).values) == sorted(2 * list(range(N)))
+    server.kill()
 
 
-def test_without_an_order_the_ranks_meet_at_one_of_many_servers(
-    command_line: Any, folder: Path
-) -> None:
-    servers = [command_line.serve(DEFINITION, folder).address for _ in range(2)]
-    ranks = [Ranks(",".join(names), "unordered", 1) for names in (servers, servers[::-1])]
+def test_without_an_order_the_ranks_meet_at_one_of_many_servers(standing: list[str]) -> None:
+    ranks = [Ranks(",".join(names), "unordered", 1) for names in (standing, standing[::-1])]
     for one in ranks:
         one.take(1)
-        assert one.feeds[0].stats().servers == (min(servers),)
+        assert one.feeds[0].stats().servers == (min(standing),)
         one.close()
-    together = undisturbed(",".join(servers), "unordered", 3)
+    together = undisturbed(",".join(standing), "unordered", 3)
     assert sorted(together.values) == sorted(2 * list(range(N)))
 
 
 @pytest.mark.parametrize("pipeline", ["ordered", "unordered"])
-def test_a_broken_connection_costs_nothing(
-    command_line: Any, folder: Path, relay: Any, pipeline: str
-) -> None:
-    between = relay(command_line.serve(DEFINITION, folder).address)
+def test_a_broken_connection_costs_nothing(standing: list[str], relay: Any, pipeline: str) -> None:
+    between = relay(standing[0])
     ranks = Ranks(between.address, pipeline, 3)
     for _ in range(5):
         assert ranks.take(6) == 6
