@@ -1,4 +1,4 @@
-"""`infeed serve --processes`: one port, several processes, each as good as the other."""
+"""`infeed serve --processes`: several interchangeable processes on one port."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 import infeed
+from infeed_server.runtime.options import ServerOptions
+from infeed_server.runtime.processes import serve_processes
 
 TEXT = """
 pipelines:
@@ -43,18 +45,26 @@ def is_alive(pid: int) -> bool:
 
 def ready(http: str) -> dict[str, Any]:
     try:
-        with urllib.request.urlopen(f"http://{http}/readyz", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{http}/readyz", timeout=100) as answer:
             return dict(json.load(answer))
     except urllib.error.HTTPError as error:
         with error:
             return dict(json.load(error))
 
 
-def until(condition: Any, seconds: float = 60) -> None:
+def sent(http: str) -> float:
+    """Batches that all processes together have sent."""
+    with urllib.request.urlopen(f"http://{http}/metrics", timeout=100) as answer:
+        lines = answer.read().decode().splitlines()
+    counts = [line.split()[-1] for line in lines if line.startswith("infeed_batches_total{")]
+    return sum(map(float, counts))
+
+
+def until(condition: Any, seconds: float = 200) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
 def test_two_processes_serve_one_pipeline(command_line: Any, folder: Path) -> None:
@@ -74,18 +84,16 @@ def test_two_processes_serve_one_pipeline(command_line: Any, folder: Path) -> No
     epochs = [epoch() for _ in range(6)]
     assert sorted(index for batch in epochs[0] for index in batch) == list(range(100))
     assert all(other == epochs[0] for other in epochs)
-    with urllib.request.urlopen(f"http://{http}/metrics", timeout=10) as answer:
-        metrics = answer.read().decode()
-    sent = [line for line in metrics.splitlines() if line.startswith("infeed_batches_total{")]
-    assert sum(float(line.split()[-1]) for line in sent) == 6 * 25
+    until(lambda: sent(http) == 6 * 25)  # a batch is counted once it was sent
 
     with infeed.connect(address, "n", epochs=1) as feed:
         before = [next(feed).sample_ids.tolist() for _ in range(5)]
         os.kill(both[0], signal.SIGKILL)
         after = [batch.sample_ids.tolist() for batch in feed]
     assert before + after == epochs[0]
-    until(lambda: not ready(http)["ready"])
-    assert "process" in ready(http)["reason"]
+    told: list[dict[str, Any]] = []
+    until(lambda: not told.append(ready(http)) and not told[-1]["ready"])
+    assert "process" in told[-1]["reason"]
     until(lambda: ready(http)["ready"])
     assert "process 0 ended with status -9" in parent.stderr
 
@@ -95,39 +103,46 @@ def test_two_processes_serve_one_pipeline(command_line: Any, folder: Path) -> No
     assert not any(is_alive(pid) for pid in both)
 
 
-def test_processes_end_with_their_parent(command_line: Any, folder: Path) -> None:
-    words = ("--listen", "127.0.0.1:0", "--http", "off", "--processes", "2")
-    parent = command_line.start("serve", "pipelines.yaml", *words, cwd=folder)
-    assert parent.address
-    both = children(parent.pid)
-    parent.kill()
-    until(lambda: not any(is_alive(pid) for pid in both))
+# As the parent starts it: with the read end of a pipe, here a named one, as standard input.
+ONE_OF_TWO = """
+import os
+import infeed.cli
+
+os.dup2(os.open("parent", os.O_RDONLY), 0)
+infeed.cli.main()
+"""
+
+
+def test_a_process_ends_with_its_parents_end_of_the_pipe(command_line: Any, folder: Path) -> None:
+    os.mkfifo(folder / "parent")
+    (folder / "one_of_two.py").write_text(ONE_OF_TWO)
+    words = ("--listen", "127.0.0.1:0", "--http", "off", "--one-of", "2")
+    process = command_line.start(
+        *("python", "one_of_two.py", "serve", "pipelines.yaml", *words), cwd=folder
+    )
+    with (folder / "parent").open("w"):
+        with infeed.connect(process.address, "n", epochs=1) as feed:
+            assert len(list(feed)) == 25
+        assert not process.ended
+    assert process.wait() == 0
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("options", "told"),
     [
-        (("--listen", "unix:/tmp/none/s"), "processes cannot share unix:/tmp/none/s"),
-        (("--listen", "0.0.0.0:0"), "--insecure"),
-        (("--listen", "127.0.0.1:0", "--http", "0.0.0.0:0"), "--http 0.0.0.0:0"),
+        (ServerOptions("unix:/tmp/none/s", None), "processes cannot share unix:/tmp/none/s"),
+        (ServerOptions("0.0.0.0:0", None), "--insecure"),
+        (ServerOptions("127.0.0.1:0", "0.0.0.0:0"), "--http 0.0.0.0:0"),
     ],
 )
-def test_what_cannot_be_shared(command_line: Any, folder: Path, words: Any, told: str) -> None:
-    command = command_line.run("serve", "pipelines.yaml", "--processes", "2", *words, cwd=folder)
-    assert command.status == 1
-    assert told in command.stderr
+def test_what_cannot_be_shared(options: ServerOptions, told: str) -> None:
+    with pytest.raises(infeed.ConfigError, match=told):
+        serve_processes("pipelines.yaml", options, 2, pytest.fail, pytest.fail)
 
 
-def test_a_definition_that_is_wrong_ends_it(command_line: Any, folder: Path) -> None:
-    (folder / "pipelines.yaml").write_text(TEXT.replace("n.npy", "m.npy"))
-    words = ("--listen", "127.0.0.1:0", "--http", "off", "--processes", "2")
-    command = command_line.run("serve", "pipelines.yaml", *words, cwd=folder)
-    assert command.status == 1
-    assert "m.npy" in command.stderr
-    assert "error: the first process ended with status 1" in command.stderr
-
-
-def test_a_dataset_whose_ranks_have_to_meet(command_line: Any, folder: Path) -> None:
+def test_a_dataset_whose_ranks_have_to_meet_ends_every_process(
+    command_line: Any, folder: Path
+) -> None:
     (folder / "draws.py").write_text(
         "import tensorflow as tf\n"
         "def make():\n"
@@ -138,5 +153,7 @@ def test_a_dataset_whose_ranks_have_to_meet(command_line: Any, folder: Path) -> 
     words = ("--listen", "127.0.0.1:0", "--http", "off", "--processes", "2")
     command = command_line.run("serve", "pipelines.yaml", *words, cwd=folder)
     assert command.status == 1
+    assert command.stdout == ""
     assert "n.source.dataset: it has no order" in command.stderr
     assert "leave out --processes" in command.stderr
+    assert "error: the first process ended with status 1" in command.stderr

@@ -1,8 +1,10 @@
-"""Real JPEGs, real server processes: every file exactly once, whatever the ranks."""
+"""Exactly-once delivery of real JPEGs from a real server, for several world sizes."""
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,19 +25,26 @@ TRANSFORMS = """
 """
 
 
-@pytest.fixture
-def definition(photos: SimpleNamespace, tmp_path: Path) -> str:
-    """The photos twice: as a folder with its CSV, and as TFRecords packed from it."""
-    pack(photos, tmp_path)
-    return f"""
+@pytest.fixture(scope="module")
+def address(
+    command_line: Any, photos: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """Serves the photos twice: as a folder with its CSV, and as TFRecords packed from it."""
+    folder = tmp_path_factory.mktemp("real_photos")
+    pack(photos, folder)
+    definition = f"""
 pipelines:
   folder:
     source: {{images: {photos.folder}, labels: {photos.folder}/labels.csv}}{TRANSFORMS}
   records:
     source:
-      tfrecord: {tmp_path}/part-*.tfrecord
+      tfrecord: {folder}/part-*.tfrecord
       features: {{image: bytes, label: int64, name: bytes}}{TRANSFORMS}
 """
+    server = command_line.serve(definition, folder)
+    yield server.address
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 0
 
 
 def pack(photos: SimpleNamespace, folder: Path, shards: int = 3) -> None:
@@ -60,16 +69,15 @@ def _bytes(value: bytes) -> tf.train.Feature:
 
 @pytest.mark.parametrize("pipeline", ["folder", "records"])
 def test_every_file_once_for_one_two_and_three_ranks(
-    server_process: Any, definition: str, photos: SimpleNamespace, pipeline: str
+    address: str, photos: SimpleNamespace, pipeline: str
 ) -> None:
-    server = server_process(definition)
     names = sorted(photos.labels)
     for world_size in (1, 2, 3):
         seen: Counter[int] = Counter()
         steps = set()
         for rank in range(world_size):
             with infeed.connect(
-                server.address,
+                address,
                 pipeline,
                 shard=infeed.Shard(rank, world_size),
                 epochs=1,
@@ -86,25 +94,20 @@ def test_every_file_once_for_one_two_and_three_ranks(
                 assert batch["label"][batch.mask].tolist() == labels
         assert len(steps) == 1
         assert seen == Counter(range(photos.count))
-    assert server.terminate() == 0
 
 
-def test_ids_are_the_files_in_sorted_order(
-    server_process: Any, definition: str, photos: SimpleNamespace
-) -> None:
-    server = server_process(definition)
+def test_ids_are_the_files_in_sorted_order(address: str, photos: SimpleNamespace) -> None:
     names = sorted(photos.labels)
-    with infeed.connect(server.address, "records", epochs=1) as feed:
+    with infeed.connect(address, "records", epochs=1) as feed:
         batch = next(feed)
     expected = [names[index].encode() for index in batch.sample_ids]
     assert batch["name"].tolist() == expected
 
 
-def test_folder_and_records_give_the_same_pixels(server_process: Any, definition: str) -> None:
-    server = server_process(definition)
+def test_folder_and_records_give_the_same_pixels(address: str) -> None:
     runs = []
     for pipeline in ("folder", "records"):
-        with infeed.connect(server.address, pipeline) as feed:
+        with infeed.connect(address, pipeline) as feed:
             runs.append([next(feed) for _ in range(3)])
     for one, other in zip(*runs, strict=True):
         assert one["image"].tobytes() == other["image"].tobytes()
