@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
@@ -24,6 +25,9 @@ ANSWER = [(":status", "200")]
 TRAILERS = [("grpc-status", "0")]
 WINDOW = SettingCodes.INITIAL_WINDOW_SIZE
 FRAME = SettingCodes.MAX_FRAME_SIZE
+PING = b"\0\0\x08\6\0\0\0\0\0infeed!!"
+GOAWAY = b"\0\0\x08\7\0\0\0\0\0"
+"""The head of the frame."""
 
 
 def answer(stream: Stream, *pieces: bytes) -> None:
@@ -308,12 +312,35 @@ def test_open_streams_outlive_the_peers_goaway(served: Any) -> None:
     peer.expect(h2.events.StreamEnded, stream_id=number)
 
 
-def test_a_drain_does_not_wait_for_a_peer_that_reads_nothing(serve: Any, eventually: Any) -> None:
-    connection, peer = serve()
-    peer.socket.setblocking(False)
-    while connection.wire.is_writable():
-        connection.wire.send([bytes(1 << 10)])  # no frames, but nobody reads them
+def fill(one: socket.socket) -> int:
+    """Sends to the last byte that the sockets take; how many those are."""
+    count = 0
+    for size in (1 << 10, 1):
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                count += one.send(bytes(size), socket.MSG_DONTWAIT)
+    return count
+
+
+@pytest.mark.parametrize("reads", ["nothing", "its settings"])
+def test_a_drain_does_not_wait_for_a_peer_that_does_not_read(serve: Any, reads: str) -> None:
+    # A drain that waited for room would give the peer up after `send_seconds`.
+    connection, peer = serve(send_seconds=0.5)
+    if reads == "its settings":
+        peer.expect(h2.events.RemoteSettingsChanged)
+    else:
+        assert peer.socket.recv(1, socket.MSG_PEEK)  # the server has sent what it says first
+    # No frames, for the last byte of room is to be taken while no thread sends.
+    junk = fill(connection.wire._socket)
     connection.connection.drain()
+    got = bytearray()
+    while len(got) < junk:
+        got += peer.socket.recv(1 << 20)
+    peer.raw(PING)
+    while GOAWAY not in got:
+        data = peer.socket.recv(1 << 20)
+        assert data, "the peer was given up"
+        got += data
 
 
 def test_data_that_nobody_took_is_given_back(served: Any) -> None:
