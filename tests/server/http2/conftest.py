@@ -242,9 +242,9 @@ def serve() -> Iterator[Callable[..., tuple[Served, Peer]]]:
     made: list[tuple[Served, Peer]] = []
 
     def start(
-        settings: dict[Any, int] | None = None, send_seconds: float = 40.0
+        settings: dict[Any, int] | None = None, send_seconds: float = 40.0, *, unix: bool = False
     ) -> tuple[Served, Peer]:
-        near, far = tcp_pair()
+        near, far = socket.socketpair() if unix else tcp_pair()
         served = Served(far, send_seconds)
         made.append((served, Peer(near, settings)))
         return made[-1]

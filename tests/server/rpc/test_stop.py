@@ -93,7 +93,11 @@ def stopping(live: Any) -> threading.Thread:
     return thread
 
 
-def test_a_stop_waits_for_no_connection_without_a_stream(live: Any, deaf: Any) -> None:
+def test_a_stop_waits_for_no_connection_without_a_stream(
+    live: Any, deaf: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Else a peer that does not answer would be given up, and so end a stop that waits for it.
+    monkeypatch.setattr(connection_module, "SERVER_PING_SECONDS", FOREVER)
     with socket.create_connection(("127.0.0.1", live.server.port), 60) as silent:
         peer = deaf(WIDE)
         thread = stopping(live)
