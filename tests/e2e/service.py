@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import shutil
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+from tests.e2e.deliveries import Slot
+
 SCRIPT = Path(__file__).with_name("tensorflow_trainer.py")
+
+SEED = 17
+
+ALL = 1 << 40
+"""Batches: as many as there are."""
 
 TRANSFORMS = """
     shuffle: {seed: 17}
@@ -19,6 +30,8 @@ TRANSFORMS = """
       - normalize: {field: image, scale: 255.0}
 """
 
+KEYED = "def keyed(sample, key):\n    return {**sample, 'key': key}\n"
+
 
 def photos_text(photos: Any, batch: str = "{size: 16, remainder: pad}") -> str:
     """The definition of one pipeline, `photos`."""
@@ -28,6 +41,31 @@ pipelines:
     source: {{images: {photos.folder}, labels: {photos.folder}/labels.csv}}{TRANSFORMS}
     batch: {batch}
 """
+
+
+def numbers_text(folder: Path, samples: int, batch: int) -> str:
+    """The entry of a pipeline, `numbers`, whose sample i is i and has its key as a field."""
+    np.savez(folder / "numbers.npz", number=np.arange(samples))
+    (folder / "numbers_map.py").write_text(KEYED)
+    return f"""
+  numbers:
+    source: {{arrays: {folder}/numbers.npz}}
+    shuffle: {{seed: {SEED}}}
+    transforms:
+      - map: numbers_map:keyed
+    batch: {{size: {batch}, remainder: pad}}
+"""
+
+
+def album(photos: SimpleNamespace, folder: Path, samples: int) -> SimpleNamespace:
+    """The first photos and their labels, in a folder of their own."""
+    rows = (photos.folder / "labels.csv").read_text().split()[: samples + 1]
+    folder.mkdir()
+    (folder / "labels.csv").write_text("\n".join(rows) + "\n")
+    for row in rows[1:]:
+        name = row.rpartition(",")[0]
+        shutil.copyfile(photos.folder / name, folder / name)
+    return SimpleNamespace(folder=folder, count=samples)
 
 
 @dataclass
@@ -41,49 +79,105 @@ class Cluster:
     addresses: dict[str, str] = field(default_factory=dict)
 
     def start(self, workers: int) -> Cluster:
+        """Workers and gateway start side by side: the gateway waits for a first worker."""
         self.dispatch()
         for number in range(workers):
-            self.work(number)
-        self.serve()
+            self._begin_worker(number)
+        self._begin_server()
+        for name in [*self.processes]:
+            self._await(name)
         return self
 
     def dispatch(self) -> None:
         journal = str(self.folder / "journal")
-        self._start("dispatcher", "dispatcher", "--work-dir", journal)
+        self._begin("dispatcher", "dispatcher", "--work-dir", journal)
+        self._await("dispatcher")
 
     def work(self, number: int) -> None:
-        dispatcher = self.addresses["dispatcher"]
-        self._start(f"worker {number}", "worker", "--dispatcher", dispatcher)
+        self._begin_worker(number)
+        self._await(f"worker {number}")
 
-    def serve(self, *options: str) -> None:
-        (self.folder / "pipelines.yaml").write_text(self.text)
-        engine = ("--engine", "tf-data-service", "--dispatcher", self.addresses["dispatcher"])
-        self._start("server", "serve", "pipelines.yaml", *engine, *options)
+    def kill(self, name: str) -> None:
+        """As `kill -9`; returns when the process has ended."""
+        self.processes[name].kill()
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            process.kill()
 
     @property
     def target(self) -> str:
         return self.addresses["server"]
 
-    def trainer(self, go: Path, target: str | None = None, **options: Any) -> Any:
-        """A TensorFlow trainer that waits for the file `go`."""
-        words = ("python", str(SCRIPT), target or self.target, "photos", str(go))
+    def trainer(self, go: Path, pipeline: str, target: str | None = None, **options: Any) -> Any:
+        """A TensorFlow trainer that takes as many batches as the file `go` allows."""
+        words = ("python", str(SCRIPT), target or self.target, pipeline, str(go))
         return self.command_line.start(*words, json.dumps(options), cwd=self.folder)
 
-    def _start(self, name: str, *words: str) -> None:
+    def _begin_worker(self, number: int) -> None:
+        dispatcher = self.addresses["dispatcher"]
+        self._begin(f"worker {number}", "worker", "--dispatcher", dispatcher)
+
+    def _begin_server(self) -> None:
+        (self.folder / "pipelines.yaml").write_text(self.text)
+        engine = ("--engine", "tf-data-service", "--dispatcher", self.addresses["dispatcher"])
+        self._begin("server", "serve", "pipelines.yaml", *engine)
+
+    def _begin(self, name: str, *words: str) -> None:
         """By name, so that one that is started again listens where it did before."""
         listen = self.addresses.get(name, "127.0.0.1:0")
-        started = self.command_line.start(
+        self.processes[name] = self.command_line.start(
             *words, "--listen", listen, "--http", "off", cwd=self.folder
         )
-        self.processes[name] = started
-        self.addresses[name] = started.address
+
+    def _await(self, name: str) -> None:
+        self.addresses[name] = self.processes[name].address
 
 
-def told(trainer: Any) -> dict[str, Any]:
-    """What a trainer of the script printed at its end."""
-    assert trainer.wait(300) == 0, trainer.stderr
-    last: dict[str, Any] = json.loads(trainer.stdout.strip().splitlines()[-1])
-    return last
+def until(condition: Callable[[], object], what: str, seconds: float = 200) -> None:
+    """Waits for the condition."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def allow(go: Path, batches: int) -> None:
+    """Lets the trainers of `go` take so many batches in all, each of them."""
+    go.write_text(str(batches))
+
+
+def took(trainer: Any, batches: int) -> None:
+    """Waits until a trainer has taken so many batches."""
+
+    def enough() -> bool:
+        return len(trainer.stdout.splitlines()) >= batches
+
+    until(lambda: enough() or trainer.ended, f"a trainer takes fewer than {batches} batches")
+    assert enough(), trainer.stdout + trainer.stderr
+
+
+def batches_of(trainer: Any) -> list[list[Slot]]:
+    """What a trainer of the script got, once it has ended."""
+    assert trainer.wait(200) == 0, trainer.stderr
+    lines = [json.loads(line) for line in trainer.stdout.splitlines()]
+    assert lines, trainer.stderr
+    assert lines.pop() == {"end": True}, trainer.stdout
+    return [[tuple(slot) for slot in line["slots"]] for line in lines]
+
+
+def last_of(script: Any) -> dict[str, Any]:
+    """The last line that a script printed, once it has ended."""
+    assert script.wait(200) == 0, script.stderr
+    found: dict[str, Any] = json.loads(script.stdout.splitlines()[-1])
+    return found
+
+
+def slots_of(batch: Any) -> list[Slot]:
+    """The slots of a batch of `numbers` that are not empty, with their keys."""
+    assert batch["number"][batch.mask].tolist() == batch.sample_ids[batch.mask].tolist()
+    pairs = zip(batch.sample_ids[batch.mask], batch["key"][batch.mask], strict=True)
+    return [(int(sample), *map(int, key)) for sample, key in pairs]
 
 
 def kept(batches: Iterable[Iterable[int]]) -> list[int]:

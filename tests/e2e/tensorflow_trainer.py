@@ -2,8 +2,9 @@
 
     python tensorflow_trainer.py TARGET PIPELINE GO [OPTIONS]
 
-OPTIONS is JSON: what `distribute` takes, and `steps` where the data has no end. When the file GO
-is there, it reads, and prints a line of JSON: the sample ids of each batch, or the error.
+OPTIONS is JSON: what `distribute` takes, and `steps` where the data has no end. The file GO holds
+how many batches may be taken; the trainer waits for it before each. It prints a line of JSON for
+each batch, its slots as [id, *key], and at the end {"end": true} or the error.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import infeed.tensorflow
 from infeed import InfeedError
@@ -23,22 +25,36 @@ def main(target: str, pipeline: str, go: str, options: str = "{}") -> None:
     dataset = infeed.tensorflow.distribute(
         target, pipeline, label=None, sample_ids=True, mask=False, **chosen
     )
-    print("ready", flush=True)
-    while not Path(go).exists():
-        time.sleep(0.005)
-    batches, sums = [], []
-    # Written as it comes: whoever kills this process wants to know what it had.
-    with Path(go + f".{chosen.get('job_name', '')}.ids").open("a", buffering=1) as out:
-        for batch in dataset.take(steps):
-            ids = batch["sample_ids"].numpy().tolist()
-            batches.append(ids)
-            out.write(json.dumps(ids) + "\n")
-            sums.append(float(batch["image"].numpy().sum(dtype="float64")))
-    print(json.dumps({"batches": batches, "sums": sums}), flush=True)
+    taken = 0
+    batches = iter(dataset.take(steps))
+    while True:
+        while taken >= allowed(Path(go)):
+            time.sleep(0.005)
+        batch = next(batches, None)
+        if batch is None:
+            break
+        taken += 1
+        say(slots=slots(batch))
+    say(end=True)
+
+
+def allowed(go: Path) -> int:
+    """How many batches may be taken; a file that is being written may be empty."""
+    return int(go.read_text() or 0) if go.exists() else 0
+
+
+def slots(batch: dict[str, Any]) -> list[list[int]]:
+    ids = batch["sample_ids"].numpy().tolist()
+    keys = batch["key"].numpy().tolist() if "key" in batch else [[]] * len(ids)
+    return [[number, *key] for number, key in zip(ids, keys, strict=True) if number >= 0]
+
+
+def say(**line: Any) -> None:
+    print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
     except InfeedError as error:
-        print(json.dumps({"error": type(error).__name__, "message": str(error)}), flush=True)
+        say(error=type(error).__name__, message=str(error))

@@ -2,75 +2,88 @@
 
 from __future__ import annotations
 
-import signal
-import time
-from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.e2e.service import Cluster, kept, photos_text, told
+from tests.e2e.deliveries import Slot, count
+from tests.e2e.service import (
+    ALL,
+    Cluster,
+    allow,
+    batches_of,
+    numbers_text,
+    slots_of,
+    took,
+)
 
 import infeed
 
-EPOCHS = 8
-BATCH = 16
+SAMPLES, BATCH = 320, 8
+
+LOST_BATCHES = 20
+"""The most that a worker has taken and not given: what it prefetches, and its clients ask for."""
+
+
+@pytest.fixture
+def cluster(command_line: Any, tmp_path: Path) -> Iterator[Cluster]:
+    text = "pipelines:" + numbers_text(tmp_path, SAMPLES, BATCH)
+    started = Cluster(command_line, tmp_path, text)
+    yield started
+    started.stop()
+
+
+def take(feed: infeed.Feed, batches: int) -> list[Slot]:
+    return [slot for _ in range(batches) for slot in slots_of(next(feed))]
+
+
+def rest(feed: infeed.Feed) -> list[Slot]:
+    return [slot for batch in feed for slot in slots_of(batch)]
 
 
 def test_a_killed_worker_and_a_killed_dispatcher(
-    command_line: Any,
-    photos: SimpleNamespace,
-    tmp_path: Path,
-    record_property: Any,
+    cluster: Cluster, tmp_path: Path, record_property: Any
 ) -> None:
-    cluster = Cluster(command_line, tmp_path, photos_text(photos)).start(3)
+    """A feed and a TensorFlow trainer share the job, and take batches before and after each."""
+    epochs = 6
+    cluster.start(3)
     go = tmp_path / "go"
-    trainer = cluster.trainer(go, job_name="killed", epochs=EPOCHS)
-    while "ready" not in trainer.stdout:
-        assert not trainer.ended, trainer.stdout + trainer.stderr
-        time.sleep(0.05)
-    seen: Counter[int] = Counter()
-    go.touch()
-    total = photos.count * EPOCHS
-    with infeed.connect(cluster.target, "photos", epochs=EPOCHS, job_name="killed") as feed:
+    trainer = cluster.trainer(go, "numbers", job_name="killed", epochs=epochs)
+    with infeed.connect(cluster.target, "numbers", epochs=epochs, job_name="killed") as feed:
         assert feed.guarantee.delivery == "at_most_once"
-        for step, batch in enumerate(feed):
-            seen.update(kept([batch.sample_ids.tolist()]))
-            if step == 10:
-                cluster.processes["worker 1"].signal(signal.SIGKILL)
-                cluster.processes["worker 1"].wait()
-                cluster.work(1)
-            elif step == 40:
-                cluster.processes["dispatcher"].signal(signal.SIGKILL)
-                cluster.processes["dispatcher"].wait()
-                cluster.dispatch()
-    seen.update(kept(told(trainer)["batches"]))
-    for process in cluster.processes.values():
-        process.kill()
+        allow(go, 10)
+        seen = take(feed, 10)
+        took(trainer, 10)
+        cluster.kill("worker 1")
+        allow(go, 30)
+        cluster.work(1)
+        seen += take(feed, 20)
+        took(trainer, 30)
+        cluster.kill("dispatcher")
+        cluster.dispatch()
+        allow(go, ALL)
+        seen += rest(feed)
+    seen += [slot for batch in batches_of(trainer) for slot in batch]
 
-    lost = total - sum(seen.values())
-    repeated = sum(max(0, times - EPOCHS) for times in seen.values())
-    print(f"worker and dispatcher killed: of {total} samples {lost} lost, {repeated} repeated")
-    record_property("lost", lost)
-    assert repeated == 0, "at most once is what was promised"
-    # What the killed worker had taken and not given: what it prefetches, and its clients ask for.
-    assert lost <= 20 * BATCH
+    found = count(seen, SAMPLES, epochs)
+    print(f"worker and dispatcher killed: of {SAMPLES * epochs} samples: {found}")
+    record_property("lost", found.lost)
+    assert found.repeated == 0, "at most once is what was promised"
+    assert found.unknown == 0
+    assert found.lost <= LOST_BATCHES * BATCH
 
 
 @pytest.mark.slow
-def test_a_worker_that_never_comes_back(
-    command_line: Any, photos: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_a_worker_that_never_comes_back(cluster: Cluster) -> None:
     """An epoch ends without it, a minute later; TensorFlow alone would wait for ever."""
-    cluster = Cluster(command_line, tmp_path, photos_text(photos)).start(2)
-    seen: Counter[int] = Counter()
-    with infeed.connect(cluster.target, "photos", epochs=2, job_name="alone") as feed:
-        for step, batch in enumerate(feed):
-            seen.update(kept([batch.sample_ids.tolist()]))
-            if step == 10:
-                cluster.processes["worker 1"].kill()
-    for process in cluster.processes.values():
-        process.kill()
-    assert max(seen.values()) <= 2
-    assert 2 * photos.count - sum(seen.values()) <= 20 * BATCH
+    epochs = 3
+    cluster.start(2)
+    with infeed.connect(cluster.target, "numbers", epochs=epochs, job_name="alone") as feed:
+        seen = take(feed, 10)
+        cluster.kill("worker 1")
+        seen += rest(feed)
+    found = count(seen, SAMPLES, epochs)
+    assert found.repeated == 0
+    assert found.unknown == 0
+    assert found.lost <= LOST_BATCHES * BATCH
