@@ -5,25 +5,22 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.e2e.service import kept, photos_text
+from tests.e2e.service import kept, numbers_text, until
 
 import infeed
 
+IMPATIENT = str(Path(__file__).with_name("impatient.py"))
 
-def until(condition: Callable[[], object], seconds: float = 90) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+SAMPLES = 320
+
+MUCH = 50_000
+"""Bytes: more than a worker sends for an epoch, and for questions."""
 
 
 def children(pid: int) -> list[int]:
@@ -31,49 +28,8 @@ def children(pid: int) -> list[int]:
     return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
-def served(http: str) -> dict[str, float]:
-    """Bytes by worker, as the server's metrics tell."""
-    with urllib.request.urlopen(f"http://{http}/metrics", timeout=10) as answer:
-        text = answer.read().decode()
-    found = re.findall(r'^infeed_service_served_bytes\{worker="(.+)"\} (\S+)$', text, re.MULTILINE)
-    return {worker: float(size) for worker, size in found}
-
-
-def test_it_reads_survives_a_worker_and_leaves_nothing(
-    command_line: Any, photos: SimpleNamespace, tmp_path: Path
-) -> None:
-    (tmp_path / "pipelines.yaml").write_text(photos_text(photos))
-    server = command_line.start(
-        *("serve", "pipelines.yaml", "--engine", "tf-data-service", "--workers", "2"),
-        *("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grace", "1"),
-        cwd=tmp_path,
-    )
-    address = server.address
-    http = server.stdout.split()[4].rstrip(")")
-    workers = [pid for pid in children(server.pid) if b"worker" in cmdline(pid)]
-    assert len(workers) == 2
-
-    seen: Counter[int] = Counter()
-    with infeed.connect(address, "photos", epochs=1) as feed:
-        for batch in feed:
-            seen.update(kept([batch.sample_ids.tolist()]))
-    assert seen == dict.fromkeys(range(photos.count), 1)
-    until(lambda: len([size for size in served(http).values() if size > 10_000]) == 2)
-    before = set(served(http))
-
-    os.kill(workers[0], signal.SIGKILL)
-    until(lambda: "starting it again" in server.stderr)
-    seen.clear()
-    with infeed.connect(address, "photos", epochs=1) as feed:  # it waits for the new one
-        for batch in feed:
-            seen.update(kept([batch.sample_ids.tolist()]))
-    assert seen == dict.fromkeys(range(photos.count), 1)
-    assert set(served(http)) == before, "a worker comes back where it was"
-
-    now = [pid for pid in children(server.pid) if b"worker" in cmdline(pid)]
-    server.signal(signal.SIGTERM)
-    assert server.wait(30) == 0, server.stderr
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in now), 10)
+def workers_of(pid: int) -> list[int]:
+    return [child for child in children(pid) if b"worker" in cmdline(child)]
 
 
 def cmdline(pid: int) -> bytes:
@@ -83,22 +39,82 @@ def cmdline(pid: int) -> bytes:
         return b""
 
 
+def is_there(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def served(http: str) -> dict[str, float]:
+    """Bytes by worker, from the server's metrics."""
+    with urllib.request.urlopen(f"http://{http}/metrics", timeout=60) as answer:
+        text = answer.read().decode()
+    found = re.findall(r'^infeed_service_served_bytes\{worker="(.+)"\} (\S+)$', text, re.MULTILINE)
+    return {worker: float(size) for worker, size in found}
+
+
+def read_epoch(address: str) -> Counter[int]:
+    with infeed.connect(address, "numbers", epochs=1) as feed:
+        return Counter(kept(batch.sample_ids.tolist() for batch in feed))
+
+
+def test_it_reads_survives_a_worker_and_leaves_nothing(command_line: Any, tmp_path: Path) -> None:
+    (tmp_path / "pipelines.yaml").write_text("pipelines:" + numbers_text(tmp_path, SAMPLES, 8))
+    server = command_line.start(
+        *("python", IMPATIENT, "serve", "pipelines.yaml", "--engine", "tf-data-service"),
+        *("--workers", "2", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grace", "60"),
+        cwd=tmp_path,
+    )
+    address = server.address
+    http = server.stdout.split()[4].rstrip(")")
+    first = workers_of(server.pid)
+    assert len(first) == 2
+
+    assert read_epoch(address) == dict.fromkeys(range(SAMPLES), 1)
+    # While the connections live: what they send after the last look is not counted.
+    with infeed.connect(address, "numbers") as feed:
+
+        def both_sent_much() -> bool:
+            next(feed)
+            return sum(size > MUCH for size in served(http).values()) == 2
+
+        until(both_sent_much, "the bytes of both workers are not counted")
+    before = served(http)
+    assert len(before) == 2
+
+    os.kill(first[0], signal.SIGKILL)
+    until(lambda: "starting it again" in server.stderr, "the end of a worker is not noticed")
+    # The reading waits for the new worker.
+    assert read_epoch(address) == dict.fromkeys(range(SAMPLES), 1)
+
+    def counts_anew() -> bool:
+        now = served(http)
+        return set(now) != set(before) or any(now[each] < before[each] for each in before)
+
+    until(counts_anew, "the new worker is not asked")
+    assert set(served(http)) == set(before), "a worker comes back where it was"
+    second = workers_of(server.pid)
+    assert len(second) == 2
+    assert first[0] not in second
+
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 0, server.stderr
+    until(lambda: not any(map(is_there, second)), "a worker outlives its server")
+
+
 @pytest.mark.slow
 def test_a_server_that_was_killed_goes_on_from_its_journal(
-    command_line: Any, photos: SimpleNamespace, tmp_path: Path
+    command_line: Any, tmp_path: Path
 ) -> None:
-    (tmp_path / "pipelines.yaml").write_text(photos_text(photos))
+    (tmp_path / "pipelines.yaml").write_text("pipelines:" + numbers_text(tmp_path, SAMPLES, 8))
     words = ("serve", "pipelines.yaml", "--engine", "tf-data-service", "--work-dir", "journal")
-    places = ("--listen", "127.0.0.1:0", "--http", "off", "--grace", "1")
+    places = ("--listen", "127.0.0.1:0", "--http", "off", "--grace", "60")
     killed = command_line.start(*words, *places, cwd=tmp_path)
-    workers = children(killed.pid)
-    with infeed.connect(killed.address, "photos") as feed:  # the worker has something to do
+    with infeed.connect(killed.address, "numbers") as feed:  # the worker has something to do
         next(feed)
+        workers = workers_of(killed.pid)
+        assert workers
         killed.signal(signal.SIGKILL)
     server = command_line.start(*words, *places, cwd=tmp_path)
-    with infeed.connect(server.address, "photos", epochs=1) as feed:
-        seen = Counter(kept(batch.sample_ids.tolist() for batch in feed))
-    assert seen == dict.fromkeys(range(photos.count), 1)
-    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+    assert read_epoch(server.address) == dict.fromkeys(range(SAMPLES), 1)
+    assert not any(map(is_there, workers))
     server.signal(signal.SIGTERM)
-    assert server.wait(30) == 0, server.stderr
+    assert server.wait() == 0, server.stderr
