@@ -62,13 +62,15 @@ def _dataset(plan: IndexedPlan, held: InGraph, variant: Variant) -> tf.data.Data
     draw = Draw(plan, GraphOrder(plan.order(variant.seed)), held.reader())
     fields = [field.name for field in plan.spec.wire_spec]
 
-    # The user's functions are converted by `Map` itself; ours need no AutoGraph.
+    # The user's functions are converted by `Map` itself; ours need no AutoGraph, which would take
+    # most of the time that it takes to make the dataset.
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def one(row: dict[str, tf.Tensor]) -> dict[str, Any]:
         made: Made = draw.slot(row, may_be_empty=rows.may_be_empty)
         about = {"start": row["start"], "epoch": row["epoch"]}
         return {"fields": made.fields, **about, "mask": made.filled, "sample_ids": made.sample_id}
 
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def whole(batch: dict[str, Any]) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         about = {"start": batch["start"][0], "epoch": batch["epoch"][0]}
         about |= {"mask": batch["mask"], "sample_ids": batch["sample_ids"]}
@@ -116,6 +118,7 @@ class _Rows:
             batches = batches.shard(*[tf.data.experimental.SHARD_HINT] * 2)
         return batches.map(self._batch)
 
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def _batch(self, number: tf.Tensor) -> dict[str, tf.Tensor]:
         size = self.variant.batch_size
         start = number * size
