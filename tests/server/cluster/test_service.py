@@ -5,13 +5,15 @@ from __future__ import annotations
 import queue
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 import tensorflow as tf
 
 from infeed.errors import ConfigError, ServerUnavailableError, SourceError
+from infeed.inquiry import Dispatcher
 from infeed_server.cluster import service as module
 from infeed_server.cluster.service import Service
 
@@ -43,9 +45,42 @@ def nobody() -> str:
         return f"127.0.0.1:{taken.getsockname()[1]}"
 
 
-def wait_for_the_end(service: Service) -> None:
-    while True:
-        service.require()
+class Clock:
+    """Seconds that a test lets pass."""
+
+    now = 0.0
+    looks = 0
+    """How many times a service has begun to look."""
+
+    def __call__(self) -> float:
+        return self.now
+
+    def await_look(self) -> None:
+        """Returns when a look that began after this call has had its effect."""
+        before = self.looks
+        until(lambda: self.looks >= before + 2)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of every `Service`, which looks at its dispatcher all the time."""
+    found = Clock()
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=found, sleep=time.sleep))
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+    look = Service._look
+
+    def counted(service: Service) -> str | None:
+        found.looks += 1
+        return look(service)
+
+    monkeypatch.setattr(Service, "_look", counted)
+    return found
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 100
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
@@ -106,54 +141,71 @@ def test_a_worker_that_nobody_can_reach(dispatcher: str) -> None:
         TF.WorkerConfig(dispatcher, worker_address=gone, heartbeat_interval_ms=100)
     )
     try:
+        until(lambda: Dispatcher(dispatcher).workers() == [gone])
         with pytest.raises(ServerUnavailableError, match=f"no worker .* answers at {gone}"):
-            Service(dispatcher).wait_until_ready(1)
+            Service(dispatcher).wait_until_ready(0)
     finally:
         worker._stop()
 
 
 def test_a_server_that_takes_long_to_open_its_sources_does_not_lose_it_meanwhile(
-    dispatcher: str, worker: str, monkeypatch: pytest.MonkeyPatch
+    dispatcher: str, worker: str, clock: Clock
 ) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(module, "GONE_SECONDS", 2.0)
     service = Service(dispatcher)
     service.wait_until_ready(20)
+    clock.now = module.GONE_SECONDS
+    with pytest.raises(SourceError, match="has not answered for 120 s"):
+        service.require()  # as of the last look
     service.keep_looking()
     try:
-        time.sleep(2.5)
+        clock.await_look()
         service.require()
     finally:
         service.close()
 
 
-def test_it_tells_when_the_service_goes_and_when_waiting_is_over(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(module, "SILENT_SECONDS", 0.2)
-    monkeypatch.setattr(module, "GONE_SECONDS", 0.4)
-    told: queue.Queue[str | None] = queue.Queue()
+def test_the_service_is_reported_gone_after_a_while_and_back_at_once(clock: Clock) -> None:
+    reports: queue.Queue[str | None] = queue.Queue()
     server = TF.DispatchServer()
     address = server.target.partition("//")[2]
     worker = TF.WorkerServer(TF.WorkerConfig(address, worker_address="127.0.0.1:%port%"))
     service = Service(address)
     try:
         service.wait_until_ready(20)
-        service.watch(told.put)
+        service.watch(reports.put)
         service.keep_looking()
-        service.require()
         server._stop()
-        assert "no dispatcher" in (told.get(timeout=30) or "")
-        with pytest.raises(SourceError, match=f"at {address} has not answered"):
-            wait_for_the_end(service)
+        until(lambda: service._why)
+        clock.await_look()
+        assert reports.empty(), "it is silent for no time yet"
+        clock.now = module.SILENT_SECONDS
+        assert "no dispatcher" in (reports.get(timeout=100) or "")
+        service.require()
+        clock.now = module.GONE_SECONDS
+        with pytest.raises(SourceError, match=f"at {address} has not answered for 120 s"):
+            service.require()
         port = int(address.rpartition(":")[2])
         server = TF.DispatchServer(TF.DispatcherConfig(port=port))
         again = TF.WorkerServer(TF.WorkerConfig(address, worker_address="127.0.0.1:%port%"))
-        assert told.get(timeout=30) is None
+        assert reports.get(timeout=100) is None
         service.require()
         again._stop()
     finally:
         service.close()
         worker._stop()
         server._stop()
+
+
+def test_a_problem_from_before_the_watch_is_reported_too(clock: Clock) -> None:
+    gone = nobody()
+    service = Service(gone)
+    clock.now = module.SILENT_SECONDS
+    service.keep_looking()
+    try:
+        until(lambda: service._problem)
+        reports: list[str | None] = []
+        service.watch(reports.append)
+        assert len(reports) == 1
+        assert gone in str(reports[0])
+    finally:
+        service.close()

@@ -94,6 +94,14 @@ def test_arrays_over_the_limit() -> None:
         plan_spread("one", definition, limit_bytes=12 << 20)
 
 
+def test_arrays_over_the_default_limit(tmp_path: Path) -> None:
+    file = tmp_path / "x.npy"
+    np.lib.format.open_memmap(file, "w+", np.uint8, (600, 1 << 20)).flush()
+    definition = parse({"source": {"arrays": file}, "batch": {"size": 2}})
+    with pytest.raises(ConfigError, match=r"hold 600\.0 MiB of it, over the limit of 512\.0 MiB"):
+        plan_spread("one", definition)
+
+
 def test_strings_count_by_their_length() -> None:
     arrays = {"x": np.array([b"a" * 1000] * 100, object)}
     definition = parse({"source": {"arrays": arrays}, "batch": {"size": 2}})

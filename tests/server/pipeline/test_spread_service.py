@@ -28,13 +28,13 @@ def address() -> Iterator[str]:
         config.DispatcherConfig(protocol="grpc", worker_addresses=places)
     )
     found = dispatcher.target.partition("//")[2]
-    # A worker that stops waits for its next word to the dispatcher.
+    # A worker that stops waits for its next heartbeat, which a dispatcher that is gone holds up.
     quick = service.WorkerConfig(found, heartbeat_interval_ms=100, dispatcher_timeout_ms=1000)
     workers = [service.WorkerServer(quick) for _ in places]
     yield found
-    dispatcher._stop()
     for worker in workers:
         worker._stop()
+    dispatcher._stop()
 
 
 @pytest.fixture
