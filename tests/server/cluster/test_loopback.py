@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from contextlib import closing
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -56,6 +57,67 @@ def test_who_came_from_elsewhere_before_is_cut_off() -> None:
 
 def test_a_port_that_nobody_listens_on_is_not_confined() -> None:
     assert not confine(1)
+
+
+class Kernel:
+    """A listener whose kernel takes the option, refuses it or forgets it."""
+
+    def __init__(self, kept: bytes | None) -> None:
+        self.kept = kept
+
+    def setsockopt(self, *_: object) -> None:
+        if self.kept is None:
+            raise PermissionError("only root")
+
+    def getsockopt(self, *_: object) -> bytes | None:
+        return self.kept
+
+
+@pytest.mark.parametrize(
+    ("kept", "confined"), [(loopback.LOOPBACK, True), (b"", False), (None, False)]
+)
+def test_it_is_confined_if_the_kernel_says_so(
+    kept: bytes | None, confined: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener = SimpleNamespace(listens=True, socket=Kernel(kept))
+    monkeypatch.setattr(loopback, "owned", lambda port: [listener])
+    assert confine(1) is confined
+
+
+class Accepted:
+    """A connection from a host."""
+
+    is_open = True
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+
+    def getpeername(self) -> tuple[str, int]:
+        return self.host, 1
+
+    def shutdown(self, how: int) -> None:
+        self.is_open = False
+
+
+@pytest.mark.parametrize(
+    ("host", "stays"),
+    [
+        ("127.0.0.2", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("::ffff:10.0.0.3", False),
+        ("10.0.0.3", False),
+        ("fe80::3%eth0", False),
+    ],
+)
+def test_connections_from_elsewhere_are_cut_off(
+    host: str, stays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accepted = Accepted(host)
+    found = SimpleNamespace(listens=False, socket=accepted)
+    monkeypatch.setattr(loopback, "owned", lambda port: [found])
+    assert not confine(1), "there is no listener"
+    assert accepted.is_open is stays
 
 
 def test_a_system_that_cannot_confine_needs_the_word(

@@ -10,12 +10,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import tensorflow as tf
 from tests.server.cluster.conftest import free_port
 
+from infeed.errors import ServerUnavailableError
 from infeed.inquiry import Dispatcher
 from infeed.v1 import cluster_pb2 as messages
 from infeed_server.cluster import lost as module
@@ -107,6 +109,8 @@ def test_a_job_ends_without_a_worker_that_is_gone_for_good(
     assert not watch.workers[stays.address].lost
     assert watch.ended_tasks == 1
     assert tasks_of(dispatcher, goes.address) == []
+    watch.look()
+    assert "0 tasks" not in caplog.text
     seen = reading.all()
     assert len(seen) == len(set(seen))
     print(f"{COUNT - len(seen)} of {COUNT} elements were lost")
@@ -164,6 +168,62 @@ def test_a_dispatcher_that_is_gone_is_told_once(
     watch.look()
     watch.look()
     assert caplog.text.count("the dispatcher does not tell its workers") == 1
+
+
+class FakeDispatcher:
+    """Says which workers there are, and which tasks each has."""
+
+    def __init__(self, tasks: dict[str, list[int]]) -> None:
+        self.tasks = tasks
+        self.gone = False
+        self.ended: list[int] = []
+
+    def workers(self) -> list[str]:
+        if self.gone:
+            raise ServerUnavailableError("gone")
+        return sorted(self.tasks)
+
+    def ask(self, method: str, request: Any, response: Any) -> Any:
+        if method == "WorkerUpdate":
+            assert all(update.completed for update in request.updates)
+            self.ended += [update.task_id for update in request.updates]
+            return response()
+        tasks = self.tasks[request.worker_address]
+        return SimpleNamespace(new_tasks=[SimpleNamespace(task_id=task) for task in tasks])
+
+
+def of_fakes(
+    tasks: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> tuple[LostWorkers, FakeDispatcher]:
+    """A watch over workers of which only "there" answers; each other one is lost at once."""
+    fake = FakeDispatcher(tasks)
+    monkeypatch.setattr(module, "_ask", lambda worker: 0 if worker == "there" else "no answer")
+    watch = LostWorkers("127.0.0.1:1", 0)
+    watch._dispatcher = fake  # type: ignore[assignment]
+    return watch, fake
+
+
+def test_all_tasks_of_lost_workers_are_ended_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch, fake = of_fakes({"there": [1], "a": [2, 3], "b": [4]}, monkeypatch)
+    watch.look()
+    assert fake.ended == [2, 3, 4]
+    assert watch.ended_tasks == 3
+
+
+def test_no_task_is_ended_once_the_watch_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch, fake = of_fakes({"there": [], "a": [2]}, monkeypatch)
+    watch.stop()
+    watch.look()
+    assert fake.ended == []
+
+
+def test_each_absence_of_the_dispatcher_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch, fake = of_fakes({"there": []}, monkeypatch)
+    for fake.gone in (True, True, False, True):
+        watch.look()
+    assert caplog.text.count("the dispatcher does not tell its workers") == 2
 
 
 def test_it_looks_by_itself(

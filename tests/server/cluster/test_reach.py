@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 import pytest
 from tests.server.cluster.conftest import LOCAL, free_port, other_host
@@ -57,8 +58,22 @@ def test_an_address_that_is_passed_on() -> None:
         thread.join()
 
 
+def test_a_stranger_at_the_listener_does_not_stand_for_the_caller() -> None:
+    listen = Address("127.0.0.1", free_port())
+    with closing(socket.create_server(("127.0.0.1", 0))) as other, knocking(listen):
+        taken = Address("127.0.0.1", other.getsockname()[1])
+        assert elsewhere(listen, taken) == "somebody else answers there"
+
+
 def test_others_who_connect_first_do_no_harm() -> None:
     listen = Address("127.0.0.1", free_port())
+    with knocking(listen):
+        assert {elsewhere(listen, listen) for _ in range(20)} == {None}
+
+
+@contextmanager
+def knocking(listen: Address) -> Iterator[None]:
+    """Strangers who connect all the time."""
     done = threading.Event()
 
     def intrude() -> None:
@@ -72,7 +87,7 @@ def test_others_who_connect_first_do_no_harm() -> None:
     thread = threading.Thread(target=intrude)
     thread.start()
     try:
-        assert {elsewhere(listen, listen) for _ in range(20)} == {None}
+        yield
     finally:
         done.set()
         thread.join()

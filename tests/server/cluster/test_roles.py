@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -16,6 +19,7 @@ from tests.server.cluster.conftest import LOCAL, free_port, other_host
 from infeed.errors import ConfigError, ServerUnavailableError
 from infeed.inquiry import Dispatcher, worker_tasks
 from infeed_server.cluster import dispatcher as roles
+from infeed_server.cluster import processes
 from infeed_server.cluster import worker as module
 from infeed_server.cluster.dispatcher import DispatcherRole
 from infeed_server.cluster.worker import WorkerRole
@@ -85,13 +89,15 @@ def test_an_advertised_address_has_its_own_port_or_that_which_is_listened_on() -
     role.stop()
 
 
-def test_a_worker_without_a_dispatcher() -> None:
+def test_a_worker_without_a_dispatcher(caplog: pytest.LogCaptureFixture) -> None:
     nobody = f"127.0.0.1:{free_port()}"
     role = WorkerRole(nobody, LOCAL, patience=0.1)
+    caplog.set_level("INFO")
     with pytest.raises(ServerUnavailableError) as told:
         role.start(sleep=lambda _: None)
     for part in (f"answers at {nobody}", "tried for 0.1 s", "`infeed dispatcher` runs there"):
         assert part in str(told.value)
+    assert caplog.text.count("waiting for the dispatcher") == 1
 
 
 def test_a_worker_waits_for_its_dispatcher(tmp_path: Path) -> None:
@@ -136,12 +142,81 @@ def test_a_worker_that_is_not_found_after_all(
     monkeypatch.setattr(module, "CHECK_SECONDS", 0.1)
     monkeypatch.setattr(module, "elsewhere", lambda *_: None)
     nowhere = f"127.0.0.1:{free_port()}"
+    role = WorkerRole(dispatcher.address, LOCAL, nowhere, grace=0)
     with pytest.raises(ServerUnavailableError, match="no worker of TensorFlow's data service"):
-        worker(advertise=nowhere)
+        role.start()
+    with pytest.raises(ServerUnavailableError):
+        worker_tasks(role.local_address)  # it has ended
+
+
+def test_a_worker_that_its_dispatcher_does_not_list(
+    dispatcher: DispatcherRole, worker: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(module.Dispatcher, "workers", lambda asked: [])
+    with pytest.raises(ServerUnavailableError, match="the dispatcher does not list it"):
+        worker()
+
+
+def test_a_port_that_is_taken_before_the_start(dispatcher: DispatcherRole) -> None:
+    port = free_port()
+    roles = [
+        DispatcherRole(Address("127.0.0.1", port)),
+        WorkerRole(dispatcher.address, Address("127.0.0.1", port)),
+    ]
+    with closing(socket.create_server(("127.0.0.1", port))):
+        for role in roles:
+            with pytest.raises(ConfigError, match="address already in use"):
+                role.start()
+
+
+def test_a_port_that_is_taken_while_a_worker_starts(
+    dispatcher: DispatcherRole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = free_port()
+    role = WorkerRole(dispatcher.address, Address("127.0.0.1", port))
+    with ExitStack() as stack:
+
+        def take(*_: object) -> None:
+            stack.enter_context(closing(socket.create_server(("127.0.0.1", port))))
+
+        monkeypatch.setattr(module, "elsewhere", take)
+        with pytest.raises(ConfigError, match=r"cannot listen on .*: address already in use"):
+            role.start()
+
+
+def test_a_dispatcher_that_cannot_be_marked_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ServerUnavailableError("no")
+
+    monkeypatch.setattr(roles.marker, "leave", refuse)
+    role = DispatcherRole(LOCAL)
+    with pytest.raises(ServerUnavailableError, match="no"):
+        role.start()
+    assert role._temporary is None
+    with pytest.raises(ServerUnavailableError):
+        Dispatcher(role.local_address).version()
+
+
+def test_a_worker_is_tagged_with_its_tensorflow_its_control_plane_and_the_users_tags(
+    worker: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tags: list[str] = []
+
+    def start(config: Any, listen: Address) -> None:
+        tags.extend(config.worker_tags)
+        raise ConfigError("that is enough")
+
+    monkeypatch.setattr(processes, "worker_server", start)
+    with pytest.raises(ConfigError, match="that is enough"):
+        worker(tags=("mine",), http=Address("127.0.0.1", 9))
+    assert tags == ["infeed", f"tensorflow={tf.__version__}", "http=127.0.0.1:9", "mine"]
 
 
 def test_a_free_port_is_warned_of(worker: Start, caplog: pytest.LogCaptureFixture) -> None:
     worker(Address("127.0.0.1", free_port()))
+    assert "took a free port" not in caplog.text
+    worker(keeps_port=True)
     assert "took a free port" not in caplog.text
     role = worker()
     assert "took a free port" in caplog.text

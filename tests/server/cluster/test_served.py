@@ -5,10 +5,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from contextlib import closing
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
+from infeed_server.cluster import served as module
 from infeed_server.cluster.dispatcher import DispatcherRole
 from infeed_server.cluster.served import Served
 from infeed_server.cluster.worker import WorkerRole
@@ -37,6 +40,17 @@ def test_connections_that_come_and_go() -> None:
                 assert served.idle_seconds == 10  # an answer to a question is no work
             served.look()
             assert (served.bytes, served.connections) == (sent, 0)
+
+
+def test_an_inode_that_counts_less_is_a_later_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = iter([5000, 6000, 300])
+    found = SimpleNamespace(inode=7, listens=False, socket=None)
+    monkeypatch.setattr(module, "owned", lambda port: [found])
+    monkeypatch.setattr(module, "_acked", lambda connection: next(counts))
+    served = Served(1)
+    for total in (5000, 6000, 6300):
+        served.look()
+        assert served.bytes == total
 
 
 def test_what_a_worker_sends_to_tensorflow(

@@ -14,6 +14,8 @@ import tensorflow as tf
 
 from infeed.errors import ConfigError, ServerUnavailableError, SourceError
 from infeed.inquiry import Dispatcher
+from infeed.v1 import cluster_pb2 as messages
+from infeed_server.cluster import marker
 from infeed_server.cluster import service as module
 from infeed_server.cluster.service import Service
 
@@ -148,6 +150,36 @@ def test_a_worker_that_nobody_can_reach(dispatcher: str) -> None:
         worker._stop()
 
 
+def test_one_of_several_workers_that_is_gone_is_no_problem(dispatcher: str, worker: str) -> None:
+    gone = nobody()
+    Dispatcher(dispatcher).ask(
+        "WorkerHeartbeat",
+        messages.WorkerHeartbeat(worker_address=gone),
+        messages.WorkerHeartbeatAnswer,
+    )
+    service = Service(dispatcher)
+    service.wait_until_ready(20)
+    assert service.lost_workers == (gone,)
+    assert service.answering_workers == 1
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_another_tensorflow_of_a_worker_that_is_there_is_refused(
+    dispatcher: str, worker: str, there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (address,) = Dispatcher(dispatcher).workers()
+    monkeypatch.setattr(tf, "__version__", "2.20.0")
+    marker.leave(dispatcher, marker.worker(address))
+    monkeypatch.undo()
+    service = Service(dispatcher)
+    if there:
+        with pytest.raises(ConfigError, match=f"worker {address} runs TensorFlow 2.20.0"):
+            service.register("numbers", "none", numbers)
+    else:
+        service.lost_workers = (address,)
+        service.register("numbers", "none", numbers)
+
+
 def test_a_server_that_takes_long_to_open_its_sources_does_not_lose_it_meanwhile(
     dispatcher: str, worker: str, clock: Clock
 ) -> None:
@@ -162,6 +194,7 @@ def test_a_server_that_takes_long_to_open_its_sources_does_not_lose_it_meanwhile
         service.require()
     finally:
         service.close()
+    assert not service._watcher.is_alive()
 
 
 def test_the_service_is_reported_gone_after_a_while_and_back_at_once(clock: Clock) -> None:

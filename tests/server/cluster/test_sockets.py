@@ -18,6 +18,8 @@ def test_who_listens_and_what_was_accepted() -> None:
         port = server.getsockname()[1]
         with closing(socket.create_connection(("127.0.0.1", port))) as client:
             accepted = server.accept()[0]
+            stranger = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            stranger.bind(("127.0.0.1", port))  # of the same number, but not of TCP
             inodes = {os.fstat(each.fileno()).st_ino: each for each in (server, accepted)}
             found = {each.inode: each.listens for each in owned(port)}
             assert found == {inode: each is server for inode, each in inodes.items()}
@@ -25,6 +27,7 @@ def test_who_listens_and_what_was_accepted() -> None:
                 os.fstat(client.fileno()).st_ino
             ]
             accepted.close()
+            stranger.close()
 
 
 def test_looking_leaves_nothing_open() -> None:

@@ -48,6 +48,7 @@ def test_the_same_refusal_for_too_long() -> None:
     )
     log.say("something else", 100)
     assert log.wedge.reason == told
+    assert [log.say(REFUSED, 5) for _ in range(10)] == [told] * 10, "the first reason stays"
 
 
 def test_a_dispatcher_that_is_away_is_no_refusal() -> None:
@@ -111,9 +112,24 @@ def test_a_relay_goes_on_when_nobody_takes_what_it_says() -> None:
         def write(self, data: object) -> int:
             raise BrokenPipeError
 
-    news = io.BytesIO()
+    news, target = io.BytesIO(), io.BytesIO()
     relay(io.BytesIO(b"one\ntwo\n"), Gone(), news, b"(?!)", b"two")
     assert news.getvalue() == b"two\n"
+    relay(io.BytesIO(b"one\ntwo\n"), target, Gone(), b"(?!)", b"one")
+    assert target.getvalue() == b"one\ntwo\n"
+
+
+def test_a_relay_passes_each_line_on_at_once() -> None:
+    class Buffered(io.BytesIO):
+        def flush(self) -> None:
+            flushed.append(self.getvalue())
+
+    flushed: list[bytes] = []
+    relay(io.BytesIO(b"one\ntwo\n"), Buffered(), io.BytesIO(), b"(?!)", b"(?!)")
+    assert flushed[:2] == [b"one\n", b"one\ntwo\n"]
+    flushed.clear()
+    relay(io.BytesIO(b"one\ntwo\n"), io.BytesIO(), Buffered(), b"(?!)", b"two")
+    assert flushed[:1] == [b"two\n"]
 
 
 def test_a_dispatcher_that_is_away_and_back(

@@ -62,8 +62,10 @@ def running(*fakes: FakeWorker) -> LocalWorkers:
     """Workers that have begun, but are asked nothing by themselves."""
     workers = LocalWorkers(len(fakes), "127.0.0.1:9")
     workers._workers = list(fakes)  # type: ignore[assignment]
-    workers.start = lambda: None  # type: ignore[method-assign]
+    begun: list[bool] = []
+    workers.start = lambda: begun.append(True)  # type: ignore[method-assign]
     workers.begin(lambda _: False)
+    assert begun, "it looks after them from now on"
     return workers
 
 
@@ -164,6 +166,7 @@ def test_at_the_end_all_are_told_before_any_is_waited_for(clock: Clock) -> None:
     for fake in fakes:
         fake.calls = order
     workers.end(5)
+    assert workers._ending.is_set(), "they are asked nothing any more"
     assert order == ["terminate", "terminate", "wait", "wait"]
     assert [fake.waited for fake in fakes] == [(clock.now + 5, False)] * 2
 
