@@ -6,13 +6,13 @@ import base64
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import h2.events
 import pytest
 from h2.settings import SettingCodes
+from tests.client.waiting import HANG_SECONDS, AheadClock, blocked_in, until
 
 from infeed import call as call_module
 from infeed import inflow, link
@@ -344,51 +344,67 @@ def test_a_server_that_does_not_accept(
         opened.call.next()
 
 
-def test_a_server_that_is_too_slow(peer: Any, dial: Open) -> None:
-    opened = dial(peer(answering(message(b"one"), trailers=None)), timeout=0.5)
+def test_a_server_that_is_too_slow(peer: Any, dial: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = AheadClock()
+    monkeypatch.setattr(inflow, "time", clock)
+    opened = dial(peer(answering(message(b"one"), trailers=None)), timeout=HANG_SECONDS)
     assert opened.next() == b"one"
+    clock.ahead = HANG_SECONDS
     with pytest.raises(ServerUnavailableError, match="did not answer in time"):
         opened.next()
 
 
-def cancelled(opened: Opened) -> None:
-    """Cancels from another thread while this one waits; it may not take long."""
-    done = threading.Event()
+@pytest.fixture
+def cancelled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Cancels a call from another thread while this one reads, once its reader or its sender is
+    blocked in the functions; every wait of the call is far longer than the test."""
+    monkeypatch.setattr(link, "SEND_SECONDS", 10 * HANG_SECONDS)
+    monkeypatch.setattr(call_module, "CONNECT_SECONDS", 10 * HANG_SECONDS)
+    monkeypatch.setattr(call_module, "_JOIN_SECONDS", HANG_SECONDS)
+    monkeypatch.setattr(inflow, "CLIENT_PING_SECONDS", 10 * HANG_SECONDS)
 
-    def cancel() -> None:
-        opened.call.cancel()
-        done.set()
+    def cancel_and_read(opened: Opened, thread: str, *functions: str) -> None:
+        reader = threading.current_thread()
 
-    timer = threading.Timer(0.2, cancel)
-    timer.start()
-    with pytest.raises(ServerUnavailableError):
-        opened.rest()
-    assert done.wait(5)  # far less than who sends may wait
-    timer.join()
-    opened.call.close()
-    assert opened.call._sender is None or not opened.call._sender.is_alive()
+        def blocked() -> bool:
+            waits = reader if thread == "reader" else opened.call._sender
+            return waits is not None and blocked_in(waits, *functions)
+
+        def cancel() -> None:
+            until(blocked)
+            opened.call.cancel()
+
+        canceller = threading.Thread(target=cancel, daemon=True)
+        canceller.start()
+        with pytest.raises(ServerUnavailableError):
+            opened.rest()
+        canceller.join(HANG_SECONDS)
+        assert not canceller.is_alive()
+        opened.call.close()
+        assert opened.call._sender is None or not opened.call._sender.is_alive()
+
+    return cancel_and_read
 
 
-def test_cancel_while_connecting(full: str, dial: Open) -> None:
-    opened = dial(full)
-    cancelled(opened)
+def test_cancel_while_connecting(full: str, dial: Open, cancelled: Any) -> None:
+    cancelled(dial(full), "reader", "_wait", "_connect")
 
 
-def test_cancel_while_reading(peer: Any, dial: Open) -> None:
+def test_cancel_while_reading(peer: Any, dial: Open, cancelled: Any) -> None:
     opened = dial(peer(answering(message(b"one"), message(b"two")[:6], trailers=None)))
-    cancelled(opened)
+    cancelled(opened, "reader", "_wait", "receive")
 
 
-def test_cancel_while_a_request_waits_for_the_window(peer: Any, dial: Open) -> None:
+def test_cancel_while_a_request_waits_for_the_window(peer: Any, dial: Open, cancelled: Any) -> None:
     def script(talk: Any) -> None:
         talk.greet()
         talk.until(lambda: talk.over, credit=False)
 
     opened = dial(peer(script), [service.GetPipelineRequest(name="a" * 100_000)])
-    cancelled(opened)
+    cancelled(opened, "sender", "wait", "_wait_for_room")
 
 
-def test_cancel_while_the_peer_takes_nothing(peer: Any, dial: Open) -> None:
+def test_cancel_while_the_peer_takes_nothing(peer: Any, dial: Open, cancelled: Any) -> None:
     """Who sends holds the connection then; the one who cancels must not wait for it."""
     gone = threading.Event()
 
@@ -397,14 +413,14 @@ def test_cancel_while_the_peer_takes_nothing(peer: Any, dial: Open) -> None:
         talk.greet({SettingCodes.INITIAL_WINDOW_SIZE: (1 << 31) - 1})
         talk.machine.increment_flow_control_window((1 << 31) - 1 - 65_535)
         talk.flush()
-        assert gone.wait(20)
+        assert gone.wait(2 * HANG_SECONDS)
 
     def requests() -> Iterator[Any]:
         for _ in range(1000):
             yield service.GetPipelineRequest(name="a" * 100_000)
 
     opened = dial(peer(script), requests())
-    cancelled(opened)
+    cancelled(opened, "sender", "_wait", "send")
     gone.set()
 
 
@@ -426,7 +442,7 @@ def test_a_peer_that_takes_no_request_is_lost_to_the_reader_too(
         talk.greet({SettingCodes.INITIAL_WINDOW_SIZE: (1 << 31) - 1})
         talk.machine.increment_flow_control_window((1 << 31) - 1 - 65_535)
         talk.flush()
-        assert gone.wait(20)
+        assert gone.wait(2 * HANG_SECONDS)
 
     opened = dial(
         peer(script), (service.GetPipelineRequest(name="a" * 100_000) for _ in range(1000))
@@ -479,10 +495,7 @@ def test_many_calls_leave_nothing_behind(peer: Any, dial: Open) -> None:
         opened = Opened(address, [service.GetPipelineRequest()], None)
         assert opened.rest() == SEVERAL
         opened.call.close()
-    deadline = time.monotonic() + 10
-    while threading.active_count() > before and time.monotonic() < deadline:
-        time.sleep(0.01)  # the peer's own threads
-    assert threading.active_count() <= before
+    until(lambda: threading.active_count() <= before)  # the peer's own threads too
 
 
 def test_requests_that_fail_end_the_call(peer: Any, dial: Open) -> None:

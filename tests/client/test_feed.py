@@ -6,15 +6,16 @@ import json
 import multiprocessing
 import os
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.client.waiting import HANG_SECONDS, blocked_in, infeed_threads, until
 
 import infeed
 from infeed import feed as feed_module
+from infeed import stream as stream_module
 from infeed.errors import (
     CursorError,
     FeedClosedError,
@@ -39,10 +40,6 @@ def connect(fake: FakeTransport, **options: Any) -> infeed.Feed:
     return infeed.connect("fake", "fake", transport=fake, **options)
 
 
-def no_threads() -> bool:
-    return not [t for t in threading.enumerate() if t.name.startswith("infeed")]
-
-
 def test_batches_hold_what_was_put_in(fake: FakeTransport, arrays: Any) -> None:
     with connect(fake, epochs=1) as feed:
         batches = list(feed)
@@ -59,7 +56,7 @@ def test_batches_hold_what_was_put_in(fake: FakeTransport, arrays: Any) -> None:
         np.testing.assert_array_equal(batch["image"], arrays["image"][batch.sample_ids])
         assert batch["image"].flags.writeable
     assert "image: uint8[4, 3, 4]" in repr(batches[0])
-    assert no_threads()
+    until(lambda: not infeed_threads())
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
@@ -257,39 +254,39 @@ def test_stall(arrays: Any) -> None:
 
     def wait(start: int) -> None:
         if start == 8:
-            gate.wait(20)
+            gate.wait(HANG_SECONDS)
 
     with connect(FakeTransport(arrays, batch_size=4, before_batch=wait)) as feed:
-        feed.next(timeout=5)
-        feed.next(timeout=5)
+        feed.next(HANG_SECONDS)
+        feed.next(HANG_SECONDS)
         with pytest.raises(StallError, match=r"fake: position 8 of 'fake'.*within 0.1 s"):
             feed.next(timeout=0.1)
         gate.set()
-        assert feed.next(timeout=5).start == 8
+        assert feed.next(HANG_SECONDS).start == 8
 
 
 def test_a_long_wait_is_told(
     arrays: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(feed_module, "STALL_SECONDS", 0.05)
-    gate = threading.Event()
+    asked, gate = threading.Event(), threading.Event()
 
     def wait(start: int) -> None:
         if start == 4:
-            gate.wait(20)
+            asked.set()
+            gate.wait(HANG_SECONDS)
 
     def told() -> list[str]:
         return [record.getMessage() for record in caplog.records]
 
     def open_gate() -> None:
-        deadline = time.monotonic() + 20
-        while len(told()) < 2 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: len(told()) >= 2)
         gate.set()
 
     opener = threading.Thread(target=open_gate)
     with connect(FakeTransport(arrays, batch_size=4, before_batch=wait)) as feed:
         next(feed)
+        assert asked.wait(HANG_SECONDS)
+        monkeypatch.setattr(feed_module, "STALL_SECONDS", 0.05)
         opener.start()
         assert next(feed).start == 4
     opener.join()
@@ -299,9 +296,13 @@ def test_a_long_wait_is_told(
         assert message.endswith("waiting on")
 
 
-def test_close_frees_a_waiting_trainer(arrays: Any) -> None:
+def test_close_frees_a_waiting_trainer(arrays: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_module, "JOIN_SECONDS", 0.01)  # the supplier is stuck
     gate = threading.Event()
-    feed = connect(FakeTransport(arrays, batch_size=4, before_batch=lambda start: gate.wait(20)))
+    stuck = FakeTransport(
+        arrays, batch_size=4, before_batch=lambda start: gate.wait(2 * HANG_SECONDS)
+    )
+    feed = connect(stuck)
     seen: list[BaseException] = []
 
     def train() -> None:
@@ -312,16 +313,21 @@ def test_close_frees_a_waiting_trainer(arrays: Any) -> None:
 
     trainer = threading.Thread(target=train)
     trainer.start()
-    time.sleep(0.1)
-    begin = time.monotonic()
+    until(lambda: blocked_in(trainer, "wait", "get"))
     feed.close()
     feed.close()
-    assert time.monotonic() - begin < 3
-    trainer.join(5)
+    trainer.join(HANG_SECONDS)
     gate.set()
+    until(lambda: not infeed_threads())
     assert isinstance(seen[0], FeedClosedError)
     with pytest.raises(FeedClosedError, match="'fake' was closed"):
         next(feed)
+
+
+def nothing_more_is_asked() -> None:
+    """Waits until the only supplier waits to be allowed another request."""
+    (reader,) = infeed_threads("infeed-reader")
+    until(lambda: blocked_in(reader, "wait", "ask"))
 
 
 def test_the_prefetch_is_bounded(arrays: Any) -> None:
@@ -329,10 +335,12 @@ def test_the_prefetch_is_bounded(arrays: Any) -> None:
     fake = FakeTransport(arrays, batch_size=4, before_batch=starts.append)
     batch_bytes = 64 + 32
     with connect(fake, prefetch_bytes=5 * batch_bytes) as feed:
-        time.sleep(0.3)
+        until(lambda: len(starts) >= 5)
+        nothing_more_is_asked()
         assert len(starts) == 5
         next(feed)
-        time.sleep(0.2)
+        until(lambda: len(starts) >= 6)
+        nothing_more_is_asked()
         assert len(starts) == 6
 
 
@@ -341,7 +349,8 @@ def test_the_prefetch_has_limits_in_batches(arrays: Any, prefetch_bytes: int, ba
     starts: list[int] = []
     fake = FakeTransport(arrays, batch_size=4, before_batch=starts.append)
     with connect(fake, prefetch_bytes=prefetch_bytes):
-        time.sleep(0.3)
+        until(lambda: len(starts) >= batches)
+        nothing_more_is_asked()
         assert len(starts) == batches
 
 
@@ -349,10 +358,7 @@ def test_a_dropped_feed_ends_its_threads(fake: FakeTransport) -> None:
     feed = connect(fake)
     next(feed)
     del feed
-    deadline = time.monotonic() + 5
-    while not no_threads() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert no_threads()
+    until(lambda: not infeed_threads())
 
 
 def test_nothing_left_after_the_end(fake: FakeTransport) -> None:

@@ -6,15 +6,17 @@ import contextlib
 import os
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import h2.config
+import h2.connection
 import h2.events
 import pytest
 from h2.settings import SettingCodes
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.client.waiting import HANG_SECONDS, AheadClock, blocked_in, until
 
 from infeed import http2, inflow
 from infeed.http2 import BrokenError, Exchange, LostError
@@ -41,7 +43,7 @@ def begin(peer: Any) -> Iterator[Open]:
         link = Link(peer(script))
         links.append(link)
         link.open()
-        exchange = Exchange(link, None if seconds is None else time.monotonic() + seconds)
+        exchange = Exchange(link, None if seconds is None else inflow.time.monotonic() + seconds)
         exchange.start(REQUEST)
         return exchange
 
@@ -131,36 +133,50 @@ def test_trailers_only(begin: Open) -> None:
     assert exchange.trailers == {}
 
 
-def test_frames_that_arrive_in_two_pieces(peer: Any) -> None:
+class Pieces:
+    """A link that brings each piece by itself, and keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent = b""
+        self.pieces: list[bytes] = []
+
+    def receive(self, into: memoryview, timeout: float) -> int:
+        piece, rest = self.pieces[0][: len(into)], self.pieces[0][len(into) :]
+        into[: len(piece)] = piece
+        self.pieces[:1] = [rest] if rest else []
+        return len(piece)
+
+    def send(self, data: bytes) -> None:
+        self.sent += data
+
+
+def whole_answer(request: bytes) -> bytes:
+    """What a server sends to this request, all kinds of frames."""
+    machine = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+    machine.initiate_connection()
+    machine.receive_data(request)
+    machine.send_headers(1, [(":status", "200")])
+    answer = machine.data_to_send() + data(b"some ") + data(b"\x02data\0\0", PADDED)
+    machine.ping(b"12345678")
+    machine.send_headers(1, TRAILERS, end_stream=True)
+    return answer + machine.data_to_send()
+
+
+def test_frames_that_arrive_in_two_pieces() -> None:
     """Cut at every byte."""
-    cuts = iter(range(10_000))
-    lengths: list[int] = []
-
-    def script(talk: Any) -> None:
-        talk.greet()
-        talk.machine.send_headers(1, [(":status", "200")])
-        answer = talk.machine.data_to_send() + data(b"some ") + data(b"\x02data\0\0", PADDED)
-        talk.machine.ping(b"12345678")
-        talk.machine.send_headers(1, TRAILERS, end_stream=True)
-        answer += talk.machine.data_to_send()
-        cut = next(cuts)
-        talk.send(answer[:cut])
-        time.sleep(0.001)
-        talk.send(answer[cut:])
-        lengths.append(len(answer))
-        talk.until_closed()
-
-    address = peer(script)
-    cut = 0
-    while not lengths or cut < lengths[0]:
-        link = Link(address)
-        with contextlib.closing(link):
-            link.open()
-            exchange = Exchange(link)
-            exchange.start(REQUEST)
-            assert rest(exchange) == b"some data"
-            assert exchange.trailers == dict(TRAILERS)
+    cut = length = 1
+    while cut <= length:
+        link: Any = Pieces()
+        exchange = Exchange(link)
+        exchange.start(REQUEST)
+        answer = whole_answer(link.sent)
+        length = len(answer)
+        link.pieces = [piece for piece in (answer[:cut], answer[cut:]) if piece]
+        assert rest(exchange) == b"some data"
+        assert exchange.trailers == dict(TRAILERS)
+        assert not link.pieces
         cut += 1
+    assert length > 100
 
 
 @pytest.mark.parametrize("piece", [1, 4095, 4096, 100_000])
@@ -358,17 +374,16 @@ def test_a_peer_that_leaves_in_a_frame(begin: Open, sent: bytes) -> None:
 
 def test_requests_wait_for_the_window(begin: Open) -> None:
     body = os.urandom(300_000)
-    greeted = threading.Event()
+    waits = threading.Event()
     got: list[bytes] = []
 
     def script(talk: Any) -> None:
         talk.greet({SettingCodes.INITIAL_WINDOW_SIZE: 10})
         talk.answer()
         talk.data(b"x")
-        assert greeted.wait(20)
+        assert waits.wait(2 * HANG_SECONDS)
         talk.until(lambda: len(talk.body) == 10, credit=False)
         assert talk.body == body[:10]
-        time.sleep(0.05)
         talk.machine.acknowledge_received_data(10, 1)
         talk.machine.increment_flow_control_window(1 << 20, 1)
         talk.flush()
@@ -386,7 +401,8 @@ def test_requests_wait_for_the_window(begin: Open) -> None:
 
     sender = threading.Thread(target=send)
     sender.start()
-    greeted.set()
+    until(lambda: blocked_in(sender, "wait", "_wait_for_room"))
+    waits.set()
     assert rest(exchange) == b""
     sender.join()
     assert got == [body]
@@ -408,9 +424,9 @@ def test_the_end_wakes_who_waits_for_the_window(begin: Open) -> None:
 
     sender = threading.Thread(target=send)
     sender.start()
-    time.sleep(0.1)
+    until(lambda: blocked_in(sender, "wait", "_wait_for_room"))
     exchange.end()
-    sender.join(20)
+    sender.join(HANG_SECONDS)
     assert str(lost[0]) == "the stream is over"
     with pytest.raises(LostError, match="the stream is over"):
         exchange.send(b"")
@@ -440,13 +456,13 @@ def test_the_window_is_opened_again(begin: Open, monkeypatch: pytest.MonkeyPatch
     assert seen[1:] == [(0, 1200), (1, 1200)] * 2
 
 
-def impatient(monkeypatch: pytest.MonkeyPatch, patience: float = 0.1) -> None:
-    monkeypatch.setattr(inflow, "CLIENT_PING_SECONDS", 0.1)
+def impatient(monkeypatch: pytest.MonkeyPatch, patience: float = 0.05) -> None:
+    monkeypatch.setattr(inflow, "CLIENT_PING_SECONDS", 0.05)
     monkeypatch.setattr(inflow, "CLIENT_PATIENCE_SECONDS", patience)
 
 
 def test_a_silent_peer_is_pinged(begin: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    impatient(monkeypatch, patience=20)
+    impatient(monkeypatch, patience=HANG_SECONDS)
 
     def script(talk: Any) -> None:
         talk.greet()
@@ -464,7 +480,7 @@ def test_a_peer_that_answers_no_ping_is_gone(begin: Open, monkeypatch: pytest.Mo
             pass
 
     exchange = begin(script)
-    with pytest.raises(LostError, match=r"nothing was heard for 0\.2 s, not even to a ping"):
+    with pytest.raises(LostError, match=r"nothing was heard for 0\.1 s, not even to a ping"):
         rest(exchange)
 
 
@@ -480,14 +496,19 @@ def test_pings_of_the_peer_are_answered(begin: Open) -> None:
     assert rest(begin(script)) == b"data"
 
 
-def test_the_deadline(begin: Open) -> None:
+def test_the_deadline(begin: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = AheadClock()
+    monkeypatch.setattr(inflow, "time", clock)
+
     def script(talk: Any) -> None:
         talk.greet()
         talk.answer()
         talk.data(b"some ")
         talk.until_closed()
 
-    exchange = begin(script, seconds=0.3)
+    exchange = begin(script, seconds=HANG_SECONDS)
+    assert exchange.read(memoryview(bytearray(9))) == 5
+    clock.ahead = HANG_SECONDS
     with pytest.raises(TimeoutError):
         rest(exchange)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.client.waiting import HANG_SECONDS, Clock, blocked_in, until
 
 from infeed import link
 from infeed.link import Link
@@ -34,7 +35,7 @@ def received(connection: Link, count: int) -> bytes:
     data = bytearray(count)
     view = memoryview(data)
     while view:
-        got = connection.receive(view, 10)
+        got = connection.receive(view, HANG_SECONDS)
         assert got
         view = view[got:]
     return bytes(data)
@@ -42,11 +43,17 @@ def received(connection: Link, count: int) -> bytes:
 
 @contextlib.contextmanager
 def meanwhile(action: Callable[[], None]) -> Iterator[None]:
-    """Does it a moment after the block has begun."""
-    timer = threading.Timer(0.1, action)
-    timer.start()
+    """Does it when the block waits for the socket."""
+    caller = threading.current_thread()
+
+    def act() -> None:
+        until(lambda: blocked_in(caller, "_wait"))
+        action()
+
+    thread = threading.Thread(target=act)
+    thread.start()
     yield
-    timer.join()
+    thread.join()
 
 
 def echo(talk: Any) -> None:
@@ -54,12 +61,12 @@ def echo(talk: Any) -> None:
         talk.send(data)
 
 
-def hold(talk: Any) -> None:
-    """Takes nothing, and ends when the client does."""
-    talk.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
-    release = talk.socket.recv(1, socket.MSG_PEEK)
-    assert release
-    threading.Event().wait(0.5)
+@pytest.fixture
+def holding(peer: Any) -> Iterator[str]:
+    """The address of a peer that takes nothing and leaves after the test."""
+    over = threading.Event()
+    yield peer(lambda talk: over.wait(2 * HANG_SECONDS))
+    over.set()
 
 
 def test_there_and_back(peer: Any, new_link: Any) -> None:
@@ -76,7 +83,7 @@ def test_the_end_is_zero_bytes(peer: Any, new_link: Any) -> None:
     connection = new_link(peer(lambda talk: talk.send(b"ab")))
     connection.open()
     assert received(connection, 2) == b"ab"
-    assert connection.receive(memoryview(bytearray(9)), 10) == 0
+    assert connection.receive(memoryview(bytearray(9)), HANG_SECONDS) == 0
 
 
 def test_silence_is_a_timeout(peer: Any, new_link: Any) -> None:
@@ -90,10 +97,10 @@ def test_silence_is_a_timeout(peer: Any, new_link: Any) -> None:
 
 
 def test_a_peer_that_takes_nothing(
-    peer: Any, new_link: Any, monkeypatch: pytest.MonkeyPatch
+    holding: str, new_link: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link, "SEND_SECONDS", 0.1)
-    connection = new_link(peer(hold))
+    connection = new_link(holding)
     connection.open()
     with pytest.raises(TimeoutError, match=r"takes nothing for 0\.1 s"):
         connection.send(bytes(50_000_000))
@@ -127,8 +134,21 @@ def test_hosts_are_tried_in_turn_and_none_takes_all_the_time(
         impossible: Any = (9999, ("127.0.0.1", 1))  # a family that this machine does not have
         hosts = [impossible, (socket.AF_INET, refusing), where(full), where(peer(echo))]
         monkeypatch.setattr(link, "resolve", lambda address: hosts)
+        clock, shares = Clock(), []
+        monkeypatch.setattr(link, "time", clock)
+        connect = Link._connect
+
+        def timed(self: Link, host: Any, timeout: float) -> None:
+            shares.append(timeout)
+            if host == hosts[2]:
+                clock.now += timeout
+                timeout = 0.05
+            connect(self, host, timeout)
+
+        monkeypatch.setattr(Link, "_connect", timed)
         connection = new_link("several:1")
-        connection.open(1.0)
+        connection.open(60.0)
+        assert shares == [15, 20, 30, 30]
     connection.send(b"x")
     assert received(connection, 1) == b"x"
 
@@ -158,7 +178,7 @@ def test_a_cut_wakes_who_connects(full: str, new_link: Any) -> None:
         meanwhile(connection.cut),
         pytest.raises(ConnectionError) as caught,
     ):
-        connection.open(60)
+        connection.open(HANG_SECONDS)
     assert not isinstance(caught.value, TimeoutError)
 
 
@@ -166,11 +186,14 @@ def test_a_cut_wakes_who_receives(peer: Any, new_link: Any) -> None:
     connection = new_link(peer(echo))
     connection.open()
     with meanwhile(connection.cut):
-        assert connection.receive(memoryview(bytearray(1)), 60) == 0
+        assert connection.receive(memoryview(bytearray(1)), HANG_SECONDS) == 0
 
 
-def test_a_cut_wakes_who_sends(peer: Any, new_link: Any) -> None:
-    connection = new_link(peer(hold))
+def test_a_cut_wakes_who_sends(
+    holding: str, new_link: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "SEND_SECONDS", HANG_SECONDS)
+    connection = new_link(holding)
     connection.open()
     with meanwhile(connection.cut), pytest.raises(BrokenPipeError):
         connection.send(bytes(50_000_000))

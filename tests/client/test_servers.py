@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
-import time
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.client.waiting import HANG_SECONDS, until
 
 import infeed
+from infeed import ledger as ledger_module
+from infeed import pool as pool_module
 from infeed.errors import FingerprintError, SampleError, ServerUnavailableError
 from infeed.testing import FakeTransport
 
@@ -36,33 +39,47 @@ def target(*servers: Any) -> str:
 
 def test_each_is_asked(serve: Any, arrays: Any) -> None:
     starts: list[set[int]] = [set(), set(), set()]
+    all_asked = threading.Event()
 
     def server(seen: set[int]) -> Any:
         def note(start: int) -> None:
-            time.sleep(0.002)
             seen.add(start)
+            all_asked.wait(HANG_SECONDS)
 
         return serve(fake(arrays, note))
 
     servers = [server(seen) for seen in starts]
     with infeed.connect(target(*servers), "fake", epochs=3) as feed:
+        until(lambda: all(starts))
+        all_asked.set()
         whole(feed, arrays)
         assert set(feed.stats().servers) == {one.address for one in servers}
         assert feed.stats().reconnects == 0
-    assert all(starts)
     assert set.union(*starts) == {4 * k for k in range(STEPS)}
 
 
-def test_one_window_over_all_of_them(serve: Any, arrays: Any) -> None:
+def test_one_window_over_all_of_them(
+    serve: Any, arrays: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "_LOOK_SECONDS", 0.01)
+    looks: Counter[str] = Counter()
+    ask = ledger_module.Ledger.ask
+
+    def counted(self: Any, server: str, limit: int) -> int | None:
+        looks[server] += 1
+        return ask(self, server, limit)
+
     with infeed.connect(target(serve(fake(arrays))), "fake", prefetch_bytes=1) as feed:
         two = feed.stats().prefetch_limit_bytes
     asked: list[int] = []
     servers = [serve(fake(arrays, asked.append)) for _ in range(3)]
     with infeed.connect(target(*servers), "fake", epochs=3, prefetch_bytes=3 * two) as feed:
-        deadline = time.monotonic() + 20
-        while feed.stats().prefetched_bytes < 3 * two and time.monotonic() < deadline:
-            time.sleep(0.01)
-        time.sleep(0.3)  # nothing more is asked of anybody
+        until(lambda: feed.stats().prefetched_bytes >= 3 * two)
+        until(lambda: len(feed.stats().servers) == 3)
+        # From now on each server is considered twice, and nothing more is asked of any.
+        monkeypatch.setattr(ledger_module.Ledger, "ask", counted)
+        until(lambda: all(looks[server.address] >= 2 for server in servers))
+        assert not any(feed._stream._pool._ledger.owed(server.address) for server in servers)
         stats = feed.stats()
         assert stats.prefetched_bytes == stats.prefetch_limit_bytes == 3 * two
         assert sorted(asked) == [4 * k for k in range(6)]
@@ -72,24 +89,33 @@ def test_one_window_over_all_of_them(serve: Any, arrays: Any) -> None:
 
 def test_close_lets_go_of_what_came_out_of_order(serve: Any, arrays: Any) -> None:
     stuck = threading.Event()
-    servers = [serve(fake(arrays, lambda at: stuck.wait(20 * (at == 0)))), serve(fake(arrays))]
+    held = fake(arrays, lambda at: at != 0 or stuck.wait(HANG_SECONDS))
+    servers = [serve(held), serve(held)]
     with infeed.connect(target(*servers), "fake", prefetch_bytes=1 << 20) as feed:
-        deadline = time.monotonic() + 20
-        while not feed.stats().prefetched_bytes and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert feed.stats().prefetched_bytes
+        until(lambda: feed.stats().prefetched_bytes)
     stuck.set()
     assert feed.stats().prefetched_bytes == 0
     assert not feed._stream._pool._ledger._here
 
 
+def one_stuck_and_one_good(
+    serve: Any, arrays: Any, asked: threading.Event, stuck: threading.Event
+) -> tuple[Any, Any]:
+    """Starts a server that answers nothing before `stuck`, and one that answers from the moment
+    that the first was asked for a batch."""
+
+    def hold(start: int) -> None:
+        asked.set()
+        stuck.wait(2 * HANG_SECONDS)
+
+    return serve(fake(arrays, hold)), serve(fake(arrays, lambda start: asked.wait(HANG_SECONDS)))
+
+
 def test_what_a_dead_one_owed_is_asked_of_another(serve: Any, arrays: Any) -> None:
-    stuck = threading.Event()
-    first = serve(fake(arrays, lambda start: stuck.wait(20)))
-    second = serve(fake(arrays))
+    asked, stuck = threading.Event(), threading.Event()
+    first, second = one_stuck_and_one_good(serve, arrays, asked, stuck)
     with infeed.connect(target(second, first), "fake", epochs=3, prefetch_bytes=1000) as feed:
-        while set(feed.stats().servers) != {first.address, second.address}:
-            time.sleep(0.01)
+        assert asked.wait(HANG_SECONDS)
         first.stop()
         stuck.set()
         whole(feed, arrays)
@@ -99,35 +125,32 @@ def test_one_that_is_not_there_holds_up_nobody(serve: Any, arrays: Any) -> None:
     away = serve(fake(arrays))
     away.stop()
     server = serve(fake(arrays))
-    with infeed.connect(target(server, away), "fake", epochs=3, reconnect_timeout=0.1) as feed:
+    with infeed.connect(target(server, away), "fake", epochs=3) as feed:
         whole(feed, arrays)
         assert feed.stats().servers == (server.address,)
 
 
 def test_one_that_comes_back_is_used_again(serve: Any, arrays: Any) -> None:
-    def slow(start: int) -> None:
-        time.sleep(0.02)
-
-    first, second = serve(fake(arrays, slow)), serve(fake(arrays, slow))
+    first, second = serve(fake(arrays)), serve(fake(arrays))
     second.stop()
     with infeed.connect(target(first, second), "fake", prefetch_bytes=1) as feed:
         next(feed)
         second.start()
-        deadline = time.monotonic() + 10
-        while len(feed.stats().servers) < 2 and time.monotonic() < deadline:
-            next(feed)
+        until(lambda: next(feed) and len(feed.stats().servers) == 2)
         assert set(feed.stats().servers) == {first.address, second.address}
 
 
-def test_a_straggler_is_asked_of_another_and_counted(serve: Any, arrays: Any) -> None:
-    stuck = threading.Event()
-    first = serve(fake(arrays, lambda start: stuck.wait(20)))
-    second = serve(fake(arrays))
+def test_a_straggler_is_asked_of_another_and_counted(
+    serve: Any, arrays: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_module, "LEAST_PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(pool_module, "_LOOK_SECONDS", 0.01)
+    asked, stuck = threading.Event(), threading.Event()
+    first, second = one_stuck_and_one_good(serve, arrays, asked, stuck)
     try:
         with infeed.connect(target(second, first), "fake", prefetch_bytes=1000) as feed:
-            while set(feed.stats().servers) != {first.address, second.address}:
-                time.sleep(0.01)
-            assert [feed.next(timeout=15).start for _ in range(20)] == [4 * k for k in range(20)]
+            taken = [feed.next(HANG_SECONDS).start for _ in range(20)]
+            assert taken == [4 * k for k in range(20)]
             assert feed.stats().hedges >= 1
             assert "asked twice" in str(feed.stats())
     finally:
@@ -222,7 +245,7 @@ def test_a_lost_one_is_asked_when_it_has_accepted_the_stream(arrays: Any) -> Non
                 raise ServerUnavailableError("the connection was cut")
             return stopped.open_stream(server, requests, draining)
 
-    transport = Two(arrays, batch_size=4, seed=3, before_batch=lambda start: reached.wait(20))
+    transport = Two(arrays, batch_size=4, seed=3, before_batch=lambda start: reached.wait(60))
     with infeed.connect("two", "fake", epochs=3, prefetch_bytes=1, transport=transport) as feed:
         whole(feed, arrays)
         assert feed.stats().hedges == 0

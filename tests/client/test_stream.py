@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -13,9 +12,12 @@ import grpc
 import h2.events
 import numpy as np
 import pytest
+from tests.client.waiting import HANG_SECONDS, blocked_in, infeed_threads, until
 
 import infeed
 from infeed import call as call_module
+from infeed import stream as stream_module
+from infeed import supplier as supplier_module
 from infeed import wire
 from infeed.errors import (
     FeedClosedError,
@@ -29,10 +31,6 @@ from infeed.spec import Normalize
 from infeed.testing import FakeTransport
 from infeed.transport import GrpcTransport
 from infeed.v1 import stream_pb2
-
-
-def slow(start: int) -> None:
-    time.sleep(0.005)
 
 
 def take(feed: infeed.Feed, steps: int, timeout: float | None = None) -> None:
@@ -60,76 +58,74 @@ def test_an_epoch(serve: Any, fake: FakeTransport) -> None:
     assert server.opens[0].fingerprint == fake.spec.fingerprint
 
 
-@pytest.mark.parametrize("losses", [1, 3])
-def test_a_server_that_restarts_on_its_port(serve: Any, arrays: Any, losses: int) -> None:
-    fake = FakeTransport(arrays, batch_size=4, seed=3, before_batch=slow)
+def test_a_server_that_restarts_on_its_port(serve: Any, fake: FakeTransport) -> None:
     server = serve(fake)
     batches = []
-    with infeed.connect(server.address, "fake", epochs=12, prefetch_bytes=1) as feed:
+    with infeed.connect(server.address, "fake", epochs=4, prefetch_bytes=1) as feed:
         for step, batch in enumerate(feed):
             batches.append(batch)
-            if step and step % 40 == 0 and step <= 40 * losses:
+            if step in (10, 20, 40):
                 server.stop()
                 server.start()
-        assert feed.stats().reconnects == losses
-    assert len(batches) == 150
+        assert feed.stats().reconnects == 3
+    assert len(batches) == 50
     in_order(batches, fake)
 
 
-def test_the_next_server_of_a_list(serve: Any, arrays: Any) -> None:
-    fake = FakeTransport(arrays, batch_size=4, seed=3, before_batch=slow)
+def test_the_next_server_of_a_list(serve: Any, fake: FakeTransport) -> None:
     first, second = serve(fake), serve(fake)
     batches = []
     target = f"{first.address},{second.address}"
     with infeed.connect(target, "fake", epochs=3, prefetch_bytes=1) as feed:
+        until(lambda: set(feed.stats().servers) == {first.address, second.address})
         for batch in feed:
             batches.append(batch)
             if len(batches) == 10:
                 first.stop()
-        stats = feed.stats()
     in_order(batches, fake)
     assert len(batches) == 37
-    assert set(stats.servers) == {first.address, second.address}
 
 
 def test_a_server_that_stays_away(serve: Any, fake: FakeTransport) -> None:
     server = serve(fake)
-    with infeed.connect(server.address, "fake", prefetch_bytes=1, reconnect_timeout=0.5) as feed:
+    with infeed.connect(server.address, "fake", prefetch_bytes=1, reconnect_timeout=0.1) as feed:
         next(feed)
         server.stop()
-        begin = time.monotonic()
         with pytest.raises(
-            ServerUnavailableError, match=rf"{server.address} was lost at position \d+.*0.5 s"
+            ServerUnavailableError, match=rf"{server.address} was lost at position \d+.*0.1 s"
         ):
             take(feed, 10)
-        assert time.monotonic() - begin < 5
 
 
 def test_a_batch_that_was_taken_is_held_by_nobody(serve: Any, arrays: Any) -> None:
     stuck = threading.Event()
-    server = serve(FakeTransport(arrays, before_batch=lambda at: stuck.wait(20 * (at >= 32))))
+    server = serve(
+        FakeTransport(arrays, before_batch=lambda at: at < 32 or stuck.wait(HANG_SECONDS))
+    )
     gc.disable()  # which would find what holds itself, some day
     try:
         with infeed.connect(server.address, "fake") as feed:
-            left = [weakref.ref(feed.next(20)) for _ in range(4)]
-            deadline = time.monotonic() + 10
-            while any(ref() is not None for ref in left) and time.monotonic() < deadline:
-                time.sleep(0.01)
-            assert [ref() for ref in left] == [None] * 4
+            left = [weakref.ref(feed.next(HANG_SECONDS)) for _ in range(4)]
+            until(lambda: all(ref() is None for ref in left))
             stuck.set()
     finally:
         gc.enable()
 
 
-def test_stalled_while_the_server_is_away(serve: Any, fake: FakeTransport) -> None:
+def test_stalled_while_the_server_is_away(
+    serve: Any, fake: FakeTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A thread that slept through the end of the feed would still be there after `close`.
+    monkeypatch.setattr(supplier_module, "FIRST_PAUSE", 1000.0)
+    monkeypatch.setattr(stream_module, "JOIN_SECONDS", HANG_SECONDS)
     server = serve(fake)
     with infeed.connect(server.address, "fake", prefetch_bytes=1) as feed:
         next(feed)
         server.stop()
+        until(lambda: "reconnecting after" in feed._stream.awaited()[1])
         with pytest.raises(StallError, match="reconnecting after"):
-            take(feed, 10, timeout=0.3)
-        begin = time.monotonic()
-    assert time.monotonic() - begin < 3
+            take(feed, 10, timeout=0.1)
+    assert not infeed_threads()
 
 
 def test_another_pipeline_after_a_restart(serve: Any, fake: FakeTransport, arrays: Any) -> None:
@@ -156,9 +152,12 @@ def test_errors_keep_their_class_and_words(serve: Any, arrays: Any) -> None:
         assert caught.value.metadata == {"file": "a.jpg"}
 
 
-def test_close_while_the_trainer_waits(serve: Any, arrays: Any) -> None:
+def test_close_while_the_trainer_waits(
+    serve: Any, arrays: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_module, "JOIN_SECONDS", HANG_SECONDS)
     gate = threading.Event()
-    server = serve(FakeTransport(arrays, before_batch=lambda start: gate.wait(20)))
+    server = serve(FakeTransport(arrays, before_batch=lambda start: gate.wait(2 * HANG_SECONDS)))
     feed = infeed.connect(server.address, "fake")
     seen: list[BaseException] = []
 
@@ -170,14 +169,12 @@ def test_close_while_the_trainer_waits(serve: Any, arrays: Any) -> None:
 
     trainer = threading.Thread(target=train)
     trainer.start()
-    time.sleep(0.2)
-    begin = time.monotonic()
+    until(lambda: blocked_in(trainer, "wait", "get"))
     feed.close()
-    assert time.monotonic() - begin < 2.5
-    trainer.join(5)
+    assert not infeed_threads()
+    trainer.join(HANG_SECONDS)
     gate.set()
     assert seen
-    assert not [t for t in threading.enumerate() if t.name.startswith("infeed")]
 
 
 class Spoiled:
@@ -221,15 +218,16 @@ def test_a_server_that_ends_too_soon(serve: Any, fake: FakeTransport) -> None:
                     return
 
     server = serve(Brief(fake, None))
-    # Each stream gives one batch: that is progress, so the feed goes on to the end.
-    with infeed.connect(server.address, "fake", epochs=1, reconnect_timeout=0.5) as feed:
+    # Each stream gives one batch: a loss like any other, so the feed goes on.
+    with infeed.connect(server.address, "fake", epochs=1) as feed:
         batches = [next(feed) for _ in range(4)]
     in_order(batches, fake)
 
 
 def test_a_large_batch_for_a_plain_client(serve: Any) -> None:
-    """200 MB in one batch, read by generated classes over a channel with default options."""
-    slots, width = 200, 1 << 20
+    """20 MB in one batch, read by generated classes over a channel with default options, which
+    takes messages of 4 MB at most."""
+    slots, width = 20, 1 << 20
     image = np.zeros((slots, width), np.uint8)
     image[:, 0] = np.arange(slots)
     image[:, -1] = 7
@@ -253,9 +251,9 @@ def test_a_large_batch_for_a_plain_client(serve: Any) -> None:
 
 
 def test_a_large_batch(serve: Any) -> None:
-    image = np.zeros((100, 1 << 20), np.uint8)
-    image += np.arange(100, dtype=np.uint8)[:, None]
-    server = serve(FakeTransport({"image": image}, batch_size=100, shuffle=False))
+    image = np.zeros((20, 1 << 20), np.uint8)
+    image += np.arange(20, dtype=np.uint8)[:, None]
+    server = serve(FakeTransport({"image": image}, batch_size=20, shuffle=False))
     with infeed.connect(server.address, "fake", epochs=2) as feed:
         for batch in feed:
             assert np.array_equal(batch["image"], image)
@@ -319,11 +317,10 @@ def test_a_trainer_that_pauses_keeps_its_connection(
             sent = len(messages)
 
         answer(1 + 2)  # what opens the stream, and all that may be fetched ahead
-        for number in range(1, 21):
+        for number in range(1, 6):
             talk.machine.ping(number.to_bytes(8, "big"))
             talk.flush()
             talk.until(lambda n=number: len(talk.seen(h2.events.PingAckReceived)) >= n)
-            time.sleep(0.01)
         assert not talk.over
         pinged.set()
         for count in range(4, 1 + 12 + 1):
@@ -333,7 +330,7 @@ def test_a_trainer_that_pauses_keeps_its_connection(
 
     transport = ByHand(fake, peer(script))
     with infeed.connect("-", "fake", epochs=1, prefetch_bytes=1, transport=transport) as feed:
-        assert pinged.wait(20)
+        assert pinged.wait(HANG_SECONDS)
         batches = list(feed)
         assert feed.stats().reconnects == 0
     transport.close()

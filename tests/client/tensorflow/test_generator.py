@@ -6,13 +6,14 @@ import gc
 import subprocess
 import sys
 import threading
-import time
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.client.waiting import HANG_SECONDS, any_blocked_in, infeed_threads, until
 
 import infeed
+from infeed import stream as stream_module
 from infeed.errors import FeedClosedError, InvalidRequestError, SampleError
 from infeed.spec import Normalize
 from infeed.testing import FakeTransport
@@ -170,32 +171,36 @@ def test_errors_reach_the_trainer(arrays: Any) -> None:
 
 
 def test_abandoned_iterators_do_not_hang(fake: FakeTransport) -> None:
-    begin = time.monotonic()
     with connect(fake) as feed:
         batches = iter(infeed.tensorflow.from_generator(feed).prefetch(2))
         next(batches)
         del batches
         gc.collect()
-    assert time.monotonic() - begin < 5
+    until(lambda: not infeed_threads())
 
 
-def test_closing_the_feed_frees_tensorflow(arrays: Any) -> None:
+def test_closing_the_feed_frees_tensorflow(arrays: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_module, "JOIN_SECONDS", 0.01)  # the supplier is stuck
     gate = threading.Event()
 
     def wait(start: int) -> None:
         if start >= 4:
-            gate.wait(20)
+            gate.wait(2 * HANG_SECONDS)
 
     feed = connect(FakeTransport(arrays, batch_size=4, before_batch=wait))
     batches = iter(infeed.tensorflow.from_generator(feed))
     next(batches)
-    timer = threading.Timer(0.3, feed.close)
-    timer.start()
-    begin = time.monotonic()
+
+    def close() -> None:
+        until(lambda: any_blocked_in("wait", "get"))
+        feed.close()
+
+    closer = threading.Thread(target=close)
+    closer.start()
     assert list(batches) == []
-    assert time.monotonic() - begin < 5
-    timer.join()
+    closer.join()
     gate.set()
+    until(lambda: not infeed_threads())
 
 
 def test_a_closed_feed_says_so(fake: FakeTransport) -> None:

@@ -1,0 +1,75 @@
+"""Waits for events that have no object to wait on: a condition, a thread that blocks, a clock."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+HANG_SECONDS = 60.0
+"""After which a test has failed; no machine is so slow."""
+
+
+def until(condition: Callable[[], Any], seconds: float = HANG_SECONDS) -> None:
+    """Waits until the condition holds. Raises `TimeoutError`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"not within {seconds:g} s")
+        time.sleep(0.005)
+
+
+def innermost(frame: FrameType | None, count: int) -> tuple[str, ...]:
+    """Returns the names of the innermost functions of a thread."""
+    names = []
+    while frame is not None and len(names) < count:
+        names.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return tuple(names)
+
+
+def blocked_in(thread: threading.Thread, *functions: str) -> bool:
+    """Returns whether these are the thread's innermost functions: it waits there."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    return innermost(frame, len(functions)) == functions
+
+
+def any_blocked_in(*functions: str) -> bool:
+    """The same of any thread, those that other libraries started too."""
+    frames = sys._current_frames().values()
+    return any(innermost(frame, len(functions)) == functions for frame in frames)
+
+
+def infeed_threads(name: str = "infeed") -> list[threading.Thread]:
+    """Returns the threads whose names begin so."""
+    return [thread for thread in threading.enumerate() if thread.name.startswith(name)]
+
+
+class Clock:
+    """Stands in for the module `time` of a module under test: time passes when it sleeps."""
+
+    def __init__(self, on_sleep: Callable[[], None] = lambda: None) -> None:
+        self.now = 1000.0
+        self.pauses: list[float] = []
+        self._on_sleep = on_sleep
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+        self._on_sleep()
+
+
+class AheadClock:
+    """The same, and time passes as usual; `ahead` seconds are added to it."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
