@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from infeed.buffers import ALIGNMENT, KEPT, Buffers
 
 SIZE = 1 << 20
+pytestmark = pytest.mark.usefixtures("few_objects")
 
 
 def where(array: Any) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -310,27 +310,32 @@ def test_who_is_not_there_is_asked_for_nothing(clock: Clock) -> None:
     assert ledger(clock).ask("z", 8) is None
 
 
+# Seconds that pass, a server, what becomes of it, and how far ahead it may be asked.
+EVENTS = list(
+    product((0, 0.01, 3.0), "abc", ("ask", "ask", "arrive", "arrive", "leave"), range(1, 9))
+)
+
+
 @settings(max_examples=300, deadline=None)
-@given(st.data())
-def test_every_step_once_and_in_order(data: Any) -> None:
+@given(st.integers(1, 30), st.lists(st.sampled_from(EVENTS), max_size=120))
+def test_every_step_once_and_in_order(
+    total: int, events: list[tuple[float, str, str, int]]
+) -> None:
     """Servers come, go, answer what they owe in any order, slowly or at once."""
     clock = Clock()
-    total = data.draw(st.integers(1, 30), "steps")
     book = ledger(clock, steps=total, servers="")
     owed: dict[str, list[int]] = {}
     out: list[int] = []
-    for _ in range(data.draw(st.integers(0, 120), "events")):
-        clock.now += data.draw(st.sampled_from([0, 0.01, 3.0]))
-        server = data.draw(st.sampled_from("abc"))
+    for seconds, server, event, ahead in events:
+        clock.now += seconds
         if server not in owed:
             book.join(server)
             owed[server] = []
-        event = data.draw(st.sampled_from(["ask", "ask", "arrive", "arrive", "leave"]))
         if event == "leave":
             book.leave(server)
             del owed[server]
         elif event == "ask":
-            step = book.ask(server, len(out) + data.draw(st.integers(1, 8)))
+            step = book.ask(server, len(out) + ahead)
             if step is not None:
                 assert len(out) <= step < total
                 owed[server].append(step)
