@@ -317,7 +317,13 @@ EVENTS = list(
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.integers(1, 30), st.lists(st.sampled_from(EVENTS), max_size=120))
+@given(
+    st.integers(1, 30),
+    # A list without a lower limit would have five entries or so.
+    st.integers(0, 120).flatmap(
+        lambda count: st.lists(st.sampled_from(EVENTS), min_size=count, max_size=count)
+    ),
+)
 def test_every_step_once_and_in_order(
     total: int, events: list[tuple[float, str, str, int]]
 ) -> None:
