@@ -66,10 +66,13 @@ class Clock:
 
 
 class AheadClock:
-    """The same, and time passes as usual; `ahead` seconds are added to it."""
+    """The same, and time passes as usual too; `ahead` seconds are added to it."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
 
     def monotonic(self) -> float:
         return time.monotonic() + self.ahead
+
+    def sleep(self, seconds: float) -> None:
+        self.ahead += seconds

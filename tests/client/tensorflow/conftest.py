@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 from tensorflow.python.data.experimental.ops import data_service_ops
 from tests.client.tensorflow.service import SERVICE, FakeServer, address, worker
+from tests.client.waiting import HANG_SECONDS, until
+
+from infeed.inquiry import Dispatcher
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,6 +33,7 @@ def dispatcher() -> Iterator[str]:
     )
     where = address(server)
     workers = [worker(where), worker(where)]
+    until(lambda: len(Dispatcher(where, HANG_SECONDS).workers()) == 2)
     yield where
     for each in workers:
         each._stop()
@@ -57,11 +61,14 @@ def make(dispatcher: str) -> Callable[..., FakeServer]:
 
 @pytest.fixture
 def start_worker() -> Iterator[Callable[..., Any]]:
-    """Starts workers in this process: `start_worker(dispatcher, advertised)`."""
+    """Starts workers in this process: `start_worker(dispatcher, advertised)`; its dispatcher, which
+    has no others, knows each of them then."""
     running = []
 
     def start(dispatcher: Any, *advertised: str) -> Any:
-        running.append(worker(address(dispatcher), *advertised))
+        where = address(dispatcher)
+        running.append(worker(where, *advertised))
+        until(lambda: len(Dispatcher(where, HANG_SECONDS).workers()) == len(running))
         return running[-1]
 
     yield start

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tests.client.tensorflow.service import FakeServer, address
+from tests.client.waiting import HANG_SECONDS, AheadClock
 
 import infeed
+from infeed import transport
 from infeed.errors import (
     ConfigError,
     InvalidRequestError,
@@ -24,6 +26,7 @@ from infeed.errors import (
 )
 from infeed.inquiry import Dispatcher
 from infeed.spec import FieldSpec
+from infeed.tensorflow import cluster
 from infeed.testing import FakeTransport
 
 SERVICE = tf.data.experimental.service
@@ -31,8 +34,16 @@ SERVICE = tf.data.experimental.service
 
 def distribute(server: Any, **options: Any) -> tf.data.Dataset:
     return infeed.tensorflow.distribute(
-        "fake", "fake", transport=server, **{"timeout": 0.5} | options
+        "fake", "fake", transport=server, **{"timeout": HANG_SECONDS} | options
     )
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the seconds between two attempts pass at once."""
+    clock = AheadClock()
+    monkeypatch.setattr(cluster, "time", clock)
+    monkeypatch.setattr(transport, "time", clock)
 
 
 COORDINATED = {"num_consumers": 2, "consumer_index": 0}
@@ -79,9 +90,9 @@ def test_the_servers_refusals_pass_through(server: Any) -> None:
         infeed.tensorflow.distribute("fake", "photos", transport=server)
 
 
-def test_nobody_at_the_target() -> None:
+def test_nobody_at_the_target(no_pauses: None) -> None:
     with pytest.raises(ServerUnavailableError, match="no infeed server answered"):
-        infeed.tensorflow.distribute(nobody(), "fake", timeout=0.5)
+        infeed.tensorflow.distribute(nobody(), "fake", timeout=5)
 
 
 def test_another_tensorflow(server: Any) -> None:
@@ -123,48 +134,53 @@ def nobody() -> str:
         return f"127.0.0.1:{taken.getsockname()[1]}"
 
 
-def test_a_dispatcher_that_is_not_there(server: Any) -> None:
+def test_a_dispatcher_that_is_not_there(server: Any, no_pauses: None) -> None:
     gone = nobody()
     told = f"no dispatcher .* answers at {gone}: .*; the infeed server at fake says that it is"
     with pytest.raises(ServerUnavailableError, match=told):
-        distribute(Elsewhere(server, gone))
+        distribute(Elsewhere(server, gone), timeout=5)
 
 
 def test_a_dispatcher_that_is_none(server: Any, dispatcher: str) -> None:
     (worker, _) = Dispatcher(dispatcher).workers()
     with pytest.raises(ProtocolError, match="is no dispatcher"):
-        distribute(Elsewhere(server, worker), timeout=20)
+        distribute(Elsewhere(server, worker))
 
 
 def test_a_dispatcher_that_is_another(server: Any, other: Any, start_worker: Any) -> None:
     start_worker(other)
     with pytest.raises(ConfigError, match="does not know the data set of pipeline 'fake'"):
-        distribute(Elsewhere(server, address(other)), timeout=20)
+        distribute(Elsewhere(server, address(other)))
 
 
-def test_no_workers(rows: Any, other: Any) -> None:
+def test_no_workers(rows: Any, other: Any, no_pauses: None) -> None:
     server = FakeServer(address(other), rows)
     with pytest.raises(ServerUnavailableError, match="knows no worker; start some with: infeed"):
-        distribute(server)
+        distribute(server, timeout=5)
 
 
 def test_workers_that_nobody_can_reach(
-    rows: Any, other: Any, start_worker: Any, caplog: pytest.LogCaptureFixture
+    rows: Any,
+    other: Any,
+    start_worker: Any,
+    no_pauses: None,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = FakeServer(address(other), rows)
+    patience = {"timeout": 5}
     wrong = nobody()
     start_worker(other, wrong)
     told = rf"1 of the 1 workers .*: {wrong}: .*`infeed worker --advertise` sets the address"
     with pytest.raises(ServerUnavailableError, match=told):
-        distribute(server)
+        distribute(server, **patience)
     start_worker(other)
     for options in ({"epochs": 1}, {**COORDINATED, "job_name": "rounds"}):
         with pytest.raises(ServerUnavailableError, match=rf"1 of the 2 workers .*: {wrong}: "):
-            distribute(server, **options)
-    distribute(server, epochs=1, target_workers="local")
+            distribute(server, **options, **patience)
+    distribute(server, epochs=1, target_workers="local", **patience)
     assert not caplog.records
     with caplog.at_level(logging.WARNING, "infeed.tensorflow.cluster"):
-        assert len(list(distribute(server).take(3))) == 3
+        assert len(list(distribute(server, **patience).take(3))) == 3
     assert f"{wrong}: " in caplog.text
     assert "from the others" in caplog.text
 
@@ -176,7 +192,7 @@ def test_policies_that_need_a_list_of_workers(
     start_worker(other)
     server = FakeServer(address(other), rows)
     with pytest.raises(ConfigError, match=f"processing_mode {mode} gives each worker .* the list"):
-        distribute(server, processing_mode=mode, timeout=20)
+        distribute(server, processing_mode=mode)
 
 
 # --- the data set ---

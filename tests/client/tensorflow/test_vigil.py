@@ -9,38 +9,61 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
+from tests.client.waiting import HANG_SECONDS, Clock
 
+from infeed.errors import ServerUnavailableError
+from infeed.tensorflow import vigil as module
 from infeed.tensorflow.vigil import Vigil, watch
 
-SERVICE = tf.data.experimental.service
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether a dispatcher answers, in the last entry."""
+    told = [True]
+
+    class Dispatcher:
+        def __init__(self, address: str) -> None:
+            assert address == "host:1"
+
+        def version(self) -> int:
+            if told[-1]:
+                return 1
+            raise ServerUnavailableError("no dispatcher")
+
+    monkeypatch.setattr(module, "Dispatcher", Dispatcher)
+    return told
 
 
 def test_a_lost_dispatcher_is_told_once_and_so_is_its_return(
-    caplog: pytest.LogCaptureFixture,
+    answers: list[bool], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = SERVICE.DispatchServer()
-    address = server.target.partition("//")[2]
-    port = int(address.rpartition(":")[2])
-    vigil = Vigil(address, "photos", lost_seconds=0.0)
-    patient = Vigil(address, "photos", lost_seconds=1000.0)
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    vigil = Vigil("host:1", "photos")
+    patient = Vigil("host:1", "photos", lost_seconds=1000.0)
+
+    def look(seconds: float) -> list[str]:
+        """What is said when both look after so many seconds."""
+        clock.now += seconds
+        caplog.clear()
+        vigil.look()
+        patient.look()
+        return caplog.messages
+
     with caplog.at_level(logging.WARNING, "infeed.tensorflow.vigil"):
-        vigil.look()
-        assert not caplog.records
-        server._stop()
-        for _ in range(3):
-            vigil.look()
-            patient.look()
-        (said,) = caplog.messages
-        assert said.startswith(f"photos: the dispatcher at {address} has not answered for 0 s")
-        server = SERVICE.DispatchServer(SERVICE.DispatcherConfig(port=port))
-        for _ in range(2):
-            vigil.look()
-            patient.look()
-        _, said = caplog.messages
-        assert said == f"photos: the dispatcher at {address} answers again, after 0 s"
-        server._stop()
-        vigil.look()
-        assert len(caplog.messages) == 3
+        assert look(100) == []
+        answers.append(False)
+        assert look(19) == []
+        (said,) = look(1)
+        assert said.startswith("photos: the dispatcher at host:1 has not answered for 20 s")
+        assert said.endswith("no dispatcher")
+        assert look(5) == []
+        answers.append(True)
+        assert look(5) == ["photos: the dispatcher at host:1 answers again, after 30 s"]
+        assert look(1) == []
+        answers.append(False)
+        assert look(19) == []
+        assert len(look(1)) == 1
 
 
 class Counter:
@@ -67,8 +90,8 @@ def test_it_lasts_as_long_as_somebody_reads() -> None:
     next(iterator)
     for _ in range(2):
         counter.looked.clear()
-        assert counter.looked.wait(20)
+        assert counter.looked.wait(HANG_SECONDS)
     del iterator
     gc.collect()
-    keeper.join(20)
+    keeper.join(HANG_SECONDS)
     assert not keeper.is_alive()
