@@ -54,7 +54,12 @@ class FakeServer(FakeTransport):
         batches = (self._count * (epochs or 1) + pad * (slots - 1)) // slots
         starts = tf.data.Dataset.range(batches)
         starts = starts if epochs else starts.repeat()
-        return starts.map(lambda batch: self.element(batch * slots, slots, total))
+        options = tf.data.Options()
+        # The thread that tunes a data set sleeps for ever longer, up to a minute, and a worker that
+        # is stopped waits for it.
+        options.autotune.enabled = False
+        dataset = starts.map(lambda batch: self.element(batch * slots, slots, total))
+        return dataset.with_options(options)
 
     def element(self, start: tf.Tensor, slots: int, total: int) -> Any:
         positions = start + tf.range(slots, dtype=tf.int64)
