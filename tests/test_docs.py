@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
+import io
 import os
 import re
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
+from unittest.mock import patch
 
 import pytest
 import yaml
@@ -20,6 +22,7 @@ from pydantic_core import PydanticUndefined
 import infeed
 from infeed import errors
 from infeed.audit import audit
+from infeed.cli import main
 from infeed.commands.audit import audit as audit_command
 from infeed.commands.connection import connection
 from infeed.feed import Feed
@@ -349,15 +352,16 @@ def test_links_lead_somewhere(page: str):
 
 @cache
 def helped(*command: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "infeed", *command, "--help"],
-        env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    return done.stdout
+    told = io.StringIO()
+    with (
+        patch.dict(os.environ, {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}),
+        patch.object(sys, "argv", ["infeed", *command, "--help"]),
+        contextlib.redirect_stdout(told),
+        pytest.raises(SystemExit) as ended,
+    ):
+        main()
+    assert not ended.value.code
+    return told.getvalue()
 
 
 def documented_commands() -> dict[str, set[str]]:

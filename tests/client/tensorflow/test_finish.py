@@ -71,10 +71,13 @@ OPERANDS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("dtype", NUMBERS)
 def test_normalize(dtype: str) -> None:
+    """Each type of input with each type of result; all operands with those that pixels have."""
+    all_of_them = dtype in ("uint8", "float32")
     cases = {
         f"{result} {number}": Normalize(f"{result} {number}", data_type=result, **operands)
-        for result in FLOATS
+        for place, result in enumerate(FLOATS)
         for number, operands in enumerate(OPERANDS)
+        if all_of_them or number == place
     }
     assert_same(dict.fromkeys(cases, values(dtype)), list(cases.values()), FULL)
 
@@ -83,7 +86,9 @@ def test_normalize(dtype: str) -> None:
 def test_one_hot(dtype: str) -> None:
     limits = np.iinfo(dtype)
     labels = np.array([0, 3, 9, limits.max, limits.min], dtype)
-    cases = [OneHot(result, 10, result, 3.0, 1.0) for result in (*FLOATS, *INTS)]
+    # The result does not depend on the type of the label, so one meets all types.
+    results = (*FLOATS, *INTS) if dtype == "int64" else ("float32",)
+    cases = [OneHot(result, 10, result, 3.0, 1.0) for result in results]
     cases.append(OneHot("bool", 10, "bool"))
     assert_same({case.field: labels for case in cases}, cases, FULL)
     assert_same({case.field: labels.reshape(5, 1) for case in cases}, cases, HALF)
@@ -119,7 +124,7 @@ def test_several_in_order_and_the_rest_untouched() -> None:
     assert not got["label"][~HALF].any()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     scale=st.none() | st.floats(1e-3, 1e5) | st.floats(-1e5, -1e-3),
     # TensorFlow gives 0 where the result is subnormal; no mean of pixels is that small.
