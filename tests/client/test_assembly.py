@@ -103,6 +103,30 @@ def test_expected_bytes() -> None:
     assert text.payload_bytes is None
 
 
+WORDS = (FieldSpec("word", "bytes"),)
+
+
+def words(payload_size: int | None = None) -> list[Any]:
+    """What becomes of a batch of byte strings, whose header may tell another size."""
+    arrays = {"word": np.array([b"a", b"", b"longer"], object)}
+    ids, mask = np.arange(3), np.ones(3, bool)
+    head, *chunks = map(b"".join, wire.encode_batch(0, 12, 1, WORDS, arrays, ids, mask).frames())
+    if payload_size is not None:
+        answer = wire.parse(head)
+        answer.header.payload_size = payload_size
+        head = answer.SerializeToString()
+    assembler = Assembler(Expected("ab", WORDS, 3, 3, 9), iter([Asked(0, 12)]), Buffers())
+    spec = [field.to_proto() for field in WORDS]
+    return [take(assembler, message) for message in (opened(spec=spec), head, *chunks)]
+
+
+def test_byte_strings_take_what_they_need_up_to_a_limit() -> None:
+    assert words()[-1].batch["word"].tolist() == [b"a", b"", b"longer"]
+    for size in (-1, wire.MAX_PAYLOAD_BYTES + 1):
+        with pytest.raises(ProtocolError, match=f"{size}"):
+            words(size)
+
+
 def test_another_fingerprint() -> None:
     with pytest.raises(FingerprintError, match=r"'cd'.*'ab'"):
         assemble(opened(fingerprint="cd"))
@@ -124,6 +148,7 @@ def test_a_stream_of_something_else(change: dict[str, Any], told: str) -> None:
 
 HEAD, *CHUNKS = frames()
 END = response(end=stream_pb2.EndOfData(request_id=0, position_count=11))
+END_OF_ANOTHER = response(end=stream_pb2.EndOfData(request_id=3, position_count=11))
 
 
 @pytest.mark.parametrize(
@@ -137,6 +162,7 @@ END = response(end=stream_pb2.EndOfData(request_id=0, position_count=11))
         ([opened(), CHUNKS[0]], "belongs to no batch"),
         ([opened(), HEAD, HEAD], "broke off after 0 of 88"),
         ([opened(), HEAD, CHUNKS[0], END], "broke off after 40 of 88"),
+        ([opened(), END_OF_ANOTHER], "answers request 3; 0 is next"),
         ([opened(), HEAD, *CHUNKS[:2], CHUNKS[0]], "120 bytes arrived of a batch of 88"),
         ([opened(), *frames(3, 12)], "answers request 3; 0 is next"),
         ([opened(), *frames(0, 13)], "position 13; 12 was asked"),

@@ -128,6 +128,16 @@ def test_sizes_that_are_asked_no_more_make_room() -> None:
     assert where(buffers.take(2 * SIZE)) == first
 
 
+def test_a_block_of_another_size_stays() -> None:
+    buffers = Buffers()
+    array = buffers.take(SIZE)
+    first = where(array)
+    del array
+    other = buffers.take(2 * SIZE)
+    assert where(buffers.take(SIZE)) == first
+    del other
+
+
 def test_the_block_used_last_is_lent_first() -> None:
     buffers = Buffers()
     first, second = buffers.take(SIZE), buffers.take(SIZE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -158,3 +159,10 @@ def test_cursors_of_another_run(cursor: Cursor, told: str) -> None:
     CURSOR.check(SPEC, 17)
     with pytest.raises(CursorError, match=told):
         cursor.check(SPEC, 17)
+
+
+def test_where_no_position_can_be_returned_to_only_the_beginning_is_one() -> None:
+    spec = replace(SPEC, guarantee=Guarantee("none", "at_most_once", "none"))
+    Cursor("train", "ab12", 0, 0).check(spec, 0)
+    with pytest.raises(CursorError, match="the cursor stands at 8; connect without state"):
+        Cursor("train", "ab12", 0, 8).check(spec, 0)

@@ -40,6 +40,14 @@ def delivered(book: Ledger[int]) -> list[int]:
     return steps
 
 
+def asked(book: Ledger[int], server: str, limit: int) -> list[int]:
+    """Asks the server for all that it may be asked for now."""
+    steps = []
+    while (step := book.ask(server, limit)) is not None:
+        steps.append(step)
+    return steps
+
+
 def test_one_server_is_asked_for_all_that_is_wanted(clock: Clock) -> None:
     book = ledger(clock, servers="a")
     assert [book.ask("a", 3) for _ in range(4)] == [0, 1, 2, None]
@@ -121,6 +129,9 @@ def test_a_straggler_is_asked_of_an_idle_server_once(clock: Clock) -> None:
     assert book.ask("b", 2) == 0
     assert book.ask("b", 2) is None
     assert book.hedges == 1
+    book.join("c")
+    clock.now += 100
+    assert book.ask("c", 2) is None  # two owe it already
     assert book.arrive("b", 0, 0)
     assert delivered(book) == [0, 1]
     assert not book.arrive("a", 0, 0)
@@ -186,6 +197,104 @@ def answer_all(book: Ledger[int], server: str) -> list[int]:
     for step in steps:
         book.arrive(server, step, step)
     return steps
+
+
+def test_a_server_that_comes_back_has_to_show_its_pace_again(clock: Clock) -> None:
+    book = ledger(clock)
+    book.alone = False
+    for _ in range(5):
+        step = book.ask("a", book.next + 20)
+        clock.now += 0.1
+        book.arrive("a", step, step)
+        delivered(book)
+    limit = book.next + 20
+    assert len(asked(book, "a", limit)) == 10
+    book.leave("a")
+    book.join("a")
+    assert len(asked(book, "a", limit)) == 4
+
+
+def test_answers_of_a_server_that_is_gone_make_no_other_silent(clock: Clock) -> None:
+    book = ledger(clock)
+    assert [book.ask("a", 4), book.ask("b", 4)] == [0, 1]
+    clock.now += 1
+    book.arrive("a", 0, 0)
+    assert delivered(book) == [0]
+    book.leave("a")
+    book.join("c")
+    clock.now += 100
+    assert book.ask("c", 4) == 2
+
+
+def test_a_server_is_measured_by_its_own_pace(clock: Clock) -> None:
+    """One that takes 0.1 s for a batch is silent after a second, however slow the others are."""
+    book = ledger(clock, servers="abc")
+    for server, seconds in (("a", 0.1), ("b", 20.0)):
+        step = book.ask(server, 9)
+        clock.now += seconds
+        book.arrive(server, step, step)
+        delivered(book)
+    assert [book.ask("a", 9), book.ask("b", 9)] == [2, 3]
+    clock.now += 0.5
+    book.arrive("b", 3, 3)
+    clock.now += 1
+    assert book.ask("c", 9) == 2
+
+
+def test_the_slowest_server_is_asked_for_two(clock: Clock) -> None:
+    book = ledger(clock)
+    for server, seconds in (("a", 0.001), ("b", 100.0)):
+        step = book.ask(server, 9)
+        clock.now += seconds
+        book.arrive(server, step, step)
+        delivered(book)
+    assert [book.ask("b", book.next + 9) for _ in range(3)] == [2, 3, None]
+
+
+def test_there_is_no_step_behind_the_end(clock: Clock) -> None:
+    book = ledger(clock)
+    assert not book.complete
+    assert [book.ask("a", 9) for _ in range(4)] == [0, 1, 2, 3]
+    for end in (5, 2, 7):
+        book.end(end)
+    book.leave("a")
+    assert [book.ask("b", 9) for _ in range(3)] == [0, 1, None]
+    assert not book.complete
+    for step in range(2):
+        book.arrive("b", step, step)
+    assert delivered(book) == [0, 1]
+    assert book.complete
+
+
+def test_nothing_is_here_after_a_drop(clock: Clock) -> None:
+    book = ledger(clock)
+    assert book.awaited() is None
+    assert [book.ask("a", 9), book.ask("a", 9)] == [0, 1]
+    book.arrive("a", 1, 1)
+    book.drop()
+    assert book.awaited() == ("a", 0)
+    book.arrive("a", 0, 0)
+    assert delivered(book) == [0]
+
+
+def test_a_silent_server_has_no_share(clock: Clock) -> None:
+    book, late = frozen(clock)
+    book.leave("c")
+    clock.now += 10
+    limit = book.next + 40
+    assert asked(book, "b", limit) == [*late, *range(book.next + 18, limit)]
+
+
+def test_what_is_here_is_not_taken_again(clock: Clock) -> None:
+    book, late = frozen(clock)
+    clock.now += 10
+    while book.ask("b", book.next + 18) is not None:
+        pass
+    assert book.arrive("b", late[1], late[1])
+    assert not book.arrive("a", late[1], -1)
+    for step in (late[0], *late[2:]):
+        book.arrive("b", step, step)
+    assert late[1] in delivered(book)
 
 
 def test_all_that_a_silent_server_owes_is_asked_of_others_at_once(clock: Clock) -> None:
@@ -360,3 +469,4 @@ def test_every_step_once_and_in_order(
         out += delivered(book)
     assert out == list(range(total))
     assert book.complete
+    assert not book._owers

@@ -118,11 +118,11 @@ def test_the_time_runs_from_the_first_loss_and_attempts_do_not_lengthen_it(
     feed = pool()
     connect(feed, "a")
     feed.lost("a", LOST)
-    clock.now += 40
+    clock.now += 70
     connect(feed, "a")
-    feed.lost("a", LOST)
-    clock.now += 20
     feed.check()
+    assert not feed.over  # a server is there
+    feed.lost("a", LOST)
     assert feed.over
 
 
@@ -322,6 +322,15 @@ class Asking:
     def result(self) -> Any:
         self.thread.join(HANG_SECONDS)
         return self.answer
+
+
+def test_an_answer_wakes_who_owes_as_much_as_it_may(pool: Any) -> None:
+    feed = pool("ab")
+    (over,) = connect(feed, "a")
+    assert [feed.ask("a", over) for _ in range(4)] == [0, 1, 2, 3]
+    asking = Asking(lambda: feed.ask("a", over), "ask")
+    feed.arrived("a", 0, batch(0))
+    assert asking.result() == 4
 
 
 WAKERS: dict[str, tuple[Callable[[Any, Any], None], int | None]] = {
