@@ -248,7 +248,7 @@ class Peer(Listener):
 
 
 @pytest.fixture(scope="module")
-def frozen() -> Iterator[None]:
+def few_objects() -> Iterator[None]:
     """Keeps what is in memory already out of each test's garbage collection, which would take most
     of a second once TensorFlow is loaded."""
     gc.collect()
@@ -258,7 +258,7 @@ def frozen() -> Iterator[None]:
 
 
 @pytest.fixture
-def peer(frozen: None) -> Iterator[Callable[[Script], str]]:
+def peer(few_objects: None) -> Iterator[Callable[[Script], str]]:
     """Starts peers and gives their addresses. What goes wrong in a script fails the test; so does
     a thread of infeed's that is left behind, or a socket."""
     peers: list[Peer] = []
