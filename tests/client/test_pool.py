@@ -14,7 +14,7 @@ from tests.client.waiting import HANG_SECONDS, Clock, blocked_in, until
 from infeed import pool as module
 from infeed.assembly import Received
 from infeed.batch import Batch
-from infeed.cursor import Shard
+from infeed.cursor import Cursor, Shard
 from infeed.errors import FingerprintError, SampleError, ServerUnavailableError
 from infeed.handoff import Handoff
 from infeed.job import Job, new_job
@@ -58,7 +58,13 @@ def batch(step: int, size: int = 32) -> Received:
 def pool(clock: Clock) -> Callable[..., Driven]:
     """Makes pools of servers: `pool("ab")`; `together` is False where only one serves at a time."""
 
-    def make(servers: str = "a", *, epochs: int | None = None, together: bool = True) -> Driven:
+    def make(
+        servers: str = "a",
+        *,
+        epochs: int | None = None,
+        position: int = 0,
+        together: bool = True,
+    ) -> Driven:
         spec = FakeTransport({"x": np.arange(50)}, batch_size=4).spec
         if not together:
             promise = Guarantee("deterministic", "exactly_once", "replay")
@@ -70,7 +76,7 @@ def pool(clock: Clock) -> Callable[..., Driven]:
             seed=None,
             epochs=epochs,
             remainder=None,
-            cursor=None,
+            cursor=Cursor(spec.name, spec.fingerprint, spec.seed, position),
             finish="trainer",
             job_name=None,
             prefetch_bytes=8 * 32,
@@ -261,6 +267,22 @@ def test_an_error_goes_behind_the_batches_before_it_and_nothing_after_it(pool: A
     feed.arrived("a", 0, batch(0))
     assert feed.out() == [0, error]
     assert feed.over
+
+
+def test_an_error_of_one_that_owes_nothing_comes_at_once(pool: Any) -> None:
+    feed = pool()
+    connect(feed, "a")
+    error = ZeroDivisionError("mine")
+    feed.failed("a", error)
+    assert feed.out() == [error]
+
+
+def test_where_no_step_is_left_the_feed_is_over_before_it_asks(pool: Any) -> None:
+    feed = pool(epochs=1, position=50)
+    assert feed.over
+    (end,) = feed.out()
+    assert isinstance(end, End)
+    assert not feed.enter("a")
 
 
 def test_the_end_comes_once_behind_the_last_batch(pool: Any) -> None:
