@@ -1,6 +1,6 @@
 """The command line with shorter intervals between looks, and more time to end on a busy machine.
 
-    python impatient.py COMMAND ...
+python impatient.py COMMAND ...
 """
 
 from __future__ import annotations
