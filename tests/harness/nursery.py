@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.harness.process import ROOT, Process
-from tests.harness.waiting import TIMEOUT_SECONDS, wait_until
+from tests.harness.waiting import TIMEOUT_SECONDS, HarnessError, wait_until
 
 _PROGRAM = Path(__file__).with_name("nursery_main.py")
 
@@ -46,7 +46,10 @@ class Nursery:
         # As text, not as a file or module: a process forked from it must not find its own main
         # program there when it starts others with `multiprocessing`.
         command = [sys.executable, "-c", _PROGRAM.read_text()]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, cwd=ROOT)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+        )
+        self._is_ready = False
         self._processes: list[ForkedProcess] = []
 
     def start(
@@ -58,6 +61,7 @@ class Nursery:
         kind: type[F] = ForkedProcess,  # type: ignore[assignment]
     ) -> F:
         """Starts `infeed WORDS...`, or `python FILE ...`, or `python -m MODULE ...`."""
+        self._wait_until_ready()
         order = {
             "words": words,
             "cwd": str(cwd),
@@ -67,6 +71,14 @@ class Nursery:
         process = kind(log, lambda: self._send(json.dumps(order)))
         self._processes.append(process)
         return process
+
+    def _wait_until_ready(self) -> None:
+        """Returns once TensorFlow is loaded: that is no part of a process's start."""
+        if not self._is_ready:
+            assert self._process.stdout is not None
+            if not self._process.stdout.readline():
+                raise HarnessError(f"the nursery ended with {self._process.wait()}")
+            self._is_ready = True
 
     def _send(self, line: str) -> None:
         assert self._process.stdin is not None
@@ -78,6 +90,8 @@ class Nursery:
             process.kill()
         assert self._process.stdin is not None
         self._process.stdin.close()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
         self._process.wait(TIMEOUT_SECONDS)
 
     def __enter__(self) -> Nursery:

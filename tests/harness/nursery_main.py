@@ -54,6 +54,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 for name in _MODULES:
     importlib.import_module(name)
+print("ready", flush=True)
 
 # What was imported is never garbage: else each process would look through all of it at its end.
 gc.collect()

@@ -63,38 +63,39 @@ class ServerFuzzer:
                 return
         raise KeyError(name)
 
-    def many(self, count: int, *, patient: bool) -> None:
-        """So many cases; `patient` also waits for what a server does only after a while."""
+    def many(self, count: int, *, patient: bool, overloads: int = _OVERLOADS) -> None:
+        """Runs so many cases, then the overloads; `patient` also waits for what a server does only
+        after a while."""
         lines = round(count * RAW_SHARE)
         calls = CALLS.cases(count - lines)
-        wires = RAW_CONNECTIONS.cases(lines)
+        connections = RAW_CONNECTIONS.cases(lines)
         with ExitStack() as stack:
             idle = stack.enter_context(IdleConnections(self._server.address, self._catalog))
-            watch = ReferenceFeeds(self._server.address, self._report.problem)
-            with watch:
-                while self._round(calls, wires):
+            feeds = ReferenceFeeds(self._server.address, self._report.problem)
+            with feeds:
+                while self._round(calls, connections):
                     self._look()
                     self._report.progress(count, f"; {self._server.cost()}")
-                self._report.note(f"{watch.feeds} feeds beside it, all their batches compared")
+                self._report.note(f"{feeds.feeds} feeds beside it, all their batches compared")
             if patient:
                 for problem in idle.problems():
                     self._report.problem(problem)
                 self._report.note(f"{idle.count} peers that sleep")
-        self._alone(watch)
+        self._overload(feeds, overloads)
 
-    def _round(self, calls: Iterator[Case], wires: Iterator[Case]) -> bool:
+    def _round(self, calls: Iterator[Case], connections: Iterator[Case]) -> bool:
         """False when there are no more."""
         lines = round(ROUND * RAW_SHARE)
         before = self._report.cases
         self._clients.run(itertools.islice(calls, ROUND - lines))
-        self._connections.run(itertools.islice(wires, lines))
+        self._connections.run(itertools.islice(connections, lines))
         return self._report.cases > before and self._server.alive
 
-    def _alone(self, watch: ReferenceFeeds) -> None:
-        """What takes all there is; then, a feed must find its place again."""
-        self._connections.run(OVERLOADS.cases(_OVERLOADS))
+    def _overload(self, feeds: ReferenceFeeds, count: int) -> None:
+        """Takes all calls that the server answers at a time; feeds must work again afterwards."""
+        self._connections.run(OVERLOADS.cases(count))
         for name in NAMES:
-            watch.check(name)
+            feeds.check(name)
         self._look()
 
     def _look(self) -> None:

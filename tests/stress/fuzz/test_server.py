@@ -31,9 +31,9 @@ Clock: TypeAlias = "Callable[[], float]"
 
 def test_a_share_of_the_cases(server: ServerUnderTest) -> None:
     report = Report(SEED, "server")
-    ServerFuzzer(server, report).many(2000, patient=False)
+    ServerFuzzer(server, report).many(1000, patient=False, overloads=4)
     assert report.problems == []
-    assert report.cases >= 2000
+    assert report.cases >= 1000
     assert set(report.ends) == {*CALLS.known, *RAW_CONNECTIONS.known, *OVERLOADS.known}
 
 
@@ -49,8 +49,8 @@ def test_a_hundred_thousand_cases() -> None:
 
 def test_a_case_is_the_same_each_time(server: ServerUnderTest) -> None:
     catalog = Catalog(server.specs)
-    for kinds in (CALLS, RAW_CONNECTIONS, OVERLOADS):
-        for case in kinds.cases(100):
+    for kinds, count in ((CALLS, 100), (RAW_CONNECTIONS, 100), (OVERLOADS, 2)):
+        for case in kinds.cases(count):
             again = kinds.case(str(case))
             drawn = [one.draw(one.rng(SEED), catalog) for one in (case, again)]
             said = [each.parts for each in drawn]

@@ -30,7 +30,7 @@ _COMPARED = 40
 
 _COMPARE_SECONDS = 240.0
 _SETTLE_SECONDS = 5.0
-_FREED_SECONDS = 20.0
+_FREED_SECONDS = 120.0
 LEAST_RATE = 0.9
 """Of what the others got before. They share what the stopped one leaves them, so: more."""
 
