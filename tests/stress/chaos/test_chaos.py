@@ -34,7 +34,7 @@ def test_a_hundred_events(served: pipelines.Served, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_twenty_trainer_kills_table(served: pipelines.Served, tmp_path: Path) -> None:
+def test_twenty_kills(served: pipelines.Served, tmp_path: Path) -> None:
     found = run_trainer_kills(served, tmp_path, SEED, 20)
     assert found.samples_equal == found.audit.samples
     assert (found.audit.lost, found.audit.repeated) == (0, 0)
