@@ -17,6 +17,10 @@ Launch: TypeAlias = Callable[[Sequence[str], Path, Path], Process]
 """Starts `infeed WORDS...`, or `python ...` where that is the first word, with a log and in a
 directory."""
 
+START_SECONDS = 600.0
+"""Deadline of a server's start: on a machine with thirty busy processes, TensorFlow alone takes two
+minutes to load."""
+
 _SERVING = r"^serving on (\S+) \(http ([^\s)]+)\)"
 
 
@@ -82,7 +86,7 @@ class InfeedServer:
                 self._serves = True
         return self._serves
 
-    def wait_until_serving(self, timeout: float = TIMEOUT_SECONDS) -> None:
+    def wait_until_serving(self, timeout: float = START_SECONDS) -> None:
         """Raises `HarnessError` when the process ends instead."""
         self.process.wait_until(lambda: self.serves, f"{self.address} serves", timeout)
 
