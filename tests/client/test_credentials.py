@@ -152,6 +152,7 @@ def test_links(pki: Any) -> None:
     ("server_name", "name", "borne"),
     [
         (None, "dns:///infeed.example.org:1", "infeed.example.org"),
+        (None, "infeed.example.org.:1", "infeed.example.org"),
         (None, "[::1]:1", "::1"),
         (None, "unix:/run/a.sock", "localhost"),
         ("other.example.org", "infeed.example.org:1", "other.example.org"),

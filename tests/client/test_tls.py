@@ -32,8 +32,13 @@ def test_what_renews_keys_in_the_middle_is_off(pki: Any) -> None:
     assert TLS().context().options & ssl.OP_NO_RENEGOTIATION
 
 
-def test_an_authority_of_ones_own_is_the_only_one(pki: Any) -> None:
-    assert len(TLS(ca=pki.ca).context().get_ca_certs()) == 1
+def test_an_authority_of_ones_own_is_the_only_one(
+    pki: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(pki.stranger_ca))  # as the system's
+    assert TLS().context().get_ca_certs()
+    (only,) = TLS(ca=pki.ca).context().get_ca_certs(binary_form=True)
+    assert only == ssl.PEM_cert_to_DER_cert(pki.ca.read_text())
 
 
 def test_a_key_may_stand_in_the_file_of_its_certificate(pki: Any, tmp_path: Path) -> None:

@@ -121,6 +121,7 @@ def test_what_was_good_stays_in_force(
         now.seconds += 2
         assert it.value == "one"
     assert caplog.text.count("what was read before stays in force") == 1  # not every second
+    assert ("Traceback" in caplog.text) == (how != "wrong")  # which has words of its own
     if how == "a folder":
         file.rmdir()
     file.write_text("good again")

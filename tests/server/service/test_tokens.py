@@ -358,3 +358,8 @@ def test_an_entry_is_what_the_file_takes(write: Write, name: str) -> None:
     (made,) = read(write(text))
     assert (made.name, made.sha256) == (name, fingerprint(token))
     assert made.pipelines == ["imagenet-*", "*", "a: b", "7"]
+
+
+def test_an_entry_without_a_name_is_refused() -> None:
+    with pytest.raises(ConfigError, match="a token needs a name"):
+        entry(new_token(), "", ["*"])
