@@ -152,12 +152,12 @@ def test_a_file_that_changes_later(tmp_path: Path, write_records: Write) -> None
         unread.read(np.array([0]))
 
 
-@pytest.mark.parametrize("opened", [False, True])
+@pytest.mark.parametrize(("prefix", "opened"), [("", False), ("", True), ("file://", False)])
 def test_records_of_the_same_lengths_written_over_the_indexed_ones_are_refused(
-    write_records: Write, opened: bool
+    write_records: Write, prefix: str, opened: bool
 ) -> None:
     path = write_records("a.tfrecord", [b"one", b"two"])
-    source = open_raw(path)
+    source = open_raw(f"{prefix}{path}")
     if opened:  # from now on the file stays open
         source.read(np.array([0]))
     write_records("a.tfrecord", [b"six", b"ten"])
