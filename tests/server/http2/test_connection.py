@@ -277,6 +277,20 @@ def test_more_streams_than_a_connection_may_have_end_it(played_wire: Any) -> Non
     assert goaway[13:17] != bytes(4)  # an error
 
 
+def test_a_drain_is_told_at_once(played_wire: Any) -> None:
+    sent: list[bytes] = []
+
+    def drain() -> bytes:
+        connection.drain()
+        sent.append(bytes(wire.sent))  # before anything else makes it send
+        return b""
+
+    wire = played_wire(PREFACE, drain)
+    connection = Connection(wire, "peer", lambda stream: None)
+    connection.run()
+    assert sent[0].count(b"\0\0\x08\7\0\0\0\0\0") == 1
+
+
 def test_open_streams_outlive_a_drain(served: Any) -> None:
     connection, peer = served
     number = peer.open()

@@ -135,6 +135,22 @@ def test_a_connection_that_fails_leaves_its_place(
     assert is_taken(dial(live.server.port))
 
 
+def test_a_connection_that_cannot_be_served_is_logged_and_leaves_its_place(
+    start: Any, dial: Dial, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    live = start()
+
+    def fail(accepted: socket.socket) -> Any:
+        raise RuntimeError("on purpose")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(live.server, "_wire", fail)
+        assert not is_taken(dial(live.server.port))
+    assert is_taken(dial(live.server.port))  # by the thread that failed before
+    assert len(live.server._places) == 1
+    assert "RuntimeError: on purpose" in caplog.text
+
+
 def limits(monkeypatch: pytest.MonkeyPatch, kind: str, most: int, of_one: int) -> None:
     names = {
         "streams": ("MAX_STREAMS", None),
