@@ -264,9 +264,44 @@ def test_an_error_goes_behind_the_batches_before_it_and_nothing_after_it(pool: A
     error = SampleError("bad")
     feed.failed("b", error)
     assert feed.out() == []
+    assert feed._ledger.servers == ["a"]
+    assert feed._ledger.ask("a", 8) is None  # what is behind the error is not wanted
     feed.arrived("a", 0, batch(0))
     assert feed.out() == [0, error]
     assert feed.over
+
+
+def test_an_error_in_the_place_of_the_next_batch_comes_at_once(pool: Any) -> None:
+    feed = pool("ab")
+    first, second = connect(feed, "a", "b")
+    assert [feed.ask("a", first), feed.ask("b", second)] == [0, 1]
+    error = SampleError("bad")
+    feed.failed("a", error)
+    assert feed.out() == [error]
+
+
+def test_an_end_that_a_server_tells_is_one_for_all(pool: Any) -> None:
+    feed = pool("ab")
+    first, second = connect(feed, "a", "b")
+    assert [feed.ask("a", first), feed.ask("b", second), feed.ask("a", first)] == [0, 1, 2]
+    feed.ends_at(2, 8)
+    assert feed._ledger.ask("b", 8) is None
+    assert feed.out() == []
+    feed.arrived("b", 1, batch(1))
+    feed.arrived("a", 0, batch(0))
+    *steps, end = feed.out()
+    assert (steps, type(end), feed.position_count) == ([0, 1], End, 8)
+
+
+def test_an_end_behind_what_was_delivered_comes_at_once(pool: Any) -> None:
+    feed = pool()
+    (over,) = connect(feed, "a")
+    assert [feed.ask("a", over), feed.ask("a", over)] == [0, 1]
+    feed.arrived("a", 0, batch(0))
+    assert feed.out() == [0]
+    feed.ends_at(1, 4)
+    (end,) = feed.out()
+    assert isinstance(end, End)
 
 
 def test_an_error_of_one_that_owes_nothing_comes_at_once(pool: Any) -> None:
