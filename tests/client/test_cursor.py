@@ -161,8 +161,8 @@ def test_cursors_of_another_run(cursor: Cursor, told: str) -> None:
         cursor.check(SPEC, 17)
 
 
-def test_where_no_position_can_be_returned_to_only_the_beginning_is_one() -> None:
+def test_without_an_order_only_the_start_can_be_resumed() -> None:
     spec = replace(SPEC, guarantee=Guarantee("none", "at_most_once", "none"))
-    Cursor("train", "ab12", 0, 0).check(spec, 0)
-    with pytest.raises(CursorError, match="the cursor stands at 8; connect without state"):
-        Cursor("train", "ab12", 0, 8).check(spec, 0)
+    replace(CURSOR, position=0).check(spec, 17)
+    with pytest.raises(CursorError, match="cursor stands at 640; connect without"):
+        CURSOR.check(spec, 17)

@@ -8,10 +8,12 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import grpc
 import h2.config
 import h2.connection
 import h2.settings
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from infeed.v1 import stream_pb2
 from infeed_server.http2 import connection as connection_module
@@ -126,14 +128,17 @@ def test_a_stop_ends_when_the_last_peer_that_reads_nothing_was_given_up(
 
 
 def test_a_stop_waits_for_a_peer_that_reads_and_then_for_no_other(
-    live: Any, deaf: Any, peer: Any, eventually: Any
+    live: Any, deaf: Any, channel: grpc.Channel, peer: Any, eventually: Any
 ) -> None:
+    health = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+    assert next(health).status == health_pb2.HealthCheckResponse.SERVING
     live.held.held = True
     call = peer().open().ask(0)
     assert call.next().HasField("opened")
     deaf(WIDE)
     eventually(lambda: live.gauge("queued_requests") == 1, "the request is taken in")
     thread = stopping(live)
+    assert next(health).status == health_pb2.HealthCheckResponse.NOT_SERVING
     eventually(lambda: live.server._stopping, "the stop has begun")
     live.held.held = False
     live.held.release()
@@ -144,3 +149,33 @@ def test_a_stop_waits_for_a_peer_that_reads_and_then_for_no_other(
     call.half_close()
     thread.join(100)
     assert not thread.is_alive()
+    encoders = live.server._encoder._pool._threads
+    assert encoders
+    assert not any(each.is_alive() for each in encoders)
+
+
+def test_a_call_between_the_stop_and_the_goaway_is_refused(live: Any, peer: Any) -> None:
+    assert peer().open().next().HasField("opened")
+    live.server._stopping = True  # as it is before the first connection is drained
+    answers, error = peer().open().rest()
+    assert not answers
+    assert error.code() is grpc.StatusCode.UNAVAILABLE
+    assert error.details() == "the server is shutting down"
+
+
+def test_a_connection_that_was_accepted_before_the_stop_is_cut(
+    live: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wire = live.server._wire
+
+    def accepted_before(accepted: socket.socket) -> Any:
+        live.server._stopping = True
+        return wire(accepted)
+
+    monkeypatch.setattr(live.server, "_wire", accepted_before)
+    # Else a peer that does not answer would be given up all the same.
+    monkeypatch.setattr(connection_module, "SERVER_PING_SECONDS", FOREVER)
+    late = socket.create_connection(("127.0.0.1", live.server.port), 60)
+    with late, contextlib.suppress(ConnectionError):
+        while late.recv(1 << 16):
+            pass

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import faulthandler
+import os
 import signal
 import subprocess
 import sys
 
 import pytest
+
+from infeed_server.runtime import signals
 
 # Tells when it is ready, then does as it is told.
 # Never run in the process of the tests: a stop ends its process, sooner or later.
@@ -80,3 +84,17 @@ def test_a_signal_while_the_server_starts_ends_it() -> None:
 
 def test_a_stop_can_be_asked_for_by_the_program() -> None:
     assert signalled("asking") == (0, ["stopping", "done"])
+
+
+def test_a_stop_has_its_grace_before_it_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_up: list[tuple[float, bool]] = []
+
+    def later(seconds: float, *, exit: bool, file: int) -> None:  # noqa: A002 - faulthandler's name
+        os.close(file)
+        set_up.append((seconds, exit))
+
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", later)
+    stop = signals.Stop()
+    stop.request()
+    stop.wait(70)
+    assert set_up == [(70 + signals._END_SECONDS, True)]
