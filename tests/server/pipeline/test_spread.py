@@ -86,9 +86,8 @@ def of_records(pattern: Path, **options: Any) -> Pipeline:
     return parse({"source": source, "transforms": AUGMENT, "batch": {"size": 7}, **options})
 
 
-@pytest.mark.parametrize("mode", ["global", "none"])
-def test_images(album: Path, assert_equal: Any, mode: str) -> None:
-    batches = assert_equal(of_images(album, shuffle={"mode": mode}), Variant(7, 17, 2, "pad"))
+def test_images(album: Path, assert_equal: Any) -> None:
+    batches = assert_equal(of_images(album, shuffle={}), Variant(7, 17, 2, "pad"))
     assert batches[0].fields["image"].dtype == np.uint8  # the finish transform is left
     assert batches[0].fields["image"].any()
 
@@ -156,9 +155,8 @@ def picky(sample: dict[str, tf.Tensor], key: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"x": tf.identity(x), "name": tf.strings.as_string(x)}
 
 
-@pytest.mark.parametrize("action", ["mask", "substitute"])
-@pytest.mark.parametrize("size", [1, 7])
-def test_bad_samples(assert_equal: Any, action: str, size: int) -> None:
+@pytest.mark.parametrize(("size", "action"), [(1, "mask"), (7, "mask"), (7, "substitute")])
+def test_bad_samples(assert_equal: Any, size: int, action: str) -> None:
     definition = numbers(transforms=[{"map": {"function": picky}}], on_error=action)
     batches = assert_equal(definition, Variant(size, 9, 3, "pad"))
     ids = np.concatenate([batch.sample_ids[batch.mask] for batch in batches])
@@ -204,10 +202,9 @@ _AROUND = 16
 """Bytes around the data of a record: its length, and two checksums."""
 
 
-@pytest.mark.parametrize("action", ["mask", "substitute"])
-def test_damaged_and_truncated_records(records: Path, assert_equal: Any, action: str) -> None:
+def test_damaged_and_truncated_records(records: Path, assert_equal: Any) -> None:
     files = sorted(records.parent.glob(records.name))
-    definition = of_records(records, on_error=action)
+    definition = of_records(records, on_error="mask")
     plan_spread("one", definition)  # the record index, as it was before
     content = bytearray(files[1].read_bytes())
     (size,) = struct.unpack_from("<Q", content)
@@ -222,14 +219,12 @@ def test_damaged_and_truncated_records(records: Path, assert_equal: Any, action:
     assert {10, 12, 28} <= set(ids.tolist())
 
 
-@pytest.mark.parametrize("action", ["mask", "substitute"])
-def test_images_that_are_broken_or_have_no_label(
-    album: Path, assert_equal: Any, action: str
-) -> None:
+def test_images_that_are_broken_or_have_no_label(album: Path, assert_equal: Any) -> None:
     rows = (album / "labels.csv").read_text().split()
     (album / rows[5].partition(",")[0]).write_bytes(b"no image")
     (album / "labels.csv").write_text("\n".join([*rows[:9], *rows[10:]]))
-    batches = assert_equal(of_images(album, on_error=action), Variant(7, 3, 1, "pad"))
+    definition = of_images(album, on_error="substitute")
+    batches = assert_equal(definition, Variant(7, 3, 1, "pad"))
     ids = np.concatenate([batch.sample_ids[batch.mask] for batch in batches])
     assert not {4, 8} & set(ids.tolist())
 
