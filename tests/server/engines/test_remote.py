@@ -297,7 +297,8 @@ def test_what_is_registered(address: str, dispatcher: str) -> None:
         )
     }
     assert len(others | {one.dataset_id, padded.dataset_id}) == 7
-    with pytest.raises(infeed.PipelineNotFoundError, match="this server has: fails, ids, jpegs, many, n"):
+    names = "this server has: fails, ids, jpegs, many, n"
+    with pytest.raises(infeed.PipelineNotFoundError, match=names):
         transport.register_dataset(DatasetRequest("m"))
     with pytest.raises(infeed.FingerprintError):
         transport.register_dataset(DatasetRequest("n", fingerprint="other"))
