@@ -209,6 +209,21 @@ def test_what_was_cut_does_not_open(peer: Any, new_link: Any) -> None:
     connection.cut()
 
 
+def test_what_was_closed_does_not_open(peer: Any, new_link: Any) -> None:
+    connection = new_link(peer(echo))
+    connection.close()
+    with pytest.raises(ConnectionAbortedError):
+        connection.open()
+    with pytest.raises(ConnectionAbortedError, match="was closed"):
+        connection.send(b"x")
+
+
+def test_small_pieces_are_sent_at_once(peer: Any, new_link: Any) -> None:
+    connection = new_link(peer(echo))
+    connection.open()
+    assert connection._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_more_files_than_select_can_tell_apart(peer: Any, new_link: Any) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 2048:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -183,6 +184,14 @@ def test_a_stop_while_the_stream_is_opened_cancels_it() -> None:
 
 
 def test_a_supplier_that_was_stopped_does_not_connect() -> None:
-    one = supplier(Pool(9), raising(AssertionError("it connects")))
+    pool = Pool(9)
+    one = supplier(pool, raising(ServerUnavailableError("it connects")))
     one.stop()
     one._run()
+    assert pool.told == []
+
+
+def test_a_supplier_does_not_wait_for_itself() -> None:
+    one = supplier(Pool(0), Call)
+    one._thread = threading.current_thread()
+    one.join(0)
