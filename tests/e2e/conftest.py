@@ -58,7 +58,9 @@ class CommandLine:
 
     def serve(self, text: str, cwd: Path, listen: str = "127.0.0.1:0", *options: str) -> Command:
         """A server on the YAML text; its paths are seen from `cwd`."""
-        (cwd / "pipelines.yaml").write_text(text)
+        part = cwd / "pipelines.yaml.part"
+        part.write_text(text)
+        part.rename(cwd / "pipelines.yaml")  # a server that starts reads the old text or the new
         words = ("serve", "pipelines.yaml", "--listen", listen, "--http", "off", *options)
         return self.start(*words, cwd=cwd)
 

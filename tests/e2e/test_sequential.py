@@ -132,10 +132,10 @@ class Relay:
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
-        self._threads[0].join(20)
+        self._threads[0].join(100)
         self.cut()
         for thread in self._threads:
-            thread.join(20)
+            thread.join(100)
         self._listener.close()
 
     def _accept(self) -> None:

@@ -93,7 +93,7 @@ def test_list_and_get(serve: Any) -> None:
             if not token:
                 break
         assert names == [["a", "b"], ["c"]]
-        answer = stub.GetPipeline(feed_service_pb2.GetPipelineRequest(name="a"), timeout=10)
+        answer = stub.GetPipeline(feed_service_pb2.GetPipelineRequest(name="a"), timeout=100)
         assert answer.pipeline.sample_count == 10
         assert answer.pipeline.guarantee.delivery == spec_pb2.DELIVERY_EXACTLY_ONCE
 
@@ -104,7 +104,7 @@ def test_health_and_reflection(serve: Any) -> None:
     with grpc.insecure_channel(str(server.address)) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         for service in ("", "infeed.v1.FeedService"):
-            answer = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+            answer = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=100)
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
         reflection = ProtoReflectionDescriptorDatabase(channel)
         assert "infeed.v1.FeedService" in reflection.get_services()

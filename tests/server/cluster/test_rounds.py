@@ -26,7 +26,7 @@ class Counting(Rounds):
 def test_a_failure_is_told_and_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
     counting = Counting()
     with counting:
-        assert counting.third.wait(30)
+        assert counting.third.wait(100)
     looks = counting.looks
     assert "infeed-counting failed" in caplog.text
     assert "ValueError: the first time" in caplog.text

@@ -88,7 +88,7 @@ def until(condition: Callable[[], object]) -> None:
 
 def test_what_is_registered_can_be_read_by_jobs(dispatcher: str, worker: str) -> None:
     service = Service(dispatcher)
-    service.wait_until_ready(20)
+    service.wait_until_ready(100)
     for _ in range(2):
         service.register("numbers", "none", numbers)
     assert sorted(int(i) for i in service.read("numbers", "a")) == list(range(10))
@@ -158,7 +158,7 @@ def test_one_of_several_workers_that_is_gone_is_no_problem(dispatcher: str, work
         messages.WorkerHeartbeatAnswer,
     )
     service = Service(dispatcher)
-    service.wait_until_ready(20)
+    service.wait_until_ready(100)
     assert service.lost_workers == (gone,)
     assert service.answering_workers == 1
 
@@ -184,7 +184,7 @@ def test_a_server_that_takes_long_to_open_its_sources_does_not_lose_it_meanwhile
     dispatcher: str, worker: str, clock: Clock
 ) -> None:
     service = Service(dispatcher)
-    service.wait_until_ready(20)
+    service.wait_until_ready(100)
     clock.now = module.GONE_SECONDS
     with pytest.raises(SourceError, match="has not answered for 120 s"):
         service.require()  # as of the last look
@@ -204,7 +204,7 @@ def test_the_service_is_reported_gone_after_a_while_and_back_at_once(clock: Cloc
     worker = TF.WorkerServer(TF.WorkerConfig(address, worker_address="127.0.0.1:%port%"))
     service = Service(address)
     try:
-        service.wait_until_ready(20)
+        service.wait_until_ready(100)
         service.watch(reports.put)
         service.keep_looking()
         server._stop()

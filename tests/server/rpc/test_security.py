@@ -152,7 +152,7 @@ def test_plaintext_to_a_port_of_tls(
             assert words in told.message
         stub = health_pb2_grpc.HealthStub(channel)
         with pytest.raises(grpc.RpcError, match=words):
-            stub.Check(health_pb2.HealthCheckRequest(), timeout=20)
+            stub.Check(health_pb2.HealthCheckRequest(), timeout=100)
     for token in (None, ALL):
         transport = GrpcTransport(guarded.address, Credentials(token, tls=False))
         with pytest.raises(AuthenticationError, match=words):
@@ -174,7 +174,7 @@ def test_tokens_of_both_clients(guarded: Any, feeds: Any, channels: Any, peers: 
         assert transport.get_pipeline("held").name == "held"
         channel = channels(guarded, token)
         listed: Any = channel.unary_unary(f"{PREFIX}ListPipelines")
-        page = service.ListPipelinesResponse.FromString(listed(b"", timeout=20))
+        page = service.ListPipelinesResponse.FromString(listed(b"", timeout=100))
         assert [pipeline.name for pipeline in page.pipelines] == seen
         call = peers(channel).open()
         for number in range(50):
@@ -209,7 +209,7 @@ def test_an_unknown_token_is_refused_in_every_call(
         assert "known" not in told.metadata
     for method in ("ListPipelines", "NoMethod", "StreamBatches"):
         call: Any = channel.unary_unary(f"{PREFIX}{method}")
-        assert refused(lambda call=call: call(b"", timeout=20))[0] == "UNAUTHENTICATED"
+        assert refused(lambda call=call: call(b"", timeout=100))[0] == "UNAUTHENTICATED"
     answers, error = peers(channel).open().ask(0).rest()
     assert answers == []
     assert refusal(error)[0] == "UNAUTHENTICATED"
@@ -269,25 +269,25 @@ def test_a_token_without_a_right_to_anything(
 def test_health_wants_no_token_and_the_rest_does(guarded: Any, channels: Any, refused: Any) -> None:
     stranger = channels(guarded)
     health = health_pb2_grpc.HealthStub(stranger)
-    answer = health.Check(health_pb2.HealthCheckRequest(), timeout=20)
+    answer = health.Check(health_pb2.HealthCheckRequest(), timeout=100)
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
-    watch = health.Watch(health_pb2.HealthCheckRequest(), timeout=20)
+    watch = health.Watch(health_pb2.HealthCheckRequest(), timeout=100)
     assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
     watch.cancel()
 
     def reflect(channel: grpc.Channel) -> list[str]:
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
         asked = reflection_pb2.ServerReflectionRequest(list_services="")
-        (names,) = stub.ServerReflectionInfo(iter([asked]), timeout=20)
+        (names,) = stub.ServerReflectionInfo(iter([asked]), timeout=100)
         return [it.name for it in names.list_services_response.service]
 
     assert refused(lambda: reflect(stranger))[0] == "UNAUTHENTICATED"
     assert "infeed.v1.FeedService" in reflect(channels(guarded, HELD))
     for path in ("/grpc.health.v1.HealthX/Check", "/x/grpc.health.v1.Health/Check", "//", "/"):
         call: Any = stranger.unary_unary(path)
-        assert refused(lambda call=call: call(b"", timeout=20))[0] == "UNAUTHENTICATED"
+        assert refused(lambda call=call: call(b"", timeout=100))[0] == "UNAUTHENTICATED"
     with pytest.raises(grpc.RpcError) as caught:
-        stranger.unary_unary("/grpc.health.v1.Health/../x")(b"", timeout=20)
+        stranger.unary_unary("/grpc.health.v1.Health/../x")(b"", timeout=100)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
