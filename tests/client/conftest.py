@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -19,6 +18,7 @@ import pytest
 from google.protobuf import any_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
+from tests.client.waiting import infeed_threads
 from tests.harness.listener import Listener
 
 from infeed.errors import DOMAIN, InfeedError, PipelineNotFoundError
@@ -271,8 +271,7 @@ def peer(few_objects: None) -> Iterator[Callable[[Script], str]]:
     for each in peers:
         each.stop()
     gc.collect()  # a socket that nobody closed is a warning, and that an error
-    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("infeed-")]
-    assert left == []
+    assert [thread.name for thread in infeed_threads()] == []
 
 
 @pytest.fixture

@@ -44,8 +44,13 @@ def any_blocked_in(*functions: str) -> bool:
 
 
 def infeed_threads(name: str = "infeed") -> list[threading.Thread]:
-    """Returns the threads whose names begin so."""
-    return [thread for thread in threading.enumerate() if thread.name.startswith(name)]
+    """Returns the threads of the client whose names begin so.
+
+    A server of an earlier test in this process may have left threads that destroy its iterators,
+    for which TensorFlow takes up to a minute.
+    """
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(name)]
+    return [thread for thread in threads if thread.name != "infeed-retire"]
 
 
 class Clock:

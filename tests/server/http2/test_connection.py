@@ -25,7 +25,7 @@ ANSWER = [(":status", "200")]
 TRAILERS = [("grpc-status", "0")]
 WINDOW = SettingCodes.INITIAL_WINDOW_SIZE
 FRAME = SettingCodes.MAX_FRAME_SIZE
-PING = b"\0\0\x08\6\0\0\0\0\0infeed!!"
+PING_FRAME = b"\0\0\x08\6\0\0\0\0\0infeed!!"
 GOAWAY = b"\0\0\x08\7\0\0\0\0\0"
 """The head of the frame."""
 
@@ -351,7 +351,7 @@ def test_a_drain_does_not_wait_for_a_peer_that_does_not_read(serve: Any, reads: 
     got = bytearray()
     while len(got) < junk:
         got += peer.socket.recv(1 << 20)
-    peer.raw(PING)
+    peer.raw(PING_FRAME)
     while GOAWAY not in got:
         data = peer.socket.recv(1 << 20)
         assert data, "the peer was given up"
