@@ -152,7 +152,7 @@ def test_what_is_asked(peer: Any, dial: Open) -> None:
         talk.until_closed()
 
     address = peer(script)
-    assert dial(address, requests, timeout=100).rest() == []
+    assert dial(address, requests, timeout=30).rest() == []
     assert seen.pop("body") == b"".join(message(each.SerializeToString()) for each in requests)
     assert seen == {
         ":method": "POST",

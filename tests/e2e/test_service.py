@@ -55,16 +55,16 @@ def test_every_sample_of_every_epoch_comes_once_among_all_consumers_of_a_job(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     """Each takes a batch before any takes more, so that all take part."""
-    epochs = 4
+    epochs = 16  # more than two of them can prefetch before the third has begun
     go = tmp_path / "go"
     options = {"job_name": "shared", "epochs": epochs}
     trainers = [cluster.trainer(go, "numbers", **options) for _ in range(2)]
     allow(go, 1)
-    with infeed.connect(cluster.target, "numbers", **options) as feed:
+    for trainer in trainers:
+        took(trainer, 1)
+    with infeed.connect(cluster.target, "numbers", prefetch_bytes=1, **options) as feed:
         assert str(feed.guarantee) == "none order, at most once delivery, none resume"
         seen = slots_of(next(feed))
-        for trainer in trainers:
-            took(trainer, 1)
         allow(go, ALL)
         seen += [slot for batch in feed for slot in slots_of(batch)]
     for trainer in trainers:
