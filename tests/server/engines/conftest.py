@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.harness.waiting import wait_until
 
 from infeed_server.engines import reader as reader_module
 from infeed_server.engines import sequential as sequential_module
@@ -95,12 +95,5 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
 
 @pytest.fixture
 def eventually() -> Callable[..., None]:
-    """Waits until a condition holds; fails with what it is after a minute."""
-
-    def wait(condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + 60
-        while not condition():
-            assert time.monotonic() < deadline, what
-            time.sleep(0.01)
-
-    return wait
+    """Waits until a condition holds, `eventually(condition, what)`; `what` may be a function."""
+    return wait_until

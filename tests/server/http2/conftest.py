@@ -6,7 +6,6 @@ import contextlib
 import queue
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -15,6 +14,7 @@ import h2.connection
 import h2.events
 import h2.settings
 import pytest
+from tests.harness.waiting import wait_until
 
 from infeed_server.http2.connection import Connection
 from infeed_server.http2.stream import Stream
@@ -265,12 +265,5 @@ def served(serve: Callable[..., tuple[Served, Peer]]) -> tuple[Served, Peer]:
 
 @pytest.fixture
 def eventually() -> Callable[..., None]:
-    """Waits until a condition holds; fails with what it is after a minute."""
-
-    def wait(condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + SECONDS
-        while not condition():
-            assert time.monotonic() < deadline, what
-            time.sleep(0.005)
-
-    return wait
+    """Waits until a condition holds, `eventually(condition, what)`; `what` may be a function."""
+    return wait_until

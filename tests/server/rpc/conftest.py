@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -14,6 +13,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from tests.harness.waiting import wait_until
 
 from infeed.errors import InfeedError
 from infeed.spec import FieldSpec, Guarantee, PipelineSpec
@@ -259,12 +259,5 @@ def refusal() -> Callable[[grpc.RpcError | None], tuple[str, InfeedError]]:
 
 @pytest.fixture
 def eventually() -> Callable[..., None]:
-    """Waits until a condition holds; fails with what it is after a minute."""
-
-    def wait(condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + 60
-        while not condition():
-            assert time.monotonic() < deadline, what
-            time.sleep(0.01)
-
-    return wait
+    """Waits until a condition holds, `eventually(condition, what)`; `what` may be a function."""
+    return wait_until

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,9 +48,25 @@ def gauge(server: Any, name: str) -> float | None:
     return result
 
 
-def idle(server: Any) -> bool:
+def held(server: Any) -> dict[str, float | None]:
+    """Returns what the server holds for its peers."""
     names = ("streams", "queued_requests", "unsent_batches", "unsent_bytes")
-    return [gauge(server, name) for name in names] == [0, 0, 0, 0]
+    return {name: gauge(server, name) for name in names}
+
+
+def await_idle(server: Any, eventually: Any) -> None:
+    """Waits until nothing is held. A failure shows what is, and where each thread stands."""
+
+    def report() -> str:
+        frames = sys._current_frames()
+        stacks = [
+            f"{thread.name}\n{''.join(traceback.format_stack(frames[thread.ident], limit=-6))}"
+            for thread in threading.enumerate()
+            if thread.ident in frames
+        ]
+        return f"nothing is held: {held(server)}\n{''.join(stacks)}"
+
+    eventually(lambda: not any(value != 0 for value in held(server).values()), report)
 
 
 def workers() -> int:
@@ -68,7 +86,7 @@ def test_a_peer_that_reads_nothing_and_goes(server: Any, peers: Any, eventually:
         assert 4 * WIDTH <= (gauge(server, "unsent_bytes") or 0) <= 16 * 4 * WIDTH
         assert gauge(server, "streams") == 1
         call.cancel()
-        eventually(lambda: idle(server), "nothing is left of it")
+        await_idle(server, eventually)
     eventually(lambda: not workers(), "no thread is left of it")
 
 
@@ -79,7 +97,7 @@ def test_a_peer_that_breaks_off_in_a_batch(server: Any, peers: Any, eventually: 
             kinds = [call.next().WhichOneof("event") for _ in range(3)]
             assert kinds == ["opened", "header", "chunk"]
             call.cancel()
-        eventually(lambda: idle(server), "nothing is left of them")
+        await_idle(server, eventually)
     eventually(lambda: not workers(), "no thread is left of them")
 
 
@@ -92,7 +110,7 @@ def test_a_wrong_message_behind_many_requests(server: Any, peers: Any, eventuall
         answers, error = call.rest()
     assert sum(answer.HasField("header") for answer in answers) == 20
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    eventually(lambda: idle(server), "nothing is left of it")
+    await_idle(server, eventually)
     eventually(lambda: not workers(), "no thread is left of it")
 
 
@@ -102,7 +120,7 @@ def test_a_connection_that_is_lost(server: Any, peers: Any, eventually: Any) -> 
     for call in calls:
         call.next()
     channel.close()
-    eventually(lambda: idle(server), "nothing is left of them")
+    await_idle(server, eventually)
     eventually(lambda: not workers(), "no thread is left of them")
 
 
@@ -130,4 +148,4 @@ def test_those_who_read_nothing_leave_the_others_their_part(
         eventually(lambda: gauge(server, "queued_requests") > 6 * 40, "the rest of what they ask")
         for call in stopped:
             call.cancel()
-        eventually(lambda: idle(server), "nothing is left of them")
+        await_idle(server, eventually)
