@@ -20,7 +20,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # A test must not leave an index in a home directory.
 os.environ.pop("INFEED_CACHE_DIR", None)
 
-pytest_plugins = ["tests.plugins.final_line", "tests.plugins.longest_first"]
+pytest_plugins = [
+    "tests.plugins.final_line",
+    "tests.plugins.longest_first",
+    "tests.plugins.selected_paths",
+]
 
 Serve = Callable[..., "Server"]
 

@@ -34,9 +34,10 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(project: Path, *words: str) -> list[str]:
+def run(project: Path, *words: str, status: int = 0) -> list[str]:
     """Returns the lines of a pytest run in the folder, with no plugins but ours and xdist."""
-    named = ("xdist.plugin", "tests.plugins.final_line", "tests.plugins.longest_first")
+    named = ["xdist.plugin"]
+    named += (f"tests.plugins.{name}" for name in ("final_line", "longest_first", "selected_paths"))
     plugins = tuple(word for name in named for word in ("-p", name))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *plugins, "-p", "no:cacheprovider", *words],
@@ -51,8 +52,8 @@ def run(project: Path, *words: str) -> list[str]:
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.strip().splitlines()
+    assert done.returncode == status, done.stdout + done.stderr
+    return (done.stdout + done.stderr).strip().splitlines()
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
@@ -108,3 +109,12 @@ def test_durations_are_written_by_file_and_slow_test(project: Path) -> None:
 def test_durations_are_those_of_files_that_exist() -> None:
     for key in longest_first.load(ROOT):
         assert (ROOT / key.partition("::")[0]).exists(), f"{key}: run `make durations`"
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_path_that_does_not_exist_is_an_error_that_names_those_beside_it(
+    project: Path, workers: str
+) -> None:
+    lines = run(project, "test_a.py", "test_x.py::test_quick", "-n", workers, status=4)
+    told = f"ERROR: no file or folder test_x.py::test_quick; {project} has: "
+    assert f"{told}test_a.py, test_b.py, test_c.py, tests" in lines
