@@ -169,7 +169,15 @@ def _u64(value: int) -> tf.Tensor:
 
 def _mix(values: tf.Tensor) -> tf.Tensor:
     """`mixing.mix`."""
+    mixed = _mix_any(values)
+    mixed.set_shape(values.shape)
+    return mixed
 
+
+# A dataset mixes dozens of times: traced once for all of them, which halves the time that it takes
+# to make one.
+@tf.function(input_signature=[tf.TensorSpec(None, tf.uint64)], autograph=False)  # type: ignore[untyped-decorator]
+def _mix_any(values: tf.Tensor) -> tf.Tensor:
     def fold(z: tf.Tensor, bits: int) -> tf.Tensor:
         return tf.bitwise.bitwise_xor(z, tf.bitwise.right_shift(z, _u64(bits)))
 
