@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -226,16 +223,3 @@ def test_keras_fits_it(server: Any) -> None:
     assert len(fitted.history["loss"]) == 2
     fitted = model.fit(distribute(server), steps_per_epoch=3, shuffle=False, verbose=0)
     assert len(fitted.history["loss"]) == 1
-
-
-def test_a_strategy_trains_on_what_workers_of_other_processes_make(dispatcher: str) -> None:
-    trainer = Path(__file__).with_name("mirrored.py")
-    done = subprocess.run(
-        [sys.executable, "-W", "error::UserWarning:infeed", str(trainer), dispatcher],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["2", "replicas,", "50", "samples"]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import queue
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import tensorflow as tf
+from tests.harness.nursery import ForkedProcess, Nursery
 from tests.server.cluster.conftest import free_port
 
 from infeed.errors import ServerUnavailableError
@@ -242,18 +240,15 @@ def test_it_looks_by_itself(
 
 
 @pytest.fixture
-def worker_process(dispatcher: DispatcherRole) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    command = [sys.executable, "-m", "infeed", "worker", "--dispatcher", dispatcher.address]
-    command += ["--listen", "127.0.0.1:0", "--http", "off"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ)
-    lines: queue.Queue[str] = queue.Queue()
-    reader = threading.Thread(target=lambda: lines.put(process.stdout.readline()), daemon=True)
-    reader.start()
-    yield process, lines.get(timeout=200).split()[2]
-    process.send_signal(signal.SIGCONT)
+def worker_process(
+    dispatcher: DispatcherRole, nursery: Nursery, tmp_path: Path
+) -> Iterator[tuple[ForkedProcess, str]]:
+    """A worker in a process of its own, and its address."""
+    words = ["worker", "--dispatcher", dispatcher.address]
+    words += ["--listen", "127.0.0.1:0", "--http", "off"]
+    process = nursery.start(words, tmp_path / "worker", tmp_path)
+    yield process, process.read_line().split()[2]
     process.kill()
-    process.wait()
-    process.stdout.close()
 
 
 def test_a_worker_that_hung_for_a_while_works_again(
@@ -270,12 +265,12 @@ def test_a_worker_that_hung_for_a_while_works_again(
     worker()
     first = Reading(dispatcher.address, "first")
     watch.look()
-    process.send_signal(signal.SIGSTOP)
+    process.signal(signal.SIGSTOP)
     clock.now = 60
     watch.look()
     assert watch.workers[hangs].lost
     assert watch.ended_tasks == 1
-    process.send_signal(signal.SIGCONT)
+    process.signal(signal.SIGCONT)
     seen = first.all()
     assert len(seen) == len(set(seen)), "what was given up must not come after all"
     deadline = time.monotonic() + 200

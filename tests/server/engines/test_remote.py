@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tests.harness.nursery import Nursery
 
 import infeed
 from infeed.errors import (
@@ -35,7 +34,7 @@ from infeed_server.runtime.options import ServiceOptions
 from infeed_server.transforms import Map
 
 SERVICE = """
-import sys
+import signal
 import tensorflow as tf
 
 service = tf.data.experimental.service
@@ -46,28 +45,20 @@ config = service.WorkerConfig(
 )
 workers = [service.WorkerServer(config) for _ in range(2)]
 print(address, flush=True)
-sys.stdin.read()
+signal.pause()
 """
 
 
 @pytest.fixture(scope="module")
-def dispatcher() -> Iterator[str]:
+def dispatcher(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A dispatcher with two workers, in a process that can be killed: a worker takes its time to
     stop."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", SERVICE],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    yield process.stdout.readline().strip()
+    folder = tmp_path_factory.mktemp("service")
+    program = folder / "service.py"
+    program.write_text(SERVICE)
+    process = nursery.start(("python", str(program)), folder / "service", folder)
+    yield process.read_line()
     process.kill()
-    process.wait()
-    process.stdin.close()
-    process.stdout.close()
 
 
 def numbers(count: int = 40, **options: Any) -> Pipeline:
