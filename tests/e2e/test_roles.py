@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
-import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -16,6 +16,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tests.e2e.service import until
+from tests.harness.nursery import Nursery
+from tests.harness.process import Process
+from tests.harness.spawned import SpawnedProcess
 
 from infeed.inquiry import Dispatcher
 from infeed_server.cluster import marker
@@ -37,20 +40,16 @@ IMPATIENT = (sys.executable, str(Path(__file__).with_name("impatient.py")))
 class Role:
     """A process that says where it serves."""
 
-    def __init__(self, log: Path, *command: str) -> None:
-        self._path = log
-        with log.open("wb") as errors:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
-            )
+    def __init__(self, process: Process) -> None:
+        self.process = process
         self._said: list[str] | None = None
 
     @property
     def said(self) -> list[str]:
         """The address for others and that of the control plane, once it serves."""
         if self._said is None:
-            line = self.process.stdout.readline()  # the test's timeout ends a wait without end
-            found = re.fullmatch(r"serving on (\S+) \(http (\S+)\)\n", line)
+            line = self.process.read_line(200)
+            found = re.fullmatch(r"serving on (\S+) \(http (\S+)\)", line)
             assert found, f"{line!r}\n{self.log}"
             self._said = [found[1], found[2]]
         return self._said
@@ -61,7 +60,7 @@ class Role:
 
     @property
     def log(self) -> str:
-        return self._path.read_text()
+        return self.process.stderr
 
     def get(self, path: str) -> str:
         with urllib.request.urlopen(f"http://{self.said[1]}{path}", timeout=60) as answer:
@@ -74,13 +73,9 @@ class Role:
 
     def kill(self) -> None:
         self.process.kill()
-        self.wait()
 
     def wait(self) -> int:
-        status = self.process.wait(200)
-        self.process.stdin.close()
-        self.process.stdout.close()
-        return status
+        return self.process.wait(200)
 
 
 Start = Callable[..., Role]
@@ -88,11 +83,14 @@ Start = Callable[..., Role]
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Starts processes that load TensorFlow themselves."""
     folder = tmp_path_factory.mktemp("roles")
     running: list[Role] = []
+    level = {"TF_CPP_MIN_LOG_LEVEL": os.environ["TF_CPP_MIN_LOG_LEVEL"]}
 
     def begin(*command: str) -> Role:
-        running.append(Role(folder / f"{len(running)}.log", *command))
+        log = folder / str(len(running))
+        running.append(Role(SpawnedProcess(command, log, environment=level, reads_stdin=True)))
         return running[-1]
 
     yield begin
@@ -101,14 +99,18 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
 
 
 @pytest.fixture(scope="module")
-def dispatcher(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Role:
-    journal = str(tmp_path_factory.mktemp("journal"))
-    options = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--work-dir", journal)
-    return start(*IMPATIENT, "dispatcher", *options)
+def dispatcher(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Role]:
+    folder = tmp_path_factory.mktemp("dispatcher")
+    options = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--work-dir", "journal")
+    words = ("python", IMPATIENT[1], "dispatcher", *options)
+    role = Role(nursery.start(words, folder / "log", folder))
+    yield role
+    role.kill()
 
 
 @pytest.fixture(scope="module")
 def worker(start: Start, dispatcher: Role) -> Role:
+    """Loads TensorFlow itself, since it chooses before that what TensorFlow logs."""
     options = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--tag", "mine")
     return start(*IMPATIENT, "worker", "--dispatcher", dispatcher.address, *options)
 

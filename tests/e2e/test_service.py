@@ -43,11 +43,11 @@ def few(photos: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Si
 def cluster(
     command_line: Any, few: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    """One dispatcher, three workers, a gateway."""
+    """One dispatcher, two workers, a gateway."""
     folder = tmp_path_factory.mktemp("cluster")
     text = photos_text(few) + numbers_text(folder, SAMPLES, BATCH)
     started = Cluster(command_line, folder, text)
-    yield started.start(3)
+    yield started.start(2)
     started.stop()
 
 
