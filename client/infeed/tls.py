@@ -43,8 +43,9 @@ class TLS:
         """What a connection is made with. Raises `ConfigError` that names the file."""
         import ssl  # noqa: PLC0415 - a tenth of what `import infeed` may take
 
-        context = ssl.create_default_context()
-        if self.ca is not None:
+        if self.ca is None:
+            context = ssl.create_default_context()
+        else:  # the system's authorities, which take long to load, are not to be trusted
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             trust(context, self.ca, "tls: ca")
         context.set_alpn_protocols([ALPN])

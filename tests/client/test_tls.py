@@ -41,6 +41,20 @@ def test_an_authority_of_ones_own_is_the_only_one(
     assert only == ssl.PEM_cert_to_DER_cert(pki.ca.read_text())
 
 
+def test_the_authorities_of_the_system_are_not_loaded_beside_ones_own(
+    pki: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take 50 ms, for each connection."""
+    loaded: list[ssl.SSLContext] = []
+    monkeypatch.setattr(
+        ssl.SSLContext, "load_default_certs", lambda context, *_: loaded.append(context)
+    )
+    TLS(ca=pki.ca).context()
+    assert not loaded
+    context = TLS().context()
+    assert loaded == [context]
+
+
 def test_a_key_may_stand_in_the_file_of_its_certificate(pki: Any, tmp_path: Path) -> None:
     both = tmp_path / "both.pem"
     both.write_bytes(pki.trainer.read_bytes() + pki.trainer_key.read_bytes())
