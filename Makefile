@@ -47,7 +47,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reor
 
 .PHONY: test
 test: $(READY) ## Run the tests but those marked slow; TESTS=tests/client runs a part.
-	@$(PYTEST) -m "not slow" $(TESTS)
+	@$(PYTEST) -m "not slow" --hypothesis-profile=quick $(TESTS)
 
 .PHONY: test-all
 test-all: $(READY) ## Run every test, or every one of TESTS.

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.harness import examples
 from tests.harness.nursery import Nursery
 from tests.harness.server import InfeedServer
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # A test must not leave an index in a home directory.
 os.environ.pop("INFEED_CACHE_DIR", None)
+examples.register()
 
 pytest_plugins = [
     "tests.plugins.final_line",

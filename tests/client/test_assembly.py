@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.examples import examples
 
 from infeed import wire
 from infeed.assembly import Asked, Assembler, EndOfData, Expected, Received
@@ -237,7 +238,7 @@ def test_damage_is_found_wherever_it_is(at: int) -> None:
             assemble(opened(), HEAD, bytes(damaged), *CHUNKS)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.binary(max_size=60), st.booleans())
 def test_noise_is_refused_or_read_but_never_crashes(noise: bytes, begun: bool) -> None:
     for data in (noise, b"\x7a" + noise):
@@ -245,7 +246,7 @@ def test_noise_is_refused_or_read_but_never_crashes(noise: bytes, begun: bool) -
             assemble(opened(), *([HEAD] if begun else []), data)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data())
 def test_a_cut_chunk_is_never_taken_for_whole(data: st.DataObject) -> None:
     cut = CHUNKS[0][: data.draw(st.integers(1, len(CHUNKS[0]) - 1))]

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.examples import examples
 
 from infeed.buffers import ALIGNMENT, KEPT, Buffers
 
@@ -178,7 +179,7 @@ def test_arrays_outlive_their_buffers() -> None:
     del array
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([SIZE, SIZE // 3])), max_size=40))
 def test_nothing_that_is_held_is_written_over(steps: list[tuple[int, int]]) -> None:
     buffers = Buffers()

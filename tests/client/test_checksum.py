@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.examples import examples
 
 from infeed.checksum import ROW_WORDS, checksum
 
@@ -48,7 +49,7 @@ def test_what_the_proto_says(size: int) -> None:
     assert checksum(full) == by_hand(full.tobytes())
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.binary(max_size=200), st.integers(0, 400))
 def test_what_the_proto_says_of_anything(data: bytes, times: int) -> None:
     assert of(data * times) == by_hand(data * times)
@@ -76,7 +77,7 @@ DATA = noise(4 * ROW + 1000)
 RIGHT = checksum(DATA)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(st.integers(0, 8 * len(DATA) - 1), min_size=1, max_size=3, unique=True))
 def test_up_to_three_flips(bits: list[int]) -> None:
     """Fewer than four can never cancel out in both directions."""
@@ -86,7 +87,7 @@ def test_up_to_three_flips(bits: list[int]) -> None:
     assert checksum(damaged) != RIGHT
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     st.integers(0, len(DATA) - 1),
     st.integers(1, 4 * ROW),
@@ -107,7 +108,7 @@ def test_runs_of_damage(begin: int, length: int, kind: str) -> None:
         assert checksum(damaged) != RIGHT
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.sampled_from([8, 64, 512, 1460, 4096, ROW]), st.data())
 def test_pieces_swapped_or_repeated(size: int, data: st.DataObject) -> None:
     """Words, lines of a cache, packets, pages, rows."""
@@ -123,7 +124,7 @@ def test_pieces_swapped_or_repeated(size: int, data: st.DataObject) -> None:
         assert checksum(damaged) != RIGHT
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.integers(0, len(DATA) - 2), st.integers(1, ROW))
 def test_bytes_that_are_missing(begin: int, count: int) -> None:
     """What follows moves up."""

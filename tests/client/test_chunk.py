@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.examples import examples
 
 from infeed.checksum import checksum
 from infeed.chunk import CHUNK_BYTES, HEAD_BYTES, encode_chunk, read_head
@@ -41,7 +42,7 @@ def test_what_is_written_is_read(size: int) -> None:
     assert head.data_begin <= HEAD_BYTES
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.binary(max_size=300), max_size=5))
 def test_it_is_what_protobuf_writes(pieces: list[bytes]) -> None:
     data = b"".join(pieces)
@@ -54,7 +55,7 @@ def test_it_is_what_protobuf_writes(pieces: list[bytes]) -> None:
         assert read.SerializeToString(deterministic=True) == message
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.binary(max_size=300), st.integers(0, 400))
 def test_a_part_is_never_taken_for_whole(data: bytes, cut: int) -> None:
     message = written([data])
@@ -86,7 +87,7 @@ def test_other_encodings_are_left_to_protobuf() -> None:
     assert long_length[head.data_begin :] == b"abcd"
 
 
-@settings(max_examples=500, deadline=None)
+@examples(500)
 @given(st.binary(max_size=40))
 def test_noise(noise: bytes) -> None:
     for message in (noise, b"\x7a" + noise, bytes((0x7A, len(noise))) + noise):

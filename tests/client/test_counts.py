@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.examples import examples
 
 from infeed.batch import Batch
 from infeed.counts import Counts
@@ -129,7 +130,7 @@ class Naive:
         assert all(Slot(s.position, s.sample_id) in self.filled for s in found.unknown)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.data())
 def test_any_mishap_is_counted(data: st.DataObject) -> None:
     samples, epochs = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 3))
@@ -149,7 +150,7 @@ def test_any_mishap_is_counted(data: st.DataObject) -> None:
     naive.check(outcome_of(spec, batches, epochs=epochs, end=end))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.integers(1, 40), st.integers(1, 3), st.integers(1, 50), st.integers(0, 9))
 def test_what_came_whole_is_exact(samples: int, epochs: int, size: int, seed: int) -> None:
     batches = batches_of(stream_of(samples, epochs, seed), size)
@@ -163,7 +164,7 @@ def test_what_came_whole_is_exact(samples: int, epochs: int, size: int, seed: in
 # --- substituted samples ---
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.integers(2, 30), st.integers(1, 3), st.data())
 def test_substitutes_are_told_from_losses_by_their_names(
     samples: int, epochs: int, data: st.DataObject
@@ -205,7 +206,7 @@ def test_bad_samples_explain_nothing_where_nobody_substitutes() -> None:
 # --- data sets of unknown length, and of batches ---
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(1, 6), st.data())
 def test_ids_that_count_up_tell_where_an_epoch_of_unknown_length_begins(
     lengths: list[int], size: int, data: st.DataObject

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.examples import examples
 
 from infeed.cursor import Cursor, Plan, Shard
 from infeed.errors import CursorError, InvalidRequestError
@@ -33,7 +34,7 @@ def taken(plan: Plan, steps: int) -> list[int]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.integers(0, 30), worlds, strides, st.integers(0, 120), remainders)
 def test_every_position_exactly_once(
     base: int, world: int, stride: int, total: int, remainder: Remainder
@@ -52,7 +53,7 @@ def test_every_position_exactly_once(
         assert all(plan.at(step)[1] == stride for plan in ranks for step in range(steps))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(worlds, strides, st.integers(0, 120), remainders, st.data())
 def test_resuming_gives_the_same_tail(
     world: int, stride: int, total: int, remainder: Remainder, data: st.DataObject
@@ -68,7 +69,7 @@ def test_resuming_gives_the_same_tail(
         assert [(s, c) for s, c in whole if c] == [(s, c) for s, c in tail if c]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(worlds, strides, worlds, strides, st.integers(1, 120), st.integers(0, 20))
 def test_another_world_size_goes_on_exactly(
     world: int, stride: int, later_world: int, later_stride: int, total: int, done: int

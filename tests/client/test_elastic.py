@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.examples import examples
 
 import infeed
 from infeed.spec import Remainder
@@ -64,7 +65,7 @@ class Run:
         return taken
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     count=st.integers(7, 30),
     epochs=st.integers(1, 3),

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.harness.examples import examples
 
 from infeed.errors import ProtocolError
 from infeed.finish import apply, finish, finished_spec
@@ -45,13 +46,13 @@ def test_normalize_keeps_the_shape(data_type: str, shape: tuple[int, ...]) -> No
     np.testing.assert_array_equal(result.astype(np.float64), np.full(shape, 0.5))
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(x=hnp.arrays(np.float64, 5, elements=st.floats(-100, 100)))
 def test_cast_cuts_floats_towards_zero(x: Any) -> None:
     np.testing.assert_array_equal(apply(Cast("x", "int8"), x), np.trunc(x).astype(np.int64))
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(x=hnp.arrays(np.int64, 5))
 def test_cast_wraps_integers(x: Any) -> None:
     np.testing.assert_array_equal(apply(Cast("x", "uint8"), x), x % 256)
@@ -196,7 +197,7 @@ def test_blocks_give_the_same_bits(transform: Any, shape: tuple[int, ...], dtype
     assert result.tobytes() == expected.tobytes()
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     shape=hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=9),
     block=st.integers(1, 200),

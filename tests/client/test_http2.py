@@ -14,9 +14,10 @@ import h2.connection
 import h2.events
 import pytest
 from h2.settings import SettingCodes
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.client.waiting import HANG_SECONDS, AheadClock, blocked_in, until
+from tests.harness.examples import examples
 
 from infeed import http2, inflow
 from infeed.http2 import BrokenError, Exchange, LostError
@@ -543,7 +544,7 @@ frames = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(frames, max_size=6), st.booleans(), st.binary(max_size=20))
 def test_noise_ends_a_stream_but_never_crashes(
     sent: list[bytes], headers: bool, more: bytes

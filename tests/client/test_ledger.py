@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.examples import examples
 
 from infeed.ledger import LEAST_PATIENCE_SECONDS, Ledger
 
@@ -425,7 +426,7 @@ EVENTS = list(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     st.integers(1, 30),
     # A list without a lower limit would have five entries or so.

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.examples import examples
 
 from infeed.spans import Spans
 
 pairs = st.tuples(st.integers(0, 30), st.integers(0, 8)).map(lambda pair: (pair[0], sum(pair)))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(pairs, max_size=12), pairs)
 def test_spans_are_a_set_of_numbers(added: list[tuple[int, int]], asked: tuple[int, int]) -> None:
     spans, numbers = Spans(), set()

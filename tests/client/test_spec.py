@@ -7,8 +7,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.examples import examples
 
 from infeed.errors import ProtocolError
 from infeed.spec import (
@@ -70,7 +71,7 @@ pipelines = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(pipelines)
 def test_a_pipeline_survives_the_wire(spec: PipelineSpec) -> None:
     data = spec.to_proto().SerializeToString()

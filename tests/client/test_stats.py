@@ -6,8 +6,9 @@ import dataclasses
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.examples import examples
 
 from infeed.stats import Meter, Stats, Tally
 
@@ -58,7 +59,7 @@ def test_too_early_to_tell(steps: int, told: str) -> None:
     assert str(stats)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.floats(0, 9e3), min_size=1, max_size=200))
 def test_quantiles_are_within_four_percent(waits: list[float]) -> None:
     stats = meter([0.0, *waits], work=0.01)

@@ -11,8 +11,9 @@ import grpc
 import pytest
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.examples import examples
 
 from infeed import errors
 from infeed.errors import (
@@ -155,7 +156,7 @@ def test_answers_that_are_not_grpcs(
 texts = st.text(st.characters(max_codepoint=255), max_size=20)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     st.dictionaries(st.sampled_from([":status", "content-type", "grpc-status"]), texts),
     st.dictionaries(
@@ -167,7 +168,7 @@ def test_any_ending_has_a_meaning(headers: dict[str, str], behind: dict[str, str
     assert error is None or isinstance(error, InfeedError)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.binary(max_size=60))
 def test_any_details(details: bytes) -> None:
     error = error_from_details(details)

@@ -9,9 +9,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.harness.examples import examples
 
 from infeed import wire
 from infeed.buffers import Buffers
@@ -79,7 +80,7 @@ def assert_same(got: dict[str, Any], want: dict[str, Any]) -> None:
         np.testing.assert_array_equal(got[name], array)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(batches(), st.integers(1, 200))
 def test_a_batch_survives(batch: tuple[Spec, dict[str, Any]], chunk_bytes: int) -> None:
     spec, arrays = batch
@@ -91,7 +92,7 @@ def test_a_batch_survives(batch: tuple[Spec, dict[str, Any]], chunk_bytes: int) 
     assert_same(wire.decode_batch(header, payload, spec), arrays)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(batches(), st.integers(1, 200))
 def test_the_generated_classes_read_the_same(
     batch: tuple[Spec, dict[str, Any]], chunk_bytes: int
@@ -131,7 +132,7 @@ def test_payloads_are_bounded() -> None:
             wire.check_payload_size(size)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.binary(max_size=60))
 def test_noise_is_parsed_or_refused(noise: bytes) -> None:
     with contextlib.suppress(ProtocolError):

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.examples import examples
 
 from infeed import finish as numpy_finish
 from infeed.spec import Cast, FinishTransform, Normalize, OneHot, numpy_dtype
@@ -124,7 +125,7 @@ def test_several_in_order_and_the_rest_untouched() -> None:
     assert not got["label"][~HALF].any()
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(
     scale=st.none() | st.floats(1e-3, 1e5) | st.floats(-1e5, -1e-3),
     # TensorFlow gives 0 where the result is subnormal; no mean of pixels is that small.

@@ -7,8 +7,9 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.examples import examples
 
 from infeed_server.control.health import WHOLE_SERVER, Health, Readiness
 
@@ -90,7 +91,7 @@ def test_the_empty_name_is_refused():
 Changes = list[tuple[str, bool]]
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=20))
 def test_what_subscribers_were_told_last_is_what_holds(changes: Changes):
     health = Health()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.examples import examples
 
 from infeed_server.engines import budget as module
 from infeed_server.engines import host
@@ -120,7 +121,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(limit=st.integers(0, 50_000), steps=STEPS)
 def test_all_together_hold_no_more_than_the_budget_and_two_batches_each(
     limit: int, steps: list[Step]

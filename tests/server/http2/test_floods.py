@@ -12,8 +12,9 @@ import h2.events
 import pytest
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from tests.harness.examples import examples
 
 from infeed_server.http2 import connection as connection_module
 from infeed_server.http2.connection import Connection
@@ -211,9 +212,7 @@ MUTATED: st.SearchStrategy[bytes] = st.builds(
 )
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.one_of(WELL, WELL, FRAMES, MUTATED), max_size=14), st.integers(1, 80))
 def test_any_frames_end_a_connection_or_leave_it_as_it_was(
     background: Callable[..., Any], parts: list[bytes], cut: int

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.examples import examples
 
 from infeed_server.order import Mode, Order
 from infeed_server.order.graph import GraphOrder
@@ -25,7 +26,7 @@ def assert_same(order: Order, positions: list[int]) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(
     count=st.integers(1, 400),
     seed=st.integers(0, 2**63 - 1),
@@ -46,7 +47,7 @@ def test_a_batch_is_that_of_the_order(
 
 
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(
     count=st.integers(1, 2**40),
     seed=st.integers(0, 2**63 - 1),
@@ -58,7 +59,7 @@ def test_positions_of_many_epochs_stand_in_one_vector(
     assert_same(Order(count, seed, mode), [*positions, 0, LAST])
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(
     count=st.integers(1, 50) | st.integers(1, 2**62),
     index=st.integers(0, 2**62),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.examples import examples
 
 from infeed_server.order import Mode, Order
 
@@ -13,7 +14,7 @@ MODES: tuple[Mode, ...] = ("global", "window", "none")
 
 
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(
     count=st.integers(1, 400),
     seed=st.integers(0, 2**63 - 1),
@@ -30,7 +31,7 @@ def test_an_epoch_visits_every_sample_once(
 
 
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(
     # On both sides of a block, a window and a batch, and far from them.
     count=st.sampled_from([3, 6, 7, 8, 13, 29, 30, 31, 59, 60, 61, 200]),

@@ -6,13 +6,14 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.examples import examples
 
 from infeed_server.order import Permutation
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(count=st.integers(1, 3000), key=st.integers(0, 2**63 - 1))
 def test_is_a_bijection_with_an_inverse(count: int, key: int) -> None:
     permutation = Permutation(count, key)

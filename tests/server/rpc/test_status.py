@@ -11,8 +11,9 @@ from urllib.parse import quote
 
 import grpc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.examples import examples
 
 from infeed.call import GrpcCall
 from infeed.errors import BY_REASON, InfeedError, SampleError, ServerError, UserCodeError
@@ -141,7 +142,7 @@ def test_a_path_of_common_length_is_never_cut() -> None:
     assert path.encode() in status.SerializeToString()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     message=st.text(max_size=60).flatmap(
         lambda text: st.integers(1, 3000).map(lambda times: text * times)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from tests.harness.examples import examples
 
 from infeed import SourceError
 from infeed_server.sources import ArraysSource
@@ -67,11 +68,7 @@ def test_npy_files(tmp_path: Path) -> None:
     assert "label.npy" in source.provenance(0).file
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     dtype=st.sampled_from(["<f4", ">f4", "<i8", ">u2", "bool", "u1", "f2", "S5", "<U4", ">U4"]),
     fortran=st.booleans(),

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from tests.harness.examples import examples
 
 from infeed import SourceError
 from infeed_server.sources import framing
@@ -32,11 +33,7 @@ def read_all(path: Path) -> list[bytes]:
     return result
 
 
-@settings(
-    max_examples=30,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@examples(30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     sizes=st.lists(st.integers(0, 300), max_size=40),
     window=st.integers(16, 400),

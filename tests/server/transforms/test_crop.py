@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from tests.harness.examples import examples
 
 from infeed.errors import ConfigError
 from infeed_server.transforms import CenterCrop, RandomCrop, RandomResizedCrop
@@ -29,7 +30,7 @@ def test_random_crop_is_that_of_tf_image(run_each: Any, image: Any) -> None:
         np.testing.assert_array_equal(result["image"], expected)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     shape=st.tuples(st.integers(5, 40), st.integers(5, 40), st.sampled_from([1, 3])),
     size=st.tuples(st.integers(1, 5), st.integers(1, 5)),

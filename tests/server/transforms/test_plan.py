@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.examples import examples
 
 from infeed import finish, spec
 from infeed_server.transforms import (
@@ -156,7 +157,7 @@ STEPS: list[Transform] = [
 ]
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.lists(st.sampled_from(STEPS), max_size=5))
 def test_both_places_together_do_what_all_steps_do(steps: list[Transform]) -> None:
     before = {

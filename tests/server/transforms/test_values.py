@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from tests.harness.examples import examples
 
 from infeed import finish
 from infeed.errors import ConfigError
@@ -77,7 +78,7 @@ def test_normalize_is_the_division_that_people_write(run: Any) -> None:
     )
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     scale=st.floats(1e-3, 1e5),
     # TensorFlow gives 0 where the result is subnormal; no mean of pixels is that small.
