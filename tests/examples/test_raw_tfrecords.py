@@ -61,7 +61,10 @@ def augmented(files: list[str], ids: np.ndarray, keys: np.ndarray, first: int) -
         image = tf.image.stateless_random_crop(image, [200, 200, 3], fold(key, first + 1))
         return normalize(image)
 
-    images = np.stack(list(tf.data.TFRecordDataset(files).map(parse).as_numpy_iterator()))
+    # As a tensor, which the graph below refers to; of an array it would hold a copy.
+    images = tf.constant(
+        np.stack(list(tf.data.TFRecordDataset(files).map(parse).as_numpy_iterator()))
+    )
     dataset = tf.data.Dataset.from_tensor_slices((ids, keys))
     dataset = dataset.map(lambda index, key: augment(tf.gather(images, index), key))
     return dataset.batch(len(ids)).get_single_element().numpy()
