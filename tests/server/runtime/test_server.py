@@ -257,7 +257,7 @@ def test_an_error_while_opening_frees_everything() -> None:
     before = engine_threads()
     with pytest.raises(infeed.UserCodeError, match="no such data"):
         Server(definitions, ServerOptions(listen, http))
-    assert engine_threads() == before
+    assert engine_threads() <= before  # an iterator of an earlier test may end meanwhile
     assert is_free(listen)
     assert is_free(http)
     with Server({"first": arrays()}, ServerOptions(listen, http)) as server:
