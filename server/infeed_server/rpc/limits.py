@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+MAX_PEER_STREAMS = 128
+"""Streams that one host may have open, unless the operator gives another number."""
+
 
 class Limit:
     """Counts what is open. Not thread-safe."""

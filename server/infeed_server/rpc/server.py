@@ -26,7 +26,7 @@ from infeed_server.rpc import health
 from infeed_server.rpc.call import ServerCall, StatusError
 from infeed_server.rpc.encoder import Encoder
 from infeed_server.rpc.handlers import Handlers
-from infeed_server.rpc.limits import Limit
+from infeed_server.rpc.limits import MAX_PEER_STREAMS, Limit
 from infeed_server.rpc.servicer import SERVICE, FeedServicer
 from infeed_server.rpc.status import refusal
 from infeed_server.service.access import Access, Anybody
@@ -40,9 +40,6 @@ MAX_PEER_CONNECTIONS = 512
 
 MAX_STREAMS = 256
 """Open streams. Each holds one thread of the pool, which makes threads only as they are needed."""
-
-MAX_PEER_STREAMS = 128
-"""Of one host, unless the operator says another number."""
 
 _SHORT_CALLS = 64
 _PEER_SHORT_CALLS = 32

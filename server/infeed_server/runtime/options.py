@@ -7,7 +7,7 @@ from typing import Any
 
 from infeed.errors import ConfigError
 from infeed.registered import COMPRESSIONS, Compression
-from infeed_server.rpc.server import MAX_PEER_STREAMS
+from infeed_server.rpc.limits import MAX_PEER_STREAMS
 from infeed_server.runtime.certificate import TLSFiles
 
 DEFAULT_LISTEN = "127.0.0.1:8470"
