@@ -11,6 +11,8 @@ import typer
 from rich.console import Console
 from rich.logging import RichHandler
 
+from infeed_server.imports import without_collection
+
 if TYPE_CHECKING:
     from infeed_server.runtime.options import ServerOptions
     from infeed_server.runtime.signals import Stop
@@ -133,11 +135,12 @@ def serve(
 
 
 def _serve(pipelines: str, options: ServerOptions, one_of: int, stop: Stop) -> None:
-    from infeed_server.engines import host
-    from infeed_server.pipeline.load import load
-    from infeed_server.progress import named_progress
-    from infeed_server.runtime.memory import keep_freed_memory
-    from infeed_server.runtime.server import Server
+    with without_collection():
+        from infeed_server.engines import host
+        from infeed_server.pipeline.load import load
+        from infeed_server.progress import named_progress
+        from infeed_server.runtime.memory import keep_freed_memory
+        from infeed_server.runtime.server import Server
 
     keep_freed_memory()
     host.share(one_of)
@@ -168,9 +171,10 @@ def index(
 ) -> None:
     """Build the record index of TFRecord files, or check it where it exists."""
     set_up_logging()
-    from infeed_server.progress import named_progress
-    from infeed_server.sources.files import expand
-    from infeed_server.sources.index import build_index
+    with without_collection():
+        from infeed_server.progress import named_progress
+        from infeed_server.sources.files import expand
+        from infeed_server.sources.index import build_index
 
     with named_progress(console) as progress:
         found = build_index(expand([pattern]), directory, progress(pattern), rebuild=rebuild)
@@ -206,7 +210,8 @@ def demo(
 ) -> None:
     """Serve an embedded data set from one process and train a small model on it in this one."""
     set_up_logging()
-    from infeed_server.demo import run
+    with without_collection():
+        from infeed_server.demo import run
 
     raise typer.Exit(run(console, epochs, directory))
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from infeed_server.cli import announce, set_up_logging
+from infeed_server.imports import without_collection
 
 Advertise = Annotated[
     str | None,
@@ -44,8 +45,9 @@ def dispatcher(
 ) -> None:
     """Run the dispatcher of TensorFlow's data service, until SIGTERM or Ctrl-C."""
     set_up_logging()
-    from infeed_server.runtime.roles import RoleOptions, serve_dispatcher
-    from infeed_server.runtime.signals import Stop
+    with without_collection():
+        from infeed_server.runtime.roles import RoleOptions, serve_dispatcher
+        from infeed_server.runtime.signals import Stop
 
     stop = Stop()
     stop.install()
@@ -73,8 +75,9 @@ def worker(
 ) -> None:
     """Run a worker of TensorFlow's data service, until SIGTERM or Ctrl-C."""
     set_up_logging()
-    from infeed_server.runtime.roles import RoleOptions, serve_worker
-    from infeed_server.runtime.signals import Stop
+    with without_collection():
+        from infeed_server.runtime.roles import RoleOptions, serve_worker
+        from infeed_server.runtime.signals import Stop
 
     stop = Stop()
     stop.install()

@@ -5,7 +5,6 @@ An order is a line of JSON on its input. A watcher beside each process keeps its
 
 from __future__ import annotations
 
-import gc
 import importlib
 import json
 import os
@@ -59,13 +58,12 @@ def write(path: str, text: str) -> None:
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-for name in _MODULES:
-    importlib.import_module(name)
+# What was imported is never garbage: else each process would look through all of it at its end.
+with importlib.import_module("infeed_server.imports").without_collection():
+    for name in _MODULES:
+        importlib.import_module(name)
 print("ready", flush=True)
 
-# What was imported is never garbage: else each process would look through all of it at its end.
-gc.collect()
-gc.freeze()
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 for line in iter(sys.stdin.readline, ""):
     order = json.loads(line)
