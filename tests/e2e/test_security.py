@@ -1,10 +1,9 @@
-"""TLS, mutual TLS and tokens of `infeed serve`: one path each, from options to a feed, and files
-that are renewed. The units are in the tests of each module."""
+"""TLS, mutual TLS and tokens of `infeed serve`: one path each, from options to a feed.
+
+The units are in the tests of each module; files that are renewed, in test_processes."""
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,11 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import yaml
 
 import infeed
 from infeed import TLS, AuthenticationError, InfeedError, PermissionDeniedError
-from infeed_server.service.tokens import fingerprint
 
 TEXT = """
 pipelines:
@@ -27,7 +24,6 @@ pipelines:
     source: {arrays: n.npy}
     batch: {size: 4}
 """
-ANN, BEN = "infeed_ann", "infeed_ben"
 
 FOREVER = 100_000.0
 """Seconds for which a trainer would go on trying: a refusal ends it before."""
@@ -39,21 +35,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "n.npy", np.arange(100))
     (folder / "pipelines.yaml").write_text(TEXT)
     return folder
-
-
-def write_tokens(file: Path, **pipelines: list[str]) -> None:
-    grants = [
-        {"name": name, "sha256": fingerprint(f"infeed_{name}"), "pipelines": rights}
-        for name, rights in pipelines.items()
-    ]
-    replace(file, yaml.safe_dump({"tokens": grants}))
-
-
-def replace(file: Path, text: str) -> None:
-    """In one step, as a file is renewed that others read."""
-    new = file.with_suffix(".new")
-    new.write_text(text)
-    new.rename(file)
 
 
 @pytest.fixture(scope="module")
@@ -186,61 +167,6 @@ def test_a_trainer_that_lacks_one_is_refused_once_and_the_log_says_why(
     until(lambda: line in guarded.stderr, guarded)
     assert guarded.stderr.count(line) == 1
     assert made not in guarded.stderr
-
-
-def test_files_that_are_renewed_are_read_again_by_every_process(
-    start: Any, pki: Any, tmp_path: Path
-) -> None:
-    """The certificate counts for new connections, the tokens for open streams too."""
-    cert, key, tokens = (tmp_path / name for name in ("cert.pem", "key.pem", "tokens.yaml"))
-
-    def put(name: str) -> None:
-        replace(key, getattr(pki, f"{name}_key").read_text())
-        replace(cert, getattr(pki, name).read_text())
-
-    put("server")
-    write_tokens(tokens, ann=["open"], ben=["open"])
-    server = start(
-        *("--processes", "2", "--tls-cert", cert, "--tls-key", key, "--tokens", tokens),
-    )
-    address, old, new = server.address, TLS(ca=pki.ca), TLS(ca=pki.stranger_ca)
-
-    def both(line: str, tls: TLS) -> None:
-        """Connects until each process, of which the kernel chooses one, has logged the line. They
-        look at files when one is needed, once a second at most."""
-
-        def told() -> bool:
-            if server.stderr.count(line) >= 2:
-                return True
-            with contextlib.suppress(AuthenticationError):  # of a process that has not looked yet
-                first(address, tls=tls, token=BEN)
-            return False
-
-        until(told, server)
-        assert server.stderr.count(line) == 2
-
-    options: dict[str, Any] = {"tls": old, "prefetch_bytes": 1, "timeout": 100}
-    with (
-        infeed.connect(address, "open", token=ANN, **options) as ann,
-        infeed.connect(address, "open", token=BEN, **options) as ben,
-    ):
-        assert ann.next(100).start == ben.next(100).start == 0
-        replace(tokens, "tokens: [{name: 5}]")
-        both("; what was read before stays in force", old)
-        put("stranger")
-        both(f"read again: {cert}, {key}", new)
-        for _ in range(10):
-            ann.next(100)
-        with pytest.raises(AuthenticationError, match="unable to get local issuer certificate"):
-            infeed.connect(address, "open", token=ANN, tls=old, timeout=FOREVER)
-        write_tokens(tokens, ben=["open"])
-        both(f"read again: {tokens}", new)
-        with pytest.raises(AuthenticationError, match=r"none that this server knows \(any more\)"):
-            list(ann)
-        for _ in range(10):
-            ben.next(100)
-    server.signal(signal.SIGTERM)
-    assert server.wait(100) == 0
 
 
 # Servers that must not start.
