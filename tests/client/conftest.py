@@ -248,13 +248,11 @@ class Peer(Listener):
 
 
 @pytest.fixture(scope="module")
-def few_objects() -> Iterator[None]:
+def few_objects() -> None:
     """Keeps what is in memory already out of each test's garbage collection, which would take most
     of a second once TensorFlow is loaded."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture
