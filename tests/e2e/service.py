@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -55,17 +53,6 @@ def numbers_text(folder: Path, samples: int, batch: int) -> str:
       - map: numbers_map:keyed
     batch: {{size: {batch}, remainder: pad}}
 """
-
-
-def album(photos: SimpleNamespace, folder: Path, samples: int) -> SimpleNamespace:
-    """The first photos and their labels, in a folder of their own."""
-    rows = (photos.folder / "labels.csv").read_text().split()[: samples + 1]
-    folder.mkdir()
-    (folder / "labels.csv").write_text("\n".join(rows) + "\n")
-    for row in rows[1:]:
-        name = row.rpartition(",")[0]
-        shutil.copyfile(photos.folder / name, folder / name)
-    return SimpleNamespace(folder=folder, count=samples)
 
 
 @dataclass

@@ -14,7 +14,6 @@ from tests.e2e.service import (
     ALL,
     SEED,
     Cluster,
-    album,
     allow,
     batches_of,
     last_of,
@@ -34,18 +33,12 @@ SAMPLES, BATCH = 200, 8
 
 
 @pytest.fixture(scope="module")
-def few(photos: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """Photos that take a second to decode."""
-    return album(photos, tmp_path_factory.mktemp("few") / "photos", 40)
-
-
-@pytest.fixture(scope="module")
 def cluster(
-    command_line: Any, few: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory
+    command_line: Any, few_photos: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
     """One dispatcher, two workers, a gateway."""
     folder = tmp_path_factory.mktemp("cluster")
-    text = photos_text(few) + numbers_text(folder, SAMPLES, BATCH)
+    text = photos_text(few_photos) + numbers_text(folder, SAMPLES, BATCH)
     started = Cluster(command_line, folder, text)
     yield started.start(2)
     started.stop()
@@ -74,11 +67,11 @@ def test_every_sample_of_every_epoch_comes_once_among_all_consumers_of_a_job(
 
 @pytest.mark.parametrize("world_size", [1, 3])
 def test_an_audit_finds_every_sample_once(
-    cluster: Cluster, few: SimpleNamespace, world_size: int
+    cluster: Cluster, few_photos: SimpleNamespace, world_size: int
 ) -> None:
     result = audit(cluster.target, "photos", world_size=world_size)
     assert result.exact, result.findings()
-    assert result.total("once") == few.count
+    assert result.total("once") == few_photos.count
 
 
 def test_coordinated_reads_give_batches_of_one_round(cluster: Cluster, tmp_path: Path) -> None:
