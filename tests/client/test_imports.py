@@ -44,7 +44,7 @@ CLIENT_LAYERS = (
 )
 # The layers of the server. `service` may use all below it, and so on.
 SERVER_LAYERS = (
-    {"version"},
+    {"version", "imports"},
     {"config", "http2"},
     {"sources", "order", "transforms"},
     {"pipeline"},

@@ -36,6 +36,8 @@ class Process(ABC):
 
     def __init__(self, log: Path) -> None:
         self.log = log
+        for kind in ("stdout", "stderr"):
+            self.log_file(kind).touch()  # the process may open them after it is known to run
         self._begins = {kind: _size(self.log_file(kind)) for kind in ("stdout", "stderr")}
         self._read = 0
         """Bytes of stdout that `read_line` has returned."""
