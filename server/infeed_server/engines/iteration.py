@@ -25,7 +25,13 @@ class Iteration:
 
     def __next__(self) -> Any:
         """The next element; an error of TensorFlow need not be the end."""
-        return next(self._only[0])
+        try:
+            return next(self._only[0])
+        except Exception as error:  # noqa: BLE001 - it is raised again, without its frames
+            # TensorFlow's frames hold the iterator. Who lets go of the error last would destroy it,
+            # and wait: as a rule the garbage collector, on whatever thread it happens to run.
+            error.__context__ = None
+            raise error.with_traceback(None) from None
 
     def close(self) -> None:
         # At the interpreter's end no new thread runs, and starting one would wait for ever.
