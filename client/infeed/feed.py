@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
 import math
 import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from infeed.assembly import Received
@@ -121,7 +122,7 @@ class Feed(Iterator[Batch]):
         self._closed = False
         self._stream = BatchStream(transport, job)
         # A feed that is dropped without close() must not read on for ever.
-        self._abandon = weakref.finalize(self, self._stream.stop)
+        self._abandon = weakref.finalize(self, _stop_elsewhere, self._stream.stop)
 
     @property
     def spec(self) -> PipelineSpec:
@@ -267,6 +268,15 @@ class Feed(Iterator[Batch]):
             position=start,
             seconds=f"{seconds:g}",
         )
+
+
+def _stop_elsewhere(stop: Callable[[], None]) -> None:
+    """Calls `stop` on a new thread: the garbage collector runs a finalizer in the middle of any
+    line of any thread, also of one that holds a lock that `stop` takes."""
+    try:
+        _thread.start_new_thread(stop, ())  # `Thread.start` takes locks itself
+    except RuntimeError:  # the interpreter ends, in this thread
+        stop()
 
 
 __all__ = ["PREFETCH_BYTES", "Feed", "connect"]

@@ -361,6 +361,24 @@ def test_a_dropped_feed_ends_its_threads(fake: FakeTransport) -> None:
     until(lambda: not infeed_threads())
 
 
+def test_a_feed_is_dropped_where_a_lock_is_held_that_its_stop_takes(fake: FakeTransport) -> None:
+    """The garbage collector runs finalizers in the middle of any line of any thread."""
+    feed = connect(fake)
+    waits_for_the_stop: Any = feed._stream._stopping
+    feeds = [feed]
+    del feed
+
+    def drop() -> None:
+        with waits_for_the_stop._cond:
+            feeds.clear()
+
+    dropping = threading.Thread(target=drop, daemon=True)
+    dropping.start()
+    dropping.join(HANG_SECONDS)
+    assert not dropping.is_alive()
+    until(lambda: not infeed_threads())
+
+
 def test_nothing_left_after_the_end(fake: FakeTransport) -> None:
     with connect(fake, epochs=1) as feed:
         list(feed)

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 import weakref
+from queue import Empty, SimpleQueue
 
 import tensorflow as tf
 
@@ -63,16 +64,24 @@ class Vigil:
 def watch(dataset: tf.data.Dataset, vigil: Vigil, every: float = LOOK_SECONDS) -> None:
     """Looks every so many seconds, as long as the data set is in use: iterators, and data sets made
     of it, hold it."""
-    over = threading.Event()
-    weakref.finalize(dataset, over.set)
+    # The garbage collector may run the finalizer in the middle of any line of any thread. Of what
+    # wakes a thread, only this queue's `put` can interrupt its own `get`; an event's `set` would
+    # wait for ever for the lock that `wait` holds.
+    over: SimpleQueue[None] = SimpleQueue()
+    weakref.finalize(dataset, over.put, None)
     threading.Thread(
         target=_keep, args=(vigil, over, every), name="infeed-vigil", daemon=True
     ).start()
 
 
-def _keep(vigil: Vigil, over: threading.Event, every: float) -> None:
-    while not over.wait(every):
-        vigil.look()
+def _keep(vigil: Vigil, over: SimpleQueue[None], every: float) -> None:
+    while True:
+        try:
+            over.get(timeout=every)
+        except Empty:
+            vigil.look()
+        else:
+            return
 
 
 __all__ = ["LOOK_SECONDS", "LOST_SECONDS", "Vigil", "watch"]
