@@ -42,9 +42,17 @@ def pull(take: Callable[[int], Element | None], signature: Signature) -> tf.data
         parts = [tf.ensure_shape(part, spec.shape) for part, spec in zip(parts, specs, strict=True)]
         return tf.ensure_shape(more, []), tf.nest.pack_sequence_as(signature, parts)
 
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def has_more(more: tf.Tensor, _: Element) -> tf.Tensor:
+        return more
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def element_of(_: tf.Tensor, element: Element) -> Element:
+        return element
+
     # Synchronous: tf.data would take the last step for one to parallelize, and take ahead.
     calls = tf.data.Dataset.counter().map(call, synchronous=True)
-    return calls.take_while(lambda more, _: more).map(lambda _, element: element, synchronous=True)
+    return calls.take_while(has_more).map(element_of, synchronous=True)
 
 
 def _nothing(spec: tf.TensorSpec) -> Any:

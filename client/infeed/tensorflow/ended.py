@@ -30,13 +30,19 @@ def not_ended(dataset: tf.data.Dataset, message: str) -> tf.data.Dataset:
         with tf.control_dependencies([tf.debugging.Assert(some | is_real, [message])]):
             return tf.constant(True), (tf.identity(is_real), element)
 
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def flag_of(is_real: tf.Tensor, _: Any) -> tf.Tensor:
+        return is_real
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def element_of(_: tf.Tensor, element: Any) -> Any:
+        return element
+
     # Synchronous: tf.data would take these steps for ones to parallelize, and take ahead.
     marked = dataset.map(real, synchronous=True)
     end = tf.data.Dataset.range(1).map(last, synchronous=True)
     both = marked.concatenate(end).scan(tf.constant(False), checked)
-    return both.take_while(lambda is_real, _: is_real).map(
-        lambda _, element: element, synchronous=True
-    )
+    return both.take_while(flag_of).map(element_of, synchronous=True)
 
 
 __all__ = ["not_ended"]

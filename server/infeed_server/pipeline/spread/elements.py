@@ -57,10 +57,15 @@ def _dataset(plan: SequentialPlan, variant: Variant) -> tf.data.Dataset:
     if not plan.batched:
         dataset = dataset.batch(slots, drop_remainder=variant.remainder == "drop")
     elif variant.remainder == "drop":
-        dataset = dataset.filter(lambda fields: _slots(fields) == slots)
+        dataset = dataset.filter(partial(_is_full, slots))
     if variant.hint:
         dataset = dataset.shard(*[tf.data.experimental.SHARD_HINT] * 2)
     return bounded(dataset.map(partial(_whole, plan, slots)).prefetch(2))
+
+
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+def _is_full(slots: int, fields: Sample) -> tf.Tensor:
+    return _slots(fields) == slots
 
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
