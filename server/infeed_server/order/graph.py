@@ -85,7 +85,7 @@ class GraphOrder:
 
 @dataclass(frozen=True)
 class _Domain:
-    """[0, count) and the halves of its numbers: a scalar of uint64 each, or one per element."""
+    """[0, count) and the halves of its numbers: uint64[1] each, or uint64[n], one per element."""
 
     count: tf.Tensor
     low: tf.Tensor
@@ -97,7 +97,7 @@ class _Domain:
     @classmethod
     def of(cls, count: int) -> _Domain:
         high, low = bit_widths(count)
-        return cls(*(_u64(each) for each in (count, low, (1 << low) - 1, high, (1 << high) - 1)))
+        return cls(*(_u64([each]) for each in (count, low, (1 << low) - 1, high, (1 << high) - 1)))
 
     @classmethod
     def either(cls, condition: tf.Tensor, one: _Domain, other: _Domain) -> _Domain:
@@ -110,17 +110,24 @@ class _Permutation:
     """`Permutation` of a domain, under the key that was combined into `state`, uint64[n]."""
 
     def __init__(self, domain: _Domain, state: tf.Tensor) -> None:
+        self._chosen = (state, *vars(domain).values())
+
+    def forward(self, values: tf.Tensor) -> tf.Tensor:
+        return _like(values, _forward(values, *self._chosen))
+
+    def inverse(self, values: tf.Tensor) -> tf.Tensor:
+        return _like(values, _inverse(values, *self._chosen))
+
+
+class _Feistel:
+    """The network of a permutation."""
+
+    def __init__(self, state: tf.Tensor, domain: _Domain) -> None:
         self._domain = domain
         numbers = mixing.mix(mixing.words(np.arange(ROUNDS)))[:, np.newaxis]
         self._keys = tf.unstack(_mix(tf.bitwise.bitwise_xor(state, numbers)), ROUNDS)
 
-    def forward(self, values: tf.Tensor) -> tf.Tensor:
-        return self._walk(values, self._encrypt)
-
-    def inverse(self, values: tf.Tensor) -> tf.Tensor:
-        return self._walk(values, self._decrypt)
-
-    def _walk(self, values: tf.Tensor, step: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+    def walk(self, values: tf.Tensor, step: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
         """Sends values through again until all lie inside of the domain."""
 
         def again(out: tf.Tensor, outside: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -137,14 +144,14 @@ class _Permutation:
         )
         return tf.bitcast(out, tf.int64)
 
-    def _encrypt(self, values: tf.Tensor) -> tf.Tensor:
+    def encrypt(self, values: tf.Tensor) -> tf.Tensor:
         left, right = self._split(values)
         for key, mask in zip(self._keys, self._masks(), strict=True):
             scrambled = tf.bitwise.bitwise_and(_mix(tf.bitwise.bitwise_xor(right, key)), mask)
             left, right = right, tf.bitwise.bitwise_xor(left, scrambled)
         return self._join(left, right)
 
-    def _decrypt(self, values: tf.Tensor) -> tf.Tensor:
+    def decrypt(self, values: tf.Tensor) -> tf.Tensor:
         left, right = self._split(values)
         for key, mask in zip(reversed(self._keys), reversed(self._masks()), strict=True):
             scrambled = tf.bitwise.bitwise_and(_mix(tf.bitwise.bitwise_xor(left, key)), mask)
@@ -163,19 +170,38 @@ class _Permutation:
         return tf.bitwise.bitwise_or(tf.bitwise.left_shift(left, self._domain.low), right)
 
 
-def _u64(value: int) -> tf.Tensor:
-    return tf.constant(np.uint64(value))
+# Traced once for every dataset of a process, as is `_mix_any`: it takes as long as to make all the
+# rest of a dataset's graph.
+_SIGNATURE = [tf.TensorSpec([None], tf.int64), *[tf.TensorSpec([None], tf.uint64)] * 6]
+
+
+@tf.function(input_signature=_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
+def _forward(values: tf.Tensor, state: tf.Tensor, *domain: tf.Tensor) -> tf.Tensor:
+    network = _Feistel(state, _Domain(*domain))
+    return network.walk(values, network.encrypt)
+
+
+@tf.function(input_signature=_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
+def _inverse(values: tf.Tensor, state: tf.Tensor, *domain: tf.Tensor) -> tf.Tensor:
+    network = _Feistel(state, _Domain(*domain))
+    return network.walk(values, network.decrypt)
+
+
+def _u64(value: int | list[int]) -> tf.Tensor:
+    return tf.constant(value, tf.uint64)
 
 
 def _mix(values: tf.Tensor) -> tf.Tensor:
     """`mixing.mix`."""
-    mixed = _mix_any(values)
-    mixed.set_shape(values.shape)
-    return mixed
+    return _like(values, _mix_any(values))
 
 
-# A dataset mixes dozens of times: traced once for all of them, which halves the time that it takes
-# to make one.
+def _like(values: tf.Tensor, result: tf.Tensor) -> tf.Tensor:
+    """The result of a function of any shape, with the shape that its argument has."""
+    result.set_shape(values.shape)
+    return result
+
+
 @tf.function(input_signature=[tf.TensorSpec(None, tf.uint64)], autograph=False)  # type: ignore[untyped-decorator]
 def _mix_any(values: tf.Tensor) -> tf.Tensor:
     def fold(z: tf.Tensor, bits: int) -> tf.Tensor:

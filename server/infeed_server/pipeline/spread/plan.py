@@ -14,7 +14,7 @@ from infeed_server.pipeline.fingerprint import fingerprint
 
 ENGINE = "tf-data-service"
 
-GRAPH_VERSION = 2
+GRAPH_VERSION = 3
 """Counted up when the elements of the datasets, or the way they are made, change."""
 
 MOST_POSITIONS = 1 << 61
