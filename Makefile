@@ -20,6 +20,8 @@ CODE := client server tests examples benchmarks deploy tools
 # As `infeed` itself sets it: what matters of TensorFlow comes as an exception.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start dozens of processes, and each would compile every module it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## Show this list.
