@@ -1,8 +1,9 @@
 # Everything runs in .venv, made on first use from requirements/dev.txt. `make help` lists the rest.
 
 PYTHON ?= python3
-# Tests that run at the same time, and which: files or folders.
-JOBS := 2
+# Tests that run at the same time, one more than two processors keep busy, for many wait for
+# processes; and which: files or folders.
+JOBS := 3
 TESTS :=
 
 SHELL := bash
