@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.service import kept, numbers_text, until
+from tests.harness.children import children, is_alive
 
 import infeed
 
@@ -23,11 +24,6 @@ MUCH = 50_000
 """Bytes: more than a worker sends for an epoch, and for questions."""
 
 
-def children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
-
-
 def workers_of(pid: int) -> list[int]:
     return [child for child in children(pid) if b"worker" in cmdline(child)]
 
@@ -37,10 +33,6 @@ def cmdline(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
-
-
-def is_there(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
 
 
 def served(http: str) -> dict[str, float]:
@@ -98,7 +90,7 @@ def test_it_reads_survives_a_worker_and_leaves_nothing(command_line: Any, tmp_pa
 
     server.signal(signal.SIGTERM)
     assert server.wait() == 0, server.stderr
-    until(lambda: not any(map(is_there, second)), "a worker outlives its server")
+    until(lambda: not any(map(is_alive, second)), "a worker outlives its server")
 
 
 @pytest.mark.slow
@@ -116,6 +108,6 @@ def test_a_server_that_was_killed_goes_on_from_its_journal(
         killed.signal(signal.SIGKILL)
     server = command_line.start(*words, *places, cwd=tmp_path)
     assert read_epoch(server.address) == dict.fromkeys(range(SAMPLES), 1)
-    assert not any(map(is_there, workers))
+    assert not any(map(is_alive, workers))
     server.signal(signal.SIGTERM)
     assert server.wait() == 0, server.stderr

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from tests.harness.children import children, is_alive
 
 import infeed
 from infeed import TLS, AuthenticationError
@@ -46,15 +47,6 @@ def folder(tmp_path: Path) -> Path:
 def write_definition(folder: Path) -> None:
     np.save(folder / "n.npy", np.arange(100))
     (folder / "pipelines.yaml").write_text(TEXT)
-
-
-def children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
-
-
-def is_alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
 
 
 def ready(http: str) -> dict[str, Any]:
