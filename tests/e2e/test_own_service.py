@@ -52,28 +52,27 @@ def test_it_reads_survives_a_worker_and_leaves_nothing(command_line: Any, tmp_pa
     (tmp_path / "pipelines.yaml").write_text("pipelines:" + numbers_text(tmp_path, SAMPLES, 8))
     server = command_line.start(
         *("python", IMPATIENT, "serve", "pipelines.yaml", "--engine", "tf-data-service"),
-        *("--workers", "2", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grace", "60"),
+        *("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grace", "60"),
         cwd=tmp_path,
     )
     address = server.address
     http = server.stdout.split()[4].rstrip(")")
-    first = workers_of(server.pid)
-    assert len(first) == 2
+    (first,) = workers_of(server.pid)
 
     assert read_epoch(address) == dict.fromkeys(range(SAMPLES), 1)
     # While the connections live: what they send after the last look is not counted.
     with infeed.connect(address, "numbers") as feed:
 
-        def both_sent_much() -> bool:
+        def much_was_sent() -> bool:
             for _ in range(40):
                 next(feed)
-            return sum(size > MUCH for size in served(http).values()) == 2
+            return any(size > MUCH for size in served(http).values())
 
-        until(both_sent_much, "the bytes of both workers are not counted")
+        until(much_was_sent, "the bytes of the worker are not counted")
     before = served(http)
-    assert len(before) == 2
+    assert len(before) == 1
 
-    os.kill(first[0], signal.SIGKILL)
+    os.kill(first, signal.SIGKILL)
     until(lambda: "starting it again" in server.stderr, "the end of a worker is not noticed")
     # The reading waits for the new worker.
     assert read_epoch(address) == dict.fromkeys(range(SAMPLES), 1)
@@ -84,13 +83,12 @@ def test_it_reads_survives_a_worker_and_leaves_nothing(command_line: Any, tmp_pa
 
     until(counts_anew, "the new worker is not asked")
     assert set(served(http)) == set(before), "a worker comes back where it was"
-    second = workers_of(server.pid)
-    assert len(second) == 2
-    assert first[0] not in second
+    (second,) = workers_of(server.pid)
+    assert second != first
 
     server.signal(signal.SIGTERM)
     assert server.wait() == 0, server.stderr
-    until(lambda: not any(map(is_alive, second)), "a worker outlives its server")
+    until(lambda: not is_alive(second), "a worker outlives its server")
 
 
 @pytest.mark.slow
@@ -99,12 +97,12 @@ def test_a_server_that_was_killed_goes_on_from_its_journal(
 ) -> None:
     (tmp_path / "pipelines.yaml").write_text("pipelines:" + numbers_text(tmp_path, SAMPLES, 8))
     words = ("serve", "pipelines.yaml", "--engine", "tf-data-service", "--work-dir", "journal")
-    places = ("--listen", "127.0.0.1:0", "--http", "off", "--grace", "60")
+    places = ("--workers", "2", "--listen", "127.0.0.1:0", "--http", "off", "--grace", "60")
     killed = command_line.start(*words, *places, cwd=tmp_path)
     with infeed.connect(killed.address, "numbers") as feed:  # the worker has something to do
         next(feed)
         workers = workers_of(killed.pid)
-        assert workers
+        assert len(workers) == 2
         killed.signal(signal.SIGKILL)
     server = command_line.start(*words, *places, cwd=tmp_path)
     assert read_epoch(server.address) == dict.fromkeys(range(SAMPLES), 1)
