@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from tests.e2e.deliveries import Slot
+from tests.harness.waiting import TIMEOUT_SECONDS
 
 SCRIPT = Path(__file__).with_name("tensorflow_trainer.py")
 
@@ -121,7 +122,7 @@ class Cluster:
         self.addresses[name] = self.processes[name].address
 
 
-def until(condition: Callable[[], object], what: str, seconds: float = 200) -> None:
+def until(condition: Callable[[], object], what: str, seconds: float = TIMEOUT_SECONDS) -> None:
     """Waits for the condition."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -146,7 +147,7 @@ def took(trainer: Any, batches: int) -> None:
 
 def batches_of(trainer: Any) -> list[list[Slot]]:
     """What a trainer of the script got, once it has ended."""
-    assert trainer.wait(200) == 0, trainer.stderr
+    assert trainer.wait() == 0, trainer.stderr
     lines = [json.loads(line) for line in trainer.stdout.splitlines()]
     assert lines, trainer.stderr
     assert lines.pop() == {"end": True}, trainer.stdout
@@ -155,7 +156,7 @@ def batches_of(trainer: Any) -> list[list[Slot]]:
 
 def last_of(script: Any) -> dict[str, Any]:
     """The last line that a script printed, once it has ended."""
-    assert script.wait(200) == 0, script.stderr
+    assert script.wait() == 0, script.stderr
     found: dict[str, Any] = json.loads(script.stdout.splitlines()[-1])
     return found
 

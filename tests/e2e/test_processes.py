@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import yaml
 from tests.harness.children import children, is_alive
+from tests.harness.waiting import TIMEOUT_SECONDS
 
 import infeed
 from infeed import TLS, AuthenticationError
@@ -66,7 +67,7 @@ def sent(http: str) -> float:
     return sum(map(float, counts))
 
 
-def until(condition: Any, seconds: float = 200) -> None:
+def until(condition: Any, seconds: float = TIMEOUT_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

@@ -75,7 +75,7 @@ class Role:
         self.process.kill()
 
     def wait(self) -> int:
-        return self.process.wait(200)
+        return self.process.wait()
 
 
 Start = Callable[..., Role]
@@ -121,7 +121,7 @@ def refused(command_line: Any, tmp_path: Path) -> Callable[..., str]:
 
     def run(*words: str) -> str:
         done = command_line.start(*words, cwd=tmp_path)
-        assert (done.wait(200), done.stdout) == (1, ""), done.stderr
+        assert (done.wait(), done.stdout) == (1, ""), done.stderr
         assert "Traceback" not in done.stderr
         return str(done.stderr.strip().splitlines()[-1])
 
@@ -211,7 +211,7 @@ def test_sigterm_ends_a_worker_and_a_new_journal_too(
     assert other.address
     assert other.stdout.split()[3:] == ["(http", "off)"]
     other.signal(signal.SIGTERM)
-    assert other.wait(200) == 0, other.stderr
+    assert other.wait() == 0, other.stderr
     assert "Traceback" not in other.stderr
     assert worker.address
     dispatcher.kill()
@@ -225,7 +225,7 @@ def test_sigterm_ends_a_worker_and_a_new_journal_too(
     assert f"worker {worker.address} has to be started anew: the dispatcher at " in worker.log
     assert "began a new journal" in worker.log
     anew.signal(signal.SIGTERM)
-    assert anew.wait(200) == 0, anew.stderr
+    assert anew.wait() == 0, anew.stderr
     assert "Traceback" not in anew.stderr
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-TIMEOUT_SECONDS = 180.0
+TIMEOUT_SECONDS = 500.0
 """Deadline of a wait: a guard against hanging, so long that a busy machine never meets it."""
 
 _INTERVAL_SECONDS = 0.01
