@@ -46,7 +46,8 @@ demo: $(READY) ## Serve an embedded data set and train a small model on it.
 	@$(BIN)/infeed demo
 
 # Files in the order of tests/plugins/longest_first.py, not by their number of tests.
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --max-worker-restart 3 \
+  --dist loadfile --no-loadscope-reorder
 
 .PHONY: test
 test: $(READY) ## Run the tests but those marked slow; TESTS=tests/client runs a part.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,7 +39,27 @@ def pytest_collection() -> Generator[None, object, object]:
     """Collects tests, which imports TensorFlow, without collecting garbage: a second less. What was
     imported is never garbage, and a later collection does not look through it."""
     with without_collection():
-        return (yield)
+        collected = yield
+    # Each function that AutoGraph converts is a module with a new name among the temporary files,
+    # whose bytecode would stay there.
+    sys.dont_write_bytecode = True
+    return collected
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Raises `pytest.UsageError` when `INFEED_TEST_PHOTOS` names no folder of photos."""
+    folder = os.environ.get("INFEED_TEST_PHOTOS")
+    if not folder or hasattr(config, "workerinput"):
+        return
+    labels = Path(folder, "labels.csv")
+    if not labels.is_file():
+        raise pytest.UsageError(
+            f"INFEED_TEST_PHOTOS: no file {labels}; without it, photos are drawn"
+        )
+    if len(labels.read_text().split()) < 2:
+        raise pytest.UsageError(
+            f"INFEED_TEST_PHOTOS: {labels} has no photo; it has rows file,label"
+        )
 
 
 @pytest.fixture

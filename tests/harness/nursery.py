@@ -48,15 +48,15 @@ class Nursery:
         # As text, not as a file or module: a process forked from it must not find its own main
         # program there when it starts others with `multiprocessing`.
         command = [sys.executable, "-c", _PROGRAM.read_text()]
-        # What a process that is killed leaves in its temporary directory.
-        self._leftovers = tempfile.TemporaryDirectory(prefix="infeed-")
+        # Its own folder for temporary files, which it removes at its end: a process that is killed
+        # leaves some.
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,
-            env=os.environ | {"TMPDIR": self._leftovers.name},
+            env=os.environ | {"TMPDIR": tempfile.mkdtemp(prefix="infeed-")},
         )
         self._is_ready = False
         self._processes: list[ForkedProcess] = []
@@ -102,7 +102,6 @@ class Nursery:
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._process.wait(TIMEOUT_SECONDS)
-        self._leftovers.cleanup()
 
     def __enter__(self) -> Nursery:
         return self

@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import runpy
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -89,4 +90,5 @@ for line in iter(sys.stdin.readline, ""):
     _, status = os.waitpid(child, 0)
     write(order["log"] + ".status", str(os.waitstatus_to_exitcode(status)))
     os._exit(0)
+shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
 os._exit(0)  # TensorFlow's own end would take seconds

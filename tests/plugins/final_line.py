@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -15,15 +16,29 @@ _LEFT = "infeed_slow_tests_left"
 
 
 def final_line(
-    ran: int, outcomes: Mapping[str, int], selected: list[str], slow_left: int, seconds: float
+    ran: int,
+    outcomes: Mapping[str, int],
+    selected: list[str],
+    slow_left: int | None,
+    seconds: float,
 ) -> str:
-    """Returns the line for a run of the `selected` paths; none selected means all."""
-    counts = ", ".join(f"{outcomes[name]:,} {name}" for name in OUTCOMES if outcomes.get(name))
+    """Returns the line for a run of the `selected` paths; none selected means all.
+
+    `slow_left` is None for a run that was interrupted: the workers have not said it.
+    """
+    counts = ", ".join(_counted(name, outcomes[name]) for name in OUTCOMES if outcomes.get(name))
     where = f" of {' '.join(selected)}" if selected else ""
-    left = f"slow ones left to `make test-all`: {slow_left or 'none'}"
     minutes, rest = divmod(round(seconds), 60)
     took = f"{minutes} min {rest} s" if minutes else f"{rest} s"
-    return f"ran {ran:,} tests{where} in {took}: {counts or 'none'}; {left}"
+    ran_what = f"ran {ran:,} {'test' if ran == 1 else 'tests'}{where} in {took}"
+    if slow_left is None:
+        return f"interrupted: {ran_what}: {counts or 'none had ended'}"
+    left = f"slow ones left to `make test-all`: {slow_left or 'none'}"
+    return f"{ran_what}: {counts or 'none was found'}; {left}"
+
+
+def _counted(outcome: str, count: int) -> str:
+    return f"{count:,} {'errors' if outcome == 'error' and count > 1 else outcome}"
 
 
 class FinalLine:
@@ -32,6 +47,7 @@ class FinalLine:
     def __init__(self) -> None:
         self._begin = time.monotonic()
         self._slow_left = 0
+        self._interrupted = False
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         self._slow_left += sum(item.get_closest_marker("slow") is not None for item in items)
@@ -42,7 +58,8 @@ class FinalLine:
         output: dict[str, Any] = getattr(node, "workeroutput", {})
         self._slow_left = max(self._slow_left, output.get(_LEFT, 0))
 
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        self._interrupted = exitstatus == pytest.ExitCode.INTERRUPTED
         output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
         if output is not None:
             output[_LEFT] = self._slow_left
@@ -59,7 +76,11 @@ class FinalLine:
         chosen = config.args_source is pytest.Config.ArgsSource.ARGS
         selected = config.args if chosen else []
         seconds = time.monotonic() - self._begin
-        reporter.write_line(final_line(ran, outcomes, selected, self._slow_left, seconds))
+        slow_left = None if self._interrupted else self._slow_left
+        # At the very end: pytest then writes what it held back while it loaded conftest files, such
+        # as what TensorFlow says when it is imported.
+        line = final_line(ran, outcomes, selected, slow_left, seconds)
+        atexit.register(print, line, flush=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -79,8 +79,19 @@ class Recorder:
         key = entry(report.nodeid, slow="slow" in report.keywords)
         self._seconds[key] += report.duration
 
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        save(self._seconds, session.config.rootpath)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if exitstatus == pytest.ExitCode.OK:
+            save(self._seconds, session.config.rootpath)
+
+    def pytest_terminal_summary(
+        self, terminalreporter: pytest.TerminalReporter, exitstatus: int
+    ) -> None:
+        done = exitstatus == pytest.ExitCode.OK
+        terminalreporter.write_line(
+            f"{DURATIONS} has the durations of these files"
+            if done
+            else f"{DURATIONS} is as it was: not every test passed"
+        )
 
 
 def _entry_of(item: pytest.Item) -> str:
@@ -99,4 +110,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         config.pluginmanager.register(LongestFirst())
     elif config.getoption("--write-durations"):
+        if parts := [word for word in config.args if "::" in word]:
+            raise pytest.UsageError(
+                f"--write-durations measures whole files, and {parts[0]} is a part of one"
+            )
         config.pluginmanager.register(Recorder())

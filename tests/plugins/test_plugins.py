@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -74,7 +75,28 @@ def test_the_last_line_gives_every_outcome_and_minutes() -> None:
         "ran 3,002 tests in 2 min 5 s: 2 failed, 1 error, 3,000 passed; "
         "slow ones left to `make test-all`: none"
     )
-    assert final_line(0, {}, ["x"], 1, 3).startswith("ran 0 tests of x in 3 s: none; slow ones")
+    assert final_line(1, {"error": 2}, [], 0, 3).startswith("ran 1 test in 3 s: 2 errors; slow")
+
+
+def test_the_last_line_says_that_no_test_was_found(project: Path) -> None:
+    last = run(project, "test_a.py::test_gone", "-n", "2", status=5)[-1]
+    assert last.startswith("ran 0 tests of test_a.py::test_gone in ")
+    assert "none was found" in last
+
+
+def test_the_last_line_of_a_run_that_was_interrupted(project: Path) -> None:
+    (project / "test_a.py").write_text("def test_a(): raise KeyboardInterrupt\n")
+    last = run(project, "test_a.py", "-n", "0", status=2)[-1]
+    assert re.fullmatch(r"interrupted: ran 0 tests of test_a.py in \d+ s: none had ended", last)
+
+
+def test_the_last_line_is_behind_what_was_written_while_conftest_files_were_loaded(
+    project: Path,
+) -> None:
+    (project / "conftest.py").write_text("import os\nos.write(1, b'loaded\\n')\n")
+    lines = run(project, "-n", "1")
+    assert "loaded" in lines
+    assert lines[-1].startswith("ran 4 tests in ")
 
 
 def test_the_longest_file_begins_first(project: Path) -> None:
@@ -104,6 +126,16 @@ def test_durations_are_written_by_file_and_slow_test(project: Path) -> None:
     run(project, "-n", "0", "--write-durations")
     written = longest_first.load(project)
     assert sorted(written) == ["test_a.py", "test_b.py", "test_b.py::test_slow", "test_c.py"]
+
+
+def test_durations_are_written_of_whole_files_that_passed(project: Path) -> None:
+    words = ("-n", "0", "--write-durations")
+    lines = run(project, "test_b.py::test_quick", *words, status=4)
+    assert "measures whole files, and test_b.py::test_quick is a part" in lines[-1]
+    (project / "test_a.py").write_text("def test_quick(): assert False\n")
+    lines = run(project, *words, status=1)
+    assert f"{longest_first.DURATIONS} is as it was: not every test passed" in lines
+    assert longest_first.load(project) == {}
 
 
 def test_durations_are_those_of_files_that_exist() -> None:
