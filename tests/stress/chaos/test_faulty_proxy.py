@@ -76,17 +76,21 @@ def test_a_stalled_proxy_carries_nothing_until_its_time_is_over(port: int) -> No
             assert receive(connection, len(SENT)) == SENT
 
 
-def test_a_reset_comes_in_the_middle_and_once(proxy: FaultyProxy) -> None:
-    proxy.reset(1_000_000)
-    with connect(proxy) as connection:
-        received = bytearray()
-        with pytest.raises(ConnectionResetError):
-            receive(connection, len(SENT), received)
-        assert len(received) <= 1_000_000
-        assert SENT.startswith(bytes(received))
-    assert proxy.resets == 1
-    with connect(proxy) as connection:
-        assert receive(connection, len(SENT)) == SENT
+def test_a_reset_comes_in_the_middle_and_once(port: int) -> None:
+    clock = ManualClock()
+    with FaultyProxy(port, clock) as proxy:
+        proxy.reset(1_000_000)
+        proxy.stall(1)
+        with connect(proxy) as connection:
+            clock.now = 1  # now that it is connected: buffers hold more than a million bytes
+            received = bytearray()
+            with pytest.raises(ConnectionResetError):
+                receive(connection, len(SENT), received)
+            assert len(received) <= 1_000_000
+            assert SENT.startswith(bytes(received))
+        assert proxy.resets == 1
+        with connect(proxy) as connection:
+            assert receive(connection, len(SENT)) == SENT
 
 
 def test_without_a_server_a_connection_ends_at_once() -> None:
