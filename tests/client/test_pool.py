@@ -275,9 +275,10 @@ def test_an_error_in_the_place_of_the_next_batch_comes_at_once(pool: Any) -> Non
     feed = pool("ab")
     first, second = connect(feed, "a", "b")
     assert [feed.ask("a", first), feed.ask("b", second)] == [0, 1]
+    feed.arrived("b", 1, batch(1))
     error = SampleError("bad")
     feed.failed("a", error)
-    assert feed.out() == [error]
+    assert feed.out() == [error]  # not the batch behind it, which is here already
 
 
 def test_an_end_that_a_server_tells_is_one_for_all(pool: Any) -> None:
@@ -302,6 +303,15 @@ def test_an_end_behind_what_was_delivered_comes_at_once(pool: Any) -> None:
     feed.ends_at(1, 4)
     (end,) = feed.out()
     assert isinstance(end, End)
+
+
+def test_a_batch_that_nobody_wants_any_more_does_not_wait(pool: Any) -> None:
+    feed = pool()
+    (over,) = connect(feed, "a")
+    assert [feed.ask("a", over), feed.ask("a", over)] == [0, 1]
+    feed.ends_at(1, 4)
+    feed.arrived("a", 1, batch(1))
+    assert feed.tally.prefetched_bytes == 0
 
 
 def test_an_error_of_one_that_owes_nothing_comes_at_once(pool: Any) -> None:
