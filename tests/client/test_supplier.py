@@ -183,6 +183,37 @@ def test_a_stop_while_the_stream_is_opened_cancels_it() -> None:
     assert calls[0].cancelled == 2
 
 
+def test_a_stop_just_before_the_stream_is_read_cancels_it() -> None:
+    call = Call()
+    one = supplier(Pool(9), lambda: call)
+
+    class Stopping(threading.Event):
+        """Not set yet, whenever somebody looks for the second time; set right after."""
+
+        looks = 0
+
+        def is_set(self) -> bool:
+            self.looks += 1
+            found = super().is_set()
+            if self.looks == 2:
+                one.stop()
+            return found
+
+    one._stopping = Stopping()
+    one._run()
+    assert call.cancelled == 1
+
+
+def test_a_stream_is_over_for_who_asks_before_its_call_is_closed() -> None:
+    """Who asks waits for a step of the pool, and the close waits for who asks."""
+    order: list[str] = []
+    pool, call = Pool(1), Call()
+    pool.end = lambda over: order.append("over")  # type: ignore[method-assign]
+    call.close = lambda: order.append("closed")  # type: ignore[method-assign]
+    supplier(pool, lambda: call)._run()
+    assert order == ["over", "closed"]
+
+
 def test_a_supplier_that_was_stopped_does_not_connect() -> None:
     pool = Pool(9)
     one = supplier(pool, raising(ServerUnavailableError("it connects")))
