@@ -7,6 +7,8 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from infeed.errors import (
     StallError,
 )
 from infeed.spec import Cast, FieldSpec, Normalize, OneHot
+from infeed.stats import Meter
 from infeed.testing import FakeTransport
 from infeed.v1 import stream_pb2
 
@@ -139,6 +142,17 @@ def test_the_cursors_seed_is_taken(fake: FakeTransport) -> None:
         connect(fake, seed=9, state=state)
 
 
+def test_a_state_behind_the_end_does_not_go_back(fake: FakeTransport) -> None:
+    with connect(fake) as feed:
+        for _ in range(15):
+            next(feed)
+        state = feed.state()
+    assert state["position"] == 60
+    with connect(fake, epochs=1, state=state) as feed:  # of 50 positions
+        assert list(feed) == []
+        assert feed.state() == state
+
+
 def test_cursors_of_other_pipelines_are_refused(fake: FakeTransport, arrays: Any) -> None:
     with connect(fake) as feed:
         state = feed.state()
@@ -171,6 +185,43 @@ def test_options_out_of_range(fake: FakeTransport, options: Any, told: str) -> N
     with pytest.raises(InvalidRequestError, match=told):
         connect(fake, **options)
     assert fake.streams == 0
+
+
+def test_a_feed_closes_the_connections_that_it_made_itself(
+    arrays: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Closing(FakeTransport):
+        closed = 0
+
+        def close(self) -> None:
+            self.closed += 1
+
+    own, given = Closing(arrays), Closing(arrays)
+    monkeypatch.setattr(feed_module, "GrpcTransport", lambda *_: own)
+    for transport in (None, given):
+        infeed.connect("host:1", "fake", transport=transport).close()
+        with pytest.raises(PipelineNotFoundError):
+            infeed.connect("host:1", "other", transport=transport)
+    assert (own.closed, given.closed) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "remainder", "batch_stride", "on_error", "may"),
+    [
+        (None, "pad", 0, "raise", False),
+        (1, "drop", 0, "raise", False),
+        (1, "pad", 0, "raise", True),
+        (None, "pad", 4, "raise", True),  # every epoch ends with what is left
+        (None, "drop", 0, "mask", True),
+    ],
+)
+def test_which_feeds_may_have_empty_slots(
+    arrays: Any, epochs: int | None, remainder: Any, batch_stride: int, on_error: Any, may: bool
+) -> None:
+    fake = FakeTransport(arrays, batch_size=4, on_error=on_error)
+    fake.spec = replace(fake.spec, batch_stride=batch_stride)
+    with connect(fake, epochs=epochs, remainder=remainder) as feed:
+        assert feed.may_mask is may
 
 
 def test_unknown_pipeline(fake: FakeTransport) -> None:
@@ -296,11 +347,17 @@ def test_a_long_wait_is_told(
         assert message.endswith("waiting on")
 
 
-def test_close_frees_a_waiting_trainer(arrays: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("transforms", [(), (Normalize("image", scale=255.0),)])
+def test_close_frees_a_waiting_trainer(
+    arrays: Any, monkeypatch: pytest.MonkeyPatch, transforms: Any
+) -> None:
     monkeypatch.setattr(stream_module, "JOIN_SECONDS", 0.01)  # the supplier is stuck
     gate = threading.Event()
     stuck = FakeTransport(
-        arrays, batch_size=4, before_batch=lambda start: gate.wait(2 * HANG_SECONDS)
+        arrays,
+        batch_size=4,
+        finish_transforms=transforms,
+        before_batch=lambda start: gate.wait(2 * HANG_SECONDS),
     )
     feed = connect(stuck)
     seen: list[BaseException] = []
@@ -322,6 +379,22 @@ def test_close_frees_a_waiting_trainer(arrays: Any, monkeypatch: pytest.MonkeyPa
     assert isinstance(seen[0], FeedClosedError)
     with pytest.raises(FeedClosedError, match="'fake' was closed"):
         next(feed)
+
+
+def test_no_two_threads_count_a_batch_at_once(
+    fake: FakeTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[bool] = []
+
+    class Watched(Meter):
+        def took(self, *numbers: Any) -> None:
+            held.append(feed._lock.locked())
+            super().took(*numbers)
+
+    monkeypatch.setattr(feed_module, "Meter", Watched)
+    with connect(fake) as feed:
+        next(feed)
+    assert held == [True]
 
 
 def nothing_more_is_asked() -> None:
@@ -357,6 +430,21 @@ def test_the_prefetch_has_limits_in_batches(arrays: Any, prefetch_bytes: int, ba
 def test_a_dropped_feed_ends_its_threads(fake: FakeTransport) -> None:
     feed = connect(fake)
     next(feed)
+    del feed
+    until(lambda: not infeed_threads())
+
+
+def test_a_dropped_feed_ends_its_threads_where_no_other_can_be_started(
+    fake: FakeTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at the end of the interpreter."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    feed = connect(fake)
+    next(feed)
+    monkeypatch.setattr(feed_module, "_thread", SimpleNamespace(start_new_thread=fail))
     del feed
     until(lambda: not infeed_threads())
 
