@@ -170,6 +170,9 @@ def test_close_while_the_trainer_waits(
     trainer = threading.Thread(target=train)
     trainer.start()
     until(lambda: blocked_in(trainer, "wait", "get"))
+    until(lambda: feed.stats().servers)
+    (reader,) = infeed_threads("infeed-reader")
+    until(lambda: blocked_in(reader, "_wait", "receive"))  # for a batch: the stream is open
     feed.close()
     assert not infeed_threads()
     trainer.join(HANG_SECONDS)
@@ -350,3 +353,137 @@ def test_a_server_that_takes_no_connection_for_a_while(
         in_order(list(feed), fake)
         assert feed.stats().servers == (server.address,)
     transport.close()
+
+
+class Found(FakeTransport):
+    """Its servers are what the function finds."""
+
+    def __init__(self, arrays: Any, look: Any, **options: Any) -> None:
+        super().__init__(arrays, batch_size=4, seed=3, **options)
+        self.servers = look  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names are looked up again and again."""
+    monkeypatch.setattr(stream_module, "RESOLVE_SECONDS", 0.0)
+    monkeypatch.setattr(stream_module, "_CHECK_SECONDS", 0.001)
+
+
+def test_a_server_that_is_added_is_found(looks_at_once: None, arrays: Any) -> None:
+    names = ["first"]
+    transport = Found(arrays, lambda: tuple(names))
+    with infeed.connect("-", "fake", transport=transport) as feed:
+        next(feed)
+        names.append("second")
+        until(lambda: feed.stats().servers == ("first", "second"))
+
+
+def test_names_that_cannot_be_looked_up_for_a_while(looks_at_once: None, arrays: Any) -> None:
+    looks: list[int] = []
+    failed = threading.Event()
+
+    def look() -> tuple[str, ...]:
+        looks.append(1)
+        if len(looks) == 2:
+            raise ServerUnavailableError("no such name, for now")
+        if len(looks) == 3:
+            failed.set()
+        return ("first",)
+
+    transport = Found(arrays, look, before_batch=lambda start: failed.wait(HANG_SECONDS))
+    with infeed.connect("-", "fake", epochs=1, transport=transport) as feed:
+        in_order(list(feed), transport)
+
+
+@pytest.mark.parametrize("error", [ServerUnavailableError("no such name"), ZeroDivisionError()])
+def test_names_that_cannot_be_looked_up_at_all(arrays: Any, error: Exception) -> None:
+    def fail() -> tuple[str, ...]:
+        raise error
+
+    with (
+        infeed.connect("-", "fake", transport=Found(arrays, fail)) as feed,
+        pytest.raises(type(error)),
+    ):
+        feed.next(HANG_SECONDS)
+
+
+def test_a_lost_server_is_missed_while_an_attempt_to_reach_it_takes_for_ever(arrays: Any) -> None:
+    """The time to give up is not that of the attempt."""
+    given_up = threading.Event()
+
+    class Lost(FakeTransport):
+        def open_stream(self, *options: Any) -> Any:
+            self.streams += 1
+            if self.streams > 1:
+                given_up.wait(2 * HANG_SECONDS)
+            raise ServerUnavailableError("cut")
+
+    transport = Lost(arrays)
+    with infeed.connect("-", "fake", transport=transport, reconnect_timeout=0.1) as feed:
+        with pytest.raises(ServerUnavailableError, match=r"was lost at position 0.*cut"):
+            feed.next(HANG_SECONDS)
+        given_up.set()
+
+
+HALVED = (Normalize("image", scale=2.0),)
+
+
+def test_a_finish_transform_that_fails_ends_the_feed(
+    arrays: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise MemoryError("no room for the floats")
+
+    monkeypatch.setattr(stream_module, "finish", fail)
+    transport = FakeTransport(arrays, finish_transforms=HALVED)
+    with (
+        infeed.connect("-", "fake", transport=transport) as feed,
+        pytest.raises(MemoryError, match="no room"),
+    ):
+        feed.next(HANG_SECONDS)
+
+
+def test_few_batches_are_finished_ahead(arrays: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are many times as large as what travelled, which alone counts as fetched ahead."""
+    finished: list[Any] = []
+    finish = stream_module.finish
+
+    def counted(*options: Any) -> Any:
+        finished.append(1)
+        return finish(*options)
+
+    monkeypatch.setattr(stream_module, "finish", counted)
+    transport = FakeTransport(arrays, batch_size=4, finish_transforms=HALVED)
+    with infeed.connect("-", "fake", transport=transport) as feed:
+        (finisher,) = infeed_threads("infeed-finisher")
+        until(lambda: blocked_in(finisher, "wait", "put"))
+        assert len(finished) == 3  # one of them has no place yet
+        assert len(feed._stream._ready._items) == 2
+
+
+def test_a_feed_that_has_ended_has_no_threads(fake: FakeTransport) -> None:
+    with infeed.connect("-", "fake", epochs=1, transport=fake) as feed:
+        list(feed)
+        until(lambda: not infeed_threads())
+
+
+def test_what_is_dropped_after_the_end_is_not_kept_for_another_batch() -> None:
+    large = FakeTransport({"x": np.zeros((8, 1 << 17), np.uint8)}, batch_size=4)
+    feed = infeed.connect("-", "fake", epochs=1, transport=large)
+    batch = next(feed)
+    feed.close()
+    del batch
+    gc.collect()
+    assert not feed._stream._buffers._lent
+    assert not feed._stream._buffers._free
+
+
+def test_a_forked_process_leaves_the_stream_to_the_one_that_opened_it(fake: FakeTransport) -> None:
+    """Both have the same sockets: who cuts them in one cuts them in the other."""
+    with infeed.connect("-", "fake", epochs=1, transport=fake) as feed:
+        feed._stream._pid += 1  # what a fork would change
+        feed._stream.stop()
+        feed._stream._pid -= 1
+        in_order(list(feed), fake)
+        assert feed.stats().reconnects == 0
