@@ -16,7 +16,7 @@ from tests.client.waiting import HANG_SECONDS, AheadClock, blocked_in, until
 
 from infeed import call as call_module
 from infeed import inflow, link
-from infeed.call import MAX_MESSAGE_BYTES, GrpcCall
+from infeed.call import MAX_MESSAGE_BYTES, GrpcCall, only_message
 from infeed.errors import (
     InfeedError,
     PipelineNotFoundError,
@@ -136,6 +136,9 @@ def test_no_more_is_read_than_the_message_has(peer: Any, dial: Open) -> None:
     opened = dial(peer(answering(STREAM)))
     assert opened.call.next() == 3
     with pytest.raises(ProtocolError, match="ends 2 bytes early"):
+        opened.call.read_into(memoryview(bytearray(5)))
+    opened.call.read_into(memoryview(bytearray(2)))
+    with pytest.raises(ProtocolError, match="ends 4 bytes early"):
         opened.call.read_into(memoryview(bytearray(5)))
 
 
@@ -338,7 +341,7 @@ def test_a_server_that_does_not_accept(
     full: str, dial: Open, timeout: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A loss, with a time for the whole call and without: a feed tries again."""
-    monkeypatch.setattr(call_module, "CONNECT_SECONDS", 0.1)
+    monkeypatch.setattr(call_module, "CONNECT_SECONDS", 10 * HANG_SECONDS if timeout else 0.1)
     opened = dial(full, timeout=timeout)
     with pytest.raises(ServerUnavailableError, match="did not answer in time"):
         opened.call.next()
@@ -496,6 +499,52 @@ def test_many_calls_leave_nothing_behind(peer: Any, dial: Open) -> None:
         assert opened.rest() == SEVERAL
         opened.call.close()
     until(lambda: set(threading.enumerate()) <= before)  # the peer's own threads too
+
+
+GOOD = service.GetPipelineRequest(name="x").SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("messages", "trailers", "error", "told"),
+    [
+        ([], TRAILERS, ProtocolError, "answered without a message"),
+        ([GOOD, GOOD], TRAILERS, ProtocolError, "answered with two messages"),
+        ([b"\xff"], TRAILERS, ProtocolError, "sent a message that cannot be parsed"),
+        ([GOOD], [("grpc-status", "14")], ServerUnavailableError, "no reason given"),
+    ],
+)
+def test_the_only_message_and_a_good_end(
+    peer: Any,
+    dial: Open,
+    messages: list[bytes],
+    trailers: Any,
+    error: type[InfeedError],
+    told: str,
+) -> None:
+    opened = dial(peer(answering(*map(message, messages), trailers=trailers)))
+    with pytest.raises(error, match=told):
+        only_message(opened.call, service.GetPipelineRequest)
+
+
+def test_the_socket_is_closed_when_nobody_sends_any_more(peer: Any, dial: Open) -> None:
+    """Its number may be that of another file from then on."""
+    order: list[str] = []
+    opened = dial(peer(answering()))
+    assert opened.rest() == []
+    call: Any = opened.call
+    join, close = call._sender.join, call._link.close
+
+    def joining(seconds: float) -> None:
+        join(seconds)
+        order.append("nobody sends")
+
+    def closing() -> None:
+        close()
+        order.append("closed")
+
+    call._sender.join, call._link.close = joining, closing
+    call.close()
+    assert order == ["nobody sends", "closed"]
 
 
 def test_requests_that_fail_end_the_call(peer: Any, dial: Open) -> None:
