@@ -45,7 +45,7 @@ print("done", flush=True)
 """
 
 
-def signalled(kind: str, *numbers: int, end_seconds: float = 60.0) -> tuple[int, list[str]]:
+def signalled(kind: str, *numbers: int, end_seconds: float = 600.0) -> tuple[int, list[str]]:
     """Exit status, and what was printed; what the program has to end by itself is given."""
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, kind, str(end_seconds)], stdout=subprocess.PIPE, text=True

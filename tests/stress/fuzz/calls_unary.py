@@ -9,6 +9,7 @@ from tests.stress.fuzz.calls import (
     CALLS,
     FEED,
     HEALTH,
+    PROPER,
     REFLECTION,
     Call,
     Catalog,
@@ -212,4 +213,7 @@ def unknown_pipeline(rng: random.Random, catalog: Catalog) -> Call:
 def given_up(rng: random.Random, catalog: Catalog) -> Call:
     """A good call that its peer leaves, at any point."""
     parts = pieces(rng, get("numbers"))[: rng.randint(0, 6)]
-    return Call(headers(f"{FEED}GetPipeline"), parts, end=rng.random() < 0.3, leave_seconds=0.0)
+    # A server that is quicker than the leaving answers a message that ends early.
+    early = PROPER | codes("INTERNAL")
+    end = rng.random() < 0.3
+    return Call(headers(f"{FEED}GetPipeline"), parts, codes=early, end=end, leave_seconds=0.0)
