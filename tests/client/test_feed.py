@@ -174,6 +174,7 @@ def test_cursors_of_other_pipelines_are_refused(fake: FakeTransport, arrays: Any
         ({"seed": 1 << 63}, "seed must be"),
         ({"remainder": "keep"}, "remainder must be.*'keep'"),
         ({"finish": "nowhere"}, "finish must be.*'nowhere'"),
+        ({"job_name": ""}, "job_name must have from 1 to .* characters, not 0"),
         ({"prefetch_bytes": -1}, "prefetch_bytes must"),
         (
             {"batch_size": 30, "epochs": 1, "shard": infeed.Shard(0, 2)},

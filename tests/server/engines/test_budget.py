@@ -92,6 +92,7 @@ def test_who_is_gone_holds_nothing() -> None:
     one.close()
     one.close()
     assert (budget.bytes("p"), budget._used) == (0, 0)
+    assert not budget._accounts["p"]
     one.give_back()
     one.weigh(5000)
     assert not one.take()

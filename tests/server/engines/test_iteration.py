@@ -7,11 +7,14 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import tensorflow as tf
 from tests.harness.waiting import wait_until
 
+from infeed_server.engines import iteration as module
 from infeed_server.engines.ahead import Ahead
 from infeed_server.engines.iteration import Iteration
 
@@ -68,3 +71,11 @@ def test_what_is_read_ahead_ends_on_a_thread_of_its_own(
     assert kept is not None
     wait_until(retired, "the iterator is destroyed")
     assert retired() == ["infeed-retire"]
+
+
+def test_no_thread_is_started_at_the_interpreters_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would never run, and who starts it waits until it does."""
+    monkeypatch.setattr(module, "sys", SimpleNamespace(is_finalizing=lambda: True))
+    monkeypatch.setattr(threading.Thread, "start", pytest.fail)
+    dataset: Any = [1]
+    Iteration(dataset).close()

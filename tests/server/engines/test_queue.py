@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from tests.client.waiting import blocked_in, until
 
 from infeed_server.engines import budget
 from infeed_server.engines.base import Request
@@ -86,6 +87,20 @@ def test_what_is_sent_wakes_the_taker(streams: Callable[[int], Accounts]) -> Non
     assert [item.owner for item in taken if item] == [accounts["a"]]
 
 
+@pytest.mark.parametrize("put", [FairQueue.put, FairQueue.put_back])
+def test_work_wakes_the_taker(
+    streams: Callable[[int], Accounts], put: Callable[[FairQueue, Work], bool]
+) -> None:
+    queue, item = FairQueue(), work(streams(1)["a"])
+    taken: list[Work | None] = []
+    taker = threading.Thread(target=lambda: taken.append(queue.take(wait=True)), daemon=True)
+    taker.start()
+    until(lambda: blocked_in(taker, "wait", "take"))
+    assert put(queue, item)
+    taker.join(60)
+    assert taken == [item]
+
+
 def test_work_that_is_put_back_comes_first_and_keeps_its_place(
     streams: Callable[[int], Accounts],
 ) -> None:
@@ -105,6 +120,7 @@ def test_a_dropped_owner_is_forgotten(streams: Callable[[int], Accounts]) -> Non
     queue.put(work(accounts["a"], 2))
     assert queue.take(wait=False) is not None
     assert len(queue.drop(accounts["a"])) == 1
+    assert (accounts["a"].batches, accounts["a"].take()) == (0, False)
     queue.release(accounts["a"])
     assert (len(queue), accounts["a"].batches) == (0, 0)
 
@@ -121,3 +137,16 @@ def test_closing_wakes_the_taker_and_hands_out_what_is_left(
     assert taken == [None]
     assert not queue.put(work(accounts["a"]))
     assert not queue.put_back(work(accounts["a"]))
+
+
+def test_what_is_left_is_handed_out_once_and_put_back_work_with_it(
+    streams: Callable[[int], Accounts],
+) -> None:
+    queue, accounts = FairQueue(), streams(1)
+    first, second = (work(accounts[name]) for name in "ab")
+    queue.put(first)
+    assert queue.take(wait=False) is first
+    queue.put_back(first)
+    queue.put(second)
+    assert queue.close() == [first, second]
+    assert (len(queue), queue.close()) == (0, [])

@@ -26,6 +26,7 @@ TRAILERS = [("grpc-status", "0")]
 WINDOW = SettingCodes.INITIAL_WINDOW_SIZE
 FRAME = SettingCodes.MAX_FRAME_SIZE
 PING_FRAME = b"\0\0\x08\6\0\0\0\0\0infeed!!"
+PONG_FRAME = b"\0\0\x08\6\1\0\0\0\0infeed!!"
 GOAWAY = b"\0\0\x08\7\0\0\0\0\0"
 """The head of the frame."""
 
@@ -202,11 +203,11 @@ ANSWERED = b"\0\0\x08\6\1\0\0\0\0infeed??"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 
 
-def opened(number: int) -> bytes:
-    """A request, as it travels."""
+def opened(number: int, flags: int = 5) -> bytes:
+    """A request, as it travels; that is all of it, unless the flags say otherwise."""
     fields = [(":method", "POST"), (":scheme", "http"), (":path", "/s/m"), (":authority", "s")]
     request = Encoder().encode(fields, huffman=False)
-    return len(request).to_bytes(3, "big") + struct.pack(">BBI", 1, 5, number) + request
+    return len(request).to_bytes(3, "big") + struct.pack(">BBI", 1, flags, number) + request
 
 
 def test_a_silent_peer_is_pinged_and_lost_when_it_does_not_answer(played_wire: Any) -> None:
@@ -250,6 +251,78 @@ def test_a_ping_behind_a_batch_that_is_being_sent_may_take_longer(
     assert wire.sent.count(QUESTION) == 1
 
 
+def test_a_ping_that_comes_while_a_batch_goes_out_is_answered_behind_it(
+    played_wire: Any, background: Any
+) -> None:
+    """By who sends, whatever the stream has to say next."""
+    streams: list[Stream] = []
+    calls: list[Any] = []
+    is_sent, may_end = threading.Event(), threading.Event()
+
+    class Slow(played_wire):  # type: ignore[misc]
+        def send(self, pieces: Any) -> None:
+            if streams and threading.current_thread() is not reader:
+                is_sent.set()
+                assert may_end.wait(60)
+            super().send(pieces)
+
+    def begin() -> bytes:
+        calls.append(background(streams[0].send, [bytes(100)]))
+        assert is_sent.wait(60)
+        return PING_FRAME
+
+    def end() -> bytes:
+        assert PONG_FRAME not in wire.sent
+        may_end.set()
+        calls[0].result()
+        assert PONG_FRAME in wire.sent
+        return b""
+
+    reader = threading.current_thread()
+    wire = Slow(PREFACE, opened(1), begin, end)
+    Connection(wire, "peer", streams.append).run()
+    assert may_end.is_set()
+
+
+def test_a_batch_that_goes_out_in_part_ends_the_connection(played_wire: Any) -> None:
+    """Or the next frame, of another stream, would be taken for the rest of it."""
+    cuts: list[int] = []
+
+    class Partial(played_wire):  # type: ignore[misc]
+        def send(self, pieces: Any) -> None:
+            if any(len(piece) == 100 for piece in pieces):
+                raise TimeoutError
+            super().send(pieces)
+
+        def cut(self) -> None:
+            cuts.append(1)
+
+    def accept(stream: Stream) -> None:
+        with pytest.raises(GoneError):
+            stream.send([bytes(100)])
+        assert cuts == [1]
+
+    Connection(Partial(PREFACE, opened(1)), "peer", accept).run()
+    assert cuts == [1, 1]
+
+
+@pytest.mark.parametrize("how", ["close", "cut"])
+def test_who_waits_for_a_window_learns_that_the_connection_is_lost(
+    serve: Any, background: Any, how: str
+) -> None:
+    connection, peer = serve({WINDOW: 0})
+    number = peer.open(end=True)
+    stream = connection.stream()
+    sending = background(answer, stream, b"held")
+    peer.expect(h2.events.ResponseReceived, stream_id=number)
+    if how == "close":
+        peer.socket.close()
+    else:
+        connection.connection.cut()
+    with pytest.raises(GoneError):
+        sending.result()
+
+
 def test_an_answer_to_a_stream_that_is_known_to_be_reset_is_given_up(played_wire: Any) -> None:
     answered: list[Stream] = []
 
@@ -289,6 +362,46 @@ def test_a_drain_is_told_at_once(played_wire: Any) -> None:
     connection = Connection(wire, "peer", lambda stream: None)
     connection.run()
     assert sent[0].count(b"\0\0\x08\7\0\0\0\0\0") == 1
+
+
+def test_a_drain_that_goes_out_in_part_ends_the_connection(played_wire: Any) -> None:
+    """Half a frame may be on its way: nothing can follow it."""
+    cuts: list[int] = []
+
+    class Full(played_wire):  # type: ignore[misc]
+        is_full = False
+
+        def send(self, pieces: Any) -> None:
+            if self.is_full:
+                raise TimeoutError
+            super().send(pieces)
+
+        def cut(self) -> None:
+            cuts.append(1)
+
+    def drain() -> bytes:
+        wire.is_full = True
+        connection.drain()
+        assert cuts == [1]
+        return b""
+
+    wire = Full(PREFACE, drain)
+    connection = Connection(wire, "peer", lambda stream: None)
+    connection.run()
+    assert cuts == [1, 1]
+
+
+def test_a_wire_is_closed_while_nobody_sends(played_wire: Any) -> None:
+    """Its number may be that of another file from then on."""
+    alone: list[bool] = []
+
+    class Closing(played_wire):  # type: ignore[misc]
+        def close(self) -> None:
+            alone.append(connection._sending.locked())
+
+    connection = Connection(Closing(PREFACE), "peer", lambda stream: None)
+    connection.run()
+    assert alone == [True]
 
 
 def test_open_streams_outlive_a_drain(served: Any) -> None:
@@ -373,3 +486,36 @@ def test_data_that_nobody_took_is_given_back(served: Any) -> None:
                 assert peer.read()
         stream.send_headers([*ANSWER, *TRAILERS], end=True)
         peer.expect(h2.events.StreamReset, stream_id=number)
+
+
+def test_data_that_comes_behind_the_answer_is_given_back(played_wire: Any) -> None:
+    """Of the same bytes as the request: h2 has taken it in before the answer."""
+    answered: list[Stream] = []
+
+    def accept(stream: Stream) -> None:
+        stream.send_headers([*ANSWER, *TRAILERS], end=True)
+        answered.append(stream)
+
+    data = (10_000).to_bytes(3, "big") + bytes(2)
+    requests = [
+        opened(number, 4) + data + number.to_bytes(4, "big") + bytes(10_000)
+        for number in range(1, 41, 2)  # in all, many times the connection's window
+    ]
+    Connection(played_wire(PREFACE, *requests), "peer", accept).run()
+    assert len(answered) == 20
+
+
+def test_data_that_nobody_took_is_given_back_at_once(played_wire: Any) -> None:
+    """Whether or not there is anything else to say: the other streams may wait for room."""
+    streams: list[Stream] = []
+
+    def end() -> bytes:
+        streams[0].send_headers([*ANSWER, *TRAILERS], end=True)
+        update = b"\0\0\4\x08\0\0\0\0\0" + (40_000).to_bytes(4, "big")
+        assert update in wire.sent
+        return b""
+
+    data = b"".join((10_000).to_bytes(3, "big") + bytes(5) + b"\1" + bytes(10_000) for _ in "1234")
+    wire = played_wire(PREFACE, opened(1, 4), data, end)
+    Connection(wire, "peer", streams.append).run()
+    assert len(streams) == 1

@@ -6,6 +6,7 @@ import errno
 import os
 import queue
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,31 @@ def test_a_port_is_free_after_the_close(listen: Any) -> None:
     first.close()
     first.close()
     assert listen(f"{LONE}:{first.port}").port == first.port
+
+
+def test_a_close_waits_for_who_takes_a_connection(listen: Any) -> None:
+    """A socket whose number is another file's by then would be accepted from."""
+    is_taken, may_end = threading.Event(), threading.Event()
+
+    def take(connection: socket.socket, name: str) -> None:
+        is_taken.set()
+        assert may_end.wait(60)
+        connection.close()
+
+    listener = listen("127.0.0.1:0")
+    listener.start(take)
+    (thread,) = listener._threads
+    join = thread.join
+
+    def joined() -> None:
+        may_end.set()
+        join()
+
+    thread.join = joined
+    with socket.create_connection(("127.0.0.1", listener.port), timeout=60):
+        assert is_taken.wait(60)
+        listener.close()
+        assert not thread.is_alive()
 
 
 def test_a_connection_that_cannot_be_taken_ends_alone(

@@ -31,6 +31,7 @@ def test_a_request_and_its_answer(served: Any) -> None:
     stream.send([])
     stream.send_headers(TRAILERS, end=True)
     assert stream.over
+    assert not connection.connection._streams
     assert dict(peer.expect(h2.events.ResponseReceived).headers) == {b":status": b"200"}
     assert peer.receive(number, 11) == b"onetwothree"
     assert dict(peer.expect(h2.events.TrailersReceived).headers) == {b"grpc-status": b"0"}
@@ -76,6 +77,7 @@ def test_a_reset_by_the_server(served: Any) -> None:
     stream = connection.stream()
     stream.reset(11)
     assert stream.over
+    assert not stream.feed(b"late", 4)
     assert peer.expect(h2.events.StreamReset, stream_id=number).error_code == 11
 
 
@@ -126,16 +128,14 @@ def test_empty_data_is_not_kept(served: Any) -> None:
     assert stream.receive() is None
 
 
-def test_padding_is_given_back(served: Any) -> None:
+@pytest.mark.parametrize("data", [b"x", b""])
+def test_padding_is_given_back(served: Any, data: bytes) -> None:
     connection, peer = served
     number = peer.open()
     stream = connection.stream()
-    got = b""
     for _ in range(600):  # more padding than the window holds
-        peer.machine.send_data(number, b"x", pad_length=255)
+        peer.machine.send_data(number, data, pad_length=255)
         peer.flush()
-        while not got.endswith(b"x"):
-            got += stream.receive() or b""
-        got = b""
+        assert stream.receive() == data
         while peer.machine.local_flow_control_window(number) < 1000:
             assert peer.read()
