@@ -70,6 +70,8 @@ class Received:
     step: int
     batch: Batch
     payload_bytes: int
+    position_count: int | None = None
+    """Positions of the data, whose length nobody knew, where it ends inside the step."""
 
 
 class Assembler:
@@ -205,7 +207,8 @@ class Assembler:
         )
         # The batch alone holds the buffer now: its memory goes when the trainer lets go of it.
         self._header, self._payload = None, _NOTHING
-        return Received(header.request_id, batch, header.payload_size)
+        position_count = header.position_count or None
+        return Received(header.request_id, batch, header.payload_size, position_count)
 
 
 def _read(count: int, read_into: ReadInto) -> bytearray:

@@ -138,6 +138,10 @@ class Plan:
         begin = self.base + step * self.global_stride
         return begin + (self.global_stride if self.remainder == "drop" else 1)
 
+    def end(self, step: int) -> int:
+        """The position where a step ends, over all ranks; there may be no data up to there."""
+        return self.base + (step + 1) * self.global_stride
+
     def position(self, steps: int) -> int:
         """Where the run stands when every rank has taken that many steps."""
         position = self.base + steps * self.global_stride

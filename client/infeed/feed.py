@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from infeed.assembly import Received
@@ -18,6 +19,7 @@ from infeed.credentials import Credentials, Token
 from infeed.cursor import Cursor, Shard
 from infeed.errors import FeedClosedError, InvalidRequestError, StallError
 from infeed.job import Job, check_options, new_job
+from infeed.pool import End
 from infeed.spec import FinishPlacement, Guarantee, PipelineSpec, Remainder, Spec
 from infeed.stats import Meter, Stats
 from infeed.stream import BatchStream
@@ -116,6 +118,8 @@ class Feed(Iterator[Batch]):
         self._owns_transport = owns_transport
         self._spec = job.pipeline
         self._job = job
+        self._found = job.plan
+        """The plan, with the end of the data once a delivered batch has told it."""
         self._meter = Meter()
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -185,7 +189,9 @@ class Feed(Iterator[Batch]):
         with self._lock:
             asked_at = time.monotonic()
             received = self._next(asked_at, timeout)
-            if received is None:
+            if received.position_count is not None:
+                self._found = replace(self._found, total=received.position_count)
+            if isinstance(received, End):
                 raise StopIteration
             batch = received.batch
             samples = int(batch.mask.sum())
@@ -198,10 +204,7 @@ class Feed(Iterator[Batch]):
         Save it with the model; `connect(..., state=...)` goes on behind the last of them, with
         any world size.
         """
-        position = self._job.plan.position(self._meter.steps)
-        end = self._stream.position_count
-        if end is not None:
-            position = min(position, max(end, self._job.plan.base))
+        position = self._found.position(self._meter.steps)
         seed = self._job.expected.seed
         return Cursor(self._spec.name, self._spec.fingerprint, seed, position).to_json()
 
@@ -242,7 +245,7 @@ class Feed(Iterator[Batch]):
         if self._closed:
             raise FeedClosedError(f"the feed of {self._spec.name!r} was closed")
 
-    def _next(self, asked_at: float, timeout: float | None) -> Received | None:
+    def _next(self, asked_at: float, timeout: float | None) -> Received | End:
         """Says in the log that it waits long, for a trainer that does not give up waiting."""
         warn_at = asked_at + STALL_SECONDS
         while True:

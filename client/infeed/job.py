@@ -34,6 +34,13 @@ class Job:
         """Whether only the server will find where the data ends."""
         return bool(self.open.epochs) and self.plan.total is None
 
+    @property
+    def step_end_asked(self) -> bool:
+        """Whether servers are to say with a batch whether the data ends inside its step: for a
+        cursor that any rank can save right behind it. With remainder "drop" a step is whole."""
+        padded = self.end_unknown and self.plan.remainder == "pad"
+        return padded and self.pipeline.guarantee.resume != "none"
+
 
 def new_job(
     spec: PipelineSpec,

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from infeed.assembly import Received
 from infeed.errors import InfeedError, ServerUnavailableError
@@ -23,8 +23,12 @@ _LOOK_SECONDS = 0.25
 """How often a server that has nothing to do looks for a straggler."""
 
 
+@dataclass(frozen=True)
 class End:
-    """Stands in the queue behind the last batch."""
+    """Stands in the queue behind the last batch, of data that has so many positions; None: as many
+    as was known before."""
+
+    position_count: int | None = None
 
 
 Item = Received | BaseException | End
@@ -34,8 +38,7 @@ class Pool:
     """Servers come and go; what they bring leaves by `ready`, in order."""
 
     def __init__(self, target: str, job: Job, ready: Handoff[Item]) -> None:
-        self.position_count = job.plan.total
-        """Positions of the data; None while nobody knows."""
+        self._end = End()
         self._target = target
         self._job = job
         self._ready = ready
@@ -146,7 +149,7 @@ class Pool:
         """A server says that the data, whose length nobody knew, ends before this step."""
         with self._changed:
             self._ledger.end(step)
-            self.position_count = position_count
+            self._end = End(position_count)
             self._deliver()
 
     def drain(self, server: str) -> None:
@@ -242,7 +245,7 @@ class Pool:
             else:
                 self._finish(due)
         if self._ledger.complete:
-            self._finish(End())
+            self._finish(self._end)
         self._changed.notify_all()
 
     def _finish(self, item: Item) -> None:

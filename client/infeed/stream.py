@@ -65,17 +65,12 @@ class BatchStream:
         return self._pool.tally
 
     @property
-    def position_count(self) -> int | None:
-        """Positions of the data; None while nobody knows."""
-        return self._pool.position_count
-
-    @property
     def over(self) -> bool:
         """Whether `next` has told the end, or what ended the stream."""
         return self._final is not None
 
-    def next(self, timeout: float | None = None) -> Received | None:
-        """The next batch; None behind the last.
+    def next(self, timeout: float | None = None) -> Received | End:
+        """The next batch, or the end behind the last.
 
         Raises `TimeoutError` after `timeout` seconds (the stream goes on), what ended the stream,
         and `FeedClosedError`.
@@ -90,7 +85,7 @@ class BatchStream:
                 return item
             self._final = item
         if isinstance(self._final, End):
-            return None
+            return self._final
         raise self._final
 
     def awaited(self) -> tuple[str, str]:

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 
-from infeed.assembly import Asked, Assembler, EndOfData
+from infeed.assembly import Asked, Assembler, EndOfData, Received
 from infeed.buffers import Buffers
 from infeed.call import Call
 from infeed.errors import (
@@ -119,6 +119,7 @@ class Supplier:
             if isinstance(done, EndOfData):
                 self._ended(done)
             elif done is not None:
+                self._check_last(done)
                 self._pool.arrived(self.server, done.step, done)
             del done  # or the last batch would be held while the next is awaited
             if self._pool.over:
@@ -133,6 +134,17 @@ class Supplier:
             )
         self._pool.ends_at(end.step, end.position_count)
 
+    def _check_last(self, done: Received) -> None:
+        count, plan = done.position_count, self._job.plan
+        if count is None:
+            return
+        needs, end = plan.needs(done.step), plan.end(done.step)
+        if not self._job.step_end_asked or not needs <= count < end:
+            raise ProtocolError(
+                f"the server says that the data ends at position {count} with a batch of the step "
+                f"from {needs} to {end}, where it cannot"
+            )
+
     def _drain(self) -> None:
         self._pool.drain(self.server)
 
@@ -145,10 +157,11 @@ class Supplier:
         while (step := self._pool.ask(self.server, over)) is not None:
             start, count = self._job.plan.at(step)
             asked.append(Asked(step, start))
-            needs = self._job.plan.needs(step) if self._job.end_unknown else 0
-            batch = stream_pb2.BatchRequest(
-                request_id=step, start=start, count=count, min_position_count=needs
-            )
+            batch = stream_pb2.BatchRequest(request_id=step, start=start, count=count)
+            if self._job.end_unknown:
+                batch.min_position_count = self._job.plan.needs(step)
+            if self._job.step_end_asked:
+                batch.step_end = self._job.plan.end(step)
             yield stream_pb2.StreamBatchesRequest(batch=batch)
 
 

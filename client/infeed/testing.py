@@ -166,7 +166,7 @@ class FakeTransport:
     ) -> Iterator[bytes]:
         if self._before_batch is not None:
             self._before_batch(request.start)
-        count = request.count
+        count, last = request.count, None
         if self.spec.sample_count is None and opening.epochs:
             total = self._count * opening.epochs
             if total < (request.min_position_count or request.start + 1):
@@ -174,6 +174,7 @@ class FakeTransport:
                 yield stream_pb2.StreamBatchesResponse(end=end).SerializeToString()
                 return
             count = min(count, max(0, total - request.start))
+            last = total if total < request.step_end else None
         slots = opening.batch_size or self.spec.batch_size
         ids = np.full(slots, -1, np.int64)
         ids[:count] = self.sample_ids(self._seed(opening), request.start, count)
@@ -183,7 +184,9 @@ class FakeTransport:
             arrays = finish(arrays, self.spec.finish_transforms, mask)
             spec = self.spec.element_spec
         epoch = request.start // self._count
-        batch = wire.encode_batch(request.request_id, request.start, epoch, spec, arrays, ids, mask)
+        batch = wire.encode_batch(
+            request.request_id, request.start, epoch, spec, arrays, ids, mask, last
+        )
         yield from map(b"".join, batch.frames())
 
     def _rows(self, ids: Array, mask: Array) -> dict[str, Array]:

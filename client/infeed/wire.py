@@ -44,9 +44,12 @@ def encode_batch(
     arrays: dict[str, Array],
     sample_ids: Array,
     mask: Array,
+    position_count: int | None = None,
 ) -> EncodedBatch:
     """A batch ready to send; numbers are not copied, byte strings are laid end to end."""
-    header = stream_pb2.BatchHeader(request_id=request_id, start=start, epoch=epoch)
+    header = stream_pb2.BatchHeader(
+        request_id=request_id, start=start, epoch=epoch, position_count=position_count or 0
+    )
     header.sample_ids.extend(sample_ids.tolist())
     if not mask.all():
         header.mask.extend(mask.tolist())

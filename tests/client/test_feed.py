@@ -524,6 +524,93 @@ def test_an_end_where_there_can_be_none(
             next(feed)
 
 
+class EndsWith(FakeTransport):
+    """Says `count` of the data with each batch."""
+
+    count = 0
+
+    def answer(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Iterator[bytes]:
+        for message in super().answer(requests):
+            told = stream_pb2.StreamBatchesResponse.FromString(message)
+            if told.HasField("header"):
+                told.header.position_count = self.count
+            yield told.SerializeToString() if told.HasField("header") else message
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ({"epochs": None}, 3),
+        ({"epochs": 1, "remainder": "drop"}, 3),
+        ({"epochs": 1}, -1),
+        ({"epochs": 1}, 4),
+        ({"epochs": 1, "state": 4}, 4),  # which is none of the step from 4 to 8
+    ],
+)
+def test_a_last_batch_where_there_can_be_none(
+    arrays: Any, options: dict[str, Any], count: int
+) -> None:
+    fake = EndsWith(arrays, batch_size=4, remainder="pad", length_known=False)
+    fake.count = count
+    if "state" in options:
+        with connect(fake) as feed:
+            options = {**options, "state": {**feed.state(), "position": options["state"]}}
+    with (
+        connect(fake, **options) as feed,
+        pytest.raises(ProtocolError, match=f"the data ends at position {count} with a batch"),
+    ):
+        next(feed)
+
+
+@pytest.mark.parametrize("remainder", ["drop", "pad"])
+def test_the_state_behind_the_last_batch_knows_the_end_before_it_is_told(
+    arrays: Any, remainder: Any
+) -> None:
+    """On every rank, though 50 is no multiple of what three take, and no rest was asked for yet."""
+    ended = threading.Event()
+
+    def hold(start: int) -> None:
+        if start >= 60:  # behind the last step that pad has
+            ended.wait(HANG_SECONDS)
+
+    fake = FakeTransport(
+        arrays, batch_size=4, remainder=remainder, length_known=False, before_batch=hold
+    )
+    found = []
+    for rank in range(3):
+        with connect(fake, epochs=1, shard=infeed.Shard(rank, 3)) as feed:
+            for _ in range(4):
+                next(feed)
+            found.append([feed.state()["position"]])
+            if remainder == "pad":
+                next(feed)
+                found[-1].append(feed.state()["position"])
+            ended.set()
+            assert list(feed) == []
+            found[-1].append(feed.state()["position"])
+        ended.clear()
+    assert found == [[48, 50, 50] if remainder == "pad" else [48, 48]] * 3
+
+
+class OldServer(FakeTransport):
+    """One that does not know what a step's end is."""
+
+    def answer(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Iterator[bytes]:
+        def forgetful() -> Iterator[stream_pb2.StreamBatchesRequest]:
+            for request in requests:
+                request.batch.ClearField("step_end") if request.HasField("batch") else None
+                yield request
+
+        return super().answer(forgetful())
+
+
+def test_the_state_behind_the_end_of_an_old_server(arrays: Any) -> None:
+    fake = OldServer(arrays, batch_size=4, remainder="pad", length_known=False)
+    with connect(fake, epochs=1) as feed:
+        assert len(list(feed)) == 13
+        assert feed.state()["position"] == 50
+
+
 def test_an_endless_feed_does_not_end_with_an_empty_slot(arrays: Any) -> None:
     with connect(LastSlotMasked(arrays, batch_size=4, length_known=False)) as feed:
         assert [next(feed).start for _ in range(3)] == [0, 4, 8]

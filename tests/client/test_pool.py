@@ -291,7 +291,7 @@ def test_an_end_that_a_server_tells_is_one_for_all(pool: Any) -> None:
     feed.arrived("b", 1, batch(1))
     feed.arrived("a", 0, batch(0))
     *steps, end = feed.out()
-    assert (steps, type(end), feed.position_count) == ([0, 1], End, 8)
+    assert (steps, end) == ([0, 1], End(8))
 
 
 def test_an_end_behind_what_was_delivered_comes_at_once(pool: Any) -> None:

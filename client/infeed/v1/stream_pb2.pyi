@@ -52,16 +52,18 @@ class StreamOpen(_message.Message):
     def __init__(self, pipeline: _Optional[str] = ..., fingerprint: _Optional[str] = ..., seed: _Optional[int] = ..., batch_size: _Optional[int] = ..., finish: _Optional[_Union[FinishPlacement, str]] = ..., epochs: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., feed_id: _Optional[str] = ..., job_name: _Optional[str] = ..., remainder: _Optional[_Union[_spec_pb2.Remainder, str]] = ...) -> None: ...
 
 class BatchRequest(_message.Message):
-    __slots__ = ("request_id", "start", "count", "min_position_count")
+    __slots__ = ("request_id", "start", "count", "min_position_count", "step_end")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     MIN_POSITION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    STEP_END_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     start: int
     count: int
     min_position_count: int
-    def __init__(self, request_id: _Optional[int] = ..., start: _Optional[int] = ..., count: _Optional[int] = ..., min_position_count: _Optional[int] = ...) -> None: ...
+    step_end: int
+    def __init__(self, request_id: _Optional[int] = ..., start: _Optional[int] = ..., count: _Optional[int] = ..., min_position_count: _Optional[int] = ..., step_end: _Optional[int] = ...) -> None: ...
 
 class StreamBatchesResponse(_message.Message):
     __slots__ = ("opened", "header", "end", "heartbeat", "chunk")
@@ -92,7 +94,7 @@ class StreamOpened(_message.Message):
     def __init__(self, fingerprint: _Optional[str] = ..., spec: _Optional[_Iterable[_Union[_spec_pb2.FieldSpec, _Mapping]]] = ..., batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., batch_stride: _Optional[int] = ...) -> None: ...
 
 class BatchHeader(_message.Message):
-    __slots__ = ("request_id", "start", "epoch", "payload_size", "layouts", "sample_ids", "mask")
+    __slots__ = ("request_id", "start", "epoch", "payload_size", "layouts", "sample_ids", "mask", "position_count")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +102,7 @@ class BatchHeader(_message.Message):
     LAYOUTS_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_IDS_FIELD_NUMBER: _ClassVar[int]
     MASK_FIELD_NUMBER: _ClassVar[int]
+    POSITION_COUNT_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     start: int
     epoch: int
@@ -107,7 +110,8 @@ class BatchHeader(_message.Message):
     layouts: _containers.RepeatedCompositeFieldContainer[TensorLayout]
     sample_ids: _containers.RepeatedScalarFieldContainer[int]
     mask: _containers.RepeatedScalarFieldContainer[bool]
-    def __init__(self, request_id: _Optional[int] = ..., start: _Optional[int] = ..., epoch: _Optional[int] = ..., payload_size: _Optional[int] = ..., layouts: _Optional[_Iterable[_Union[TensorLayout, _Mapping]]] = ..., sample_ids: _Optional[_Iterable[int]] = ..., mask: _Optional[_Iterable[bool]] = ...) -> None: ...
+    position_count: int
+    def __init__(self, request_id: _Optional[int] = ..., start: _Optional[int] = ..., epoch: _Optional[int] = ..., payload_size: _Optional[int] = ..., layouts: _Optional[_Iterable[_Union[TensorLayout, _Mapping]]] = ..., sample_ids: _Optional[_Iterable[int]] = ..., mask: _Optional[_Iterable[bool]] = ..., position_count: _Optional[int] = ...) -> None: ...
 
 class TensorLayout(_message.Message):
     __slots__ = ("offset", "size")

@@ -31,6 +31,7 @@ class Request:
     """The positions [start, start + count) of the stream that `seed` selects, in `slots` slots.
 
     Data of unknown length is too short for it with fewer than `needs` positions; 0: start + 1.
+    Where it ends before `step_end`, the batch says so.
     """
 
     seed: int
@@ -38,6 +39,7 @@ class Request:
     count: int
     slots: int
     needs: int = 0
+    step_end: int = 0
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class HostBatch:
     """A batch in memory, in the wire spec: arrays by field, slots first.
 
     `sample_ids` is int64[slots], -1 where the slot is empty; `mask` is bool[slots].
+    `position_count` is that of the data, where it ends before the request's `step_end`.
     """
 
     start: int
@@ -52,6 +55,7 @@ class HostBatch:
     arrays: dict[str, Array]
     sample_ids: Array
     mask: Array
+    position_count: int | None = None
 
 
 @dataclass(frozen=True)

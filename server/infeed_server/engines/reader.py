@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from infeed_server.engines import refusals
 from infeed_server.engines.base import Answer, End, Request, Trainer
@@ -131,9 +132,12 @@ class DatasetReader:
             if self._end is not None and self._end < needs:
                 return End(self._end)
             blocks = self._window.covering(request)
+            ends = self._end is not None and self._end < request.step_end
+            position_count = self._end if ends else None
         last = max(self.kind.epochs - 1, 0)
         dataset = self._dataset
-        return batch(dataset.spec.wire_spec, blocks, request, last, whole=dataset.whole)
+        made = batch(dataset.spec.wire_spec, blocks, request, last, whole=dataset.whole)
+        return replace(made, position_count=position_count)
 
     @property
     def _oldest(self) -> int:
@@ -151,11 +155,14 @@ class DatasetReader:
 
     def _read_up_to(self, request: Request, rank: int, wanted: Wanted) -> bool:
         """False when it gave up, nobody wanting the batch any more; it can be a long way."""
-        target = max(request.start + request.count, request.needs)
+        least = max(request.start + request.count, request.needs)
+        target = max(least, request.step_end)
         teller = Teller(self._name, rank, self._position, target)
         while not self._has(target, request):
             if not wanted():
                 return False
+            if self._position >= least and self._full(request):
+                return True  # a step so large that it cannot be kept goes without its end told
             if self._reading or self._waits(request, teller):
                 self._changed.wait(_LOOK_SECONDS)
             else:
@@ -207,6 +214,11 @@ class DatasetReader:
             return True
         return False
 
+    def _full(self, request: Request) -> bool:
+        """Whether no more of the request's step can be kept."""
+        full = self._window.nbytes >= max(_STEP_BYTES, self._limit)
+        return full and self._position >= request.start
+
     @property
     def _limit(self) -> int:
         return self._window.limit(self._share(), self._ranks.world_size)
@@ -220,7 +232,7 @@ class DatasetReader:
 
     def _read_on(self, request: Request) -> None:
         """Reads one block; others may look at the window meanwhile."""
-        if self._position >= request.start and self._window.nbytes >= max(_STEP_BYTES, self._limit):
+        if self._full(request):
             raise refusals.step_too_large(self._name, self._ranks.world_size, _STEP_BYTES)
         self._reading = True
         self._changed.release()

@@ -121,13 +121,15 @@ class Stream:
             )
         # Beyond the end of its own step no request needs anything, and what it needs is kept.
         most = message.start + self.world_size * self.stride
-        if not 0 <= message.min_position_count <= most:
-            raise InvalidRequestError(
-                f"the batch at position {message.start} needs no {message.min_position_count} "
-                f"positions; a step of {self.world_size} ranks ends at {most} at most",
-                start=message.start,
-                min_position_count=message.min_position_count,
-            )
+        for name in ("min_position_count", "step_end"):
+            needs = getattr(message, name)
+            if not 0 <= needs <= most:
+                raise InvalidRequestError(
+                    f"the batch at position {message.start} needs no {needs} positions ({name}); "
+                    f"a step of {self.world_size} ranks ends at {most} at most",
+                    start=message.start,
+                    **{name: needs},
+                )
         if not 0 <= message.count <= self.stride:
             raise InvalidRequestError(
                 f"{message.count} positions asked for; a batch of this stream takes 0 to "
@@ -141,6 +143,7 @@ class Stream:
                 message.count,
                 self.batch_size,
                 message.min_position_count,
+                message.step_end,
             )
         )
 
@@ -156,6 +159,7 @@ class Stream:
             self._arrays(answer),
             answer.sample_ids,
             answer.mask,
+            answer.position_count,
         )
         self.session.weigh(batch.header.payload_size)
         return batch

@@ -60,12 +60,12 @@ class Stream:
         self.target = 0
         """Where the batch that was asked for last ends."""
 
-    def ask(self, step: int | None = None, needs: int = 0) -> Future[Answer]:
+    def ask(self, step: int | None = None, needs: int = 0, step_end: int = 0) -> Future[Answer]:
         self.step = self.step if step is None else step
         start = SLOTS * (self.step * self._world + self.rank)
         self.step += 1
         self.target = start + SLOTS
-        return self.session.submit(Request(0, start, SLOTS, SLOTS, needs))
+        return self.session.submit(Request(0, start, SLOTS, SLOTS, needs, step_end))
 
     def take(self, count: int = 1) -> list[int]:
         """The numbers of the next batches."""
@@ -414,13 +414,16 @@ def test_all_ranks_end_at_the_same_step(
     with infeed.connect(address, name) as feed:
         state = {**feed.state(), "position": base}
     got: dict[int, list[infeed.Batch]] = {}
-    ends = {}
+    ends, cursors = {}, {}
 
     def read(rank: int) -> None:
         shard = infeed.Shard(rank, world)
         options: dict[str, Any] = {"shard": shard, "epochs": 1, "remainder": remainder}
         with infeed.connect(address, name, state=state, **options) as feed:
-            got[rank] = list(feed)
+            got[rank] = []
+            for one in feed:
+                got[rank].append(one)
+                cursors[rank] = feed.state()["position"]  # before the feed tells its end
             ends[rank] = feed.state()["position"]
 
     threads = [threading.Thread(target=read, args=(rank,)) for rank in range(world)]
@@ -436,6 +439,7 @@ def test_all_ranks_end_at_the_same_step(
     end = total if remainder == "pad" else base + steps * world * size
     assert samples == list(range(base, end))
     assert set(ends.values()) == {end}
+    assert set(cursors.values()) == ({end} if steps else set())
 
 
 def test_a_request_says_how_much_data_it_needs(engines: Any) -> None:
@@ -449,10 +453,39 @@ def test_a_request_says_how_much_data_it_needs(engines: Any) -> None:
     assert not np.any(beyond.arrays["x"])
 
 
-def test_a_step_that_is_too_large_to_be_kept(engines: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_says_where_the_data_ends_inside_of_its_step(engines: Any) -> None:
+    """On every rank: also the one whose batch is full, and the one whose batch is empty."""
+    engine = engines(Numbers(3 * SLOTS + 5))
+    found = []
+    for rank in range(3):
+        one = stream(engine, rank, 3, epochs=1)
+        for step in range(2):
+            answer = one.ask(needs=3 * SLOTS * step + 1, step_end=3 * SLOTS * (step + 1))
+            found.append(answer.result(60).position_count)
+            one.session.sent()
+    assert found == [None, 3 * SLOTS + 5] * 3
+    unasked = stream(engine, 0, 3, epochs=1).ask(step=1).result(60)
+    assert unasked.position_count is None
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more than 1 KiB of a step is kept."""
     monkeypatch.setattr(sequential_module, "_WINDOW_BYTES", 2)
     monkeypatch.setattr(reader_module, "_STEP_BYTES", 1 << 10)
     monkeypatch.setattr(window_module, "_LARGE_BYTES", 1)
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_step_that_is_too_large_goes_without_its_end(engines: Any) -> None:
+    engine = engines(Numbers(500))
+    answer = stream(engine, 0, 1000, epochs=1).ask(needs=1, step_end=1000 * SLOTS).result(60)
+    assert answer.arrays["x"].tolist() == numbers(0)
+    assert answer.position_count is None
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_step_that_is_too_large_to_be_kept(engines: Any) -> None:
     engine = engines(Numbers())
     world = 1000
     with pytest.raises(infeed.InvalidRequestError, match="a step of 1000 ranks of 'n' takes more"):

@@ -138,8 +138,8 @@ class Peer:
         event = stream_pb2.StreamOpen(pipeline=pipeline, **options)
         return self.send(stream_pb2.StreamBatchesRequest(open=event))
 
-    def ask(self, start: int, count: int = SLOTS, request_id: int = 0) -> Peer:
-        event = stream_pb2.BatchRequest(request_id=request_id, start=start, count=count)
+    def ask(self, start: int, count: int = SLOTS, request_id: int = 0, **more: int) -> Peer:
+        event = stream_pb2.BatchRequest(request_id=request_id, start=start, count=count, **more)
         return self.send(stream_pb2.StreamBatchesRequest(batch=event))
 
     def half_close(self) -> Peer:

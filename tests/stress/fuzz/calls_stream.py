@@ -98,6 +98,7 @@ def odd_trainer(rng: random.Random, catalog: Catalog) -> Call:
         start=start,
         count=rng.choice((size, 1, 0)),
         min_position_count=rng.choice((0, start, start + size, numbers(rng))),
+        step_end=rng.choice((0, 0, start + size, numbers(rng))),
     )
     parts = [opening(spec, **chosen), event(batch=batch)]
     check = ordered([7], whole=False)
