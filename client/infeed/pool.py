@@ -136,6 +136,8 @@ class Pool:
     def failed(self, server: str, error: BaseException) -> None:
         """The server could not make the oldest batch that it owes, and nor could another."""
         with self._changed:
+            if self._over:  # the error's frames hold what came of a batch
+                return
             step = self._ledger.oldest(server)
             if step is None:
                 self._finish(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,12 @@ from infeed import pool as module
 from infeed.assembly import Received
 from infeed.batch import Batch
 from infeed.cursor import Cursor, Shard
-from infeed.errors import FingerprintError, SampleError, ServerUnavailableError
+from infeed.errors import (
+    FeedClosedError,
+    FingerprintError,
+    SampleError,
+    ServerUnavailableError,
+)
 from infeed.handoff import Handoff
 from infeed.job import Job, new_job
 from infeed.pool import End, Item, Pool
@@ -361,6 +367,26 @@ def test_nothing_is_kept_after_close(pool: Any) -> None:
     feed.lost("a", LOST)
     feed.fail(LOST)
     assert feed.out() == []
+
+
+def test_an_error_after_close_is_not_kept_nor_what_its_frames_hold(pool: Any) -> None:
+    class Payload: ...
+
+    def fail_with(payload: Payload) -> None:
+        try:
+            raise FeedClosedError("cancelled")
+        except FeedClosedError as error:
+            feed.failed("a", error)
+
+    feed = pool()
+    (over,) = connect(feed, "a")
+    assert feed.ask("a", over) == 0
+    feed.close()
+    payload = Payload()
+    held = weakref.ref(payload)
+    fail_with(payload)
+    del payload
+    assert held() is None
 
 
 def test_why_a_batch_does_not_come_is_told(pool: Any, clock: Clock) -> None:
