@@ -1,9 +1,9 @@
-# Everything runs in .venv, made on first use from requirements/dev.txt. `make help` lists the rest.
+# Every target runs in .venv, created on first use from requirements/dev.txt. `make help` lists them.
 
 PYTHON ?= python3
-# Tests that run at the same time, one more than two processors keep busy, for many wait for
-# processes; and which: files or folders.
+# Number of parallel test processes: one more than two cores, because many tests wait for processes.
 JOBS := 3
+# Test files or folders; default: all.
 TESTS :=
 
 SHELL := bash
@@ -13,19 +13,19 @@ SHELL := bash
 
 VENV := .venv
 BIN := $(VENV)/bin
-# Made last, so an interrupted set-up is taken up again.
+# Created last, so that an interrupted set-up runs again.
 READY := $(VENV)/.infeed-ready
 BENCH_READY := $(VENV)/.infeed-bench-ready
 CODE := client server tests examples benchmarks deploy tools
 
-# As `infeed` itself sets it: what matters of TensorFlow comes as an exception.
+# The same default as in `infeed`: TensorFlow's relevant errors are raised as exceptions.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Tests start dozens of processes, and each would compile every module it imports.
+# Tests start dozens of processes; without bytecode files, each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
-help: ## Show this list.
+help: ## Show this list of targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(READY): requirements/dev.txt pyproject.toml
@@ -34,31 +34,31 @@ $(READY): requirements/dev.txt pyproject.toml
 	@echo "Setting up $(VENV) from requirements/dev.txt (TensorFlow is large: about a minute, and 2 GB of disk)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --requirement requirements/dev.txt
-	@# The build's own needs are pinned too, so nothing is fetched besides.
+	@# The build requirements are pinned in dev.txt, so nothing else is downloaded.
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .PHONY: setup
-setup: $(READY) ## Make .venv; every other target does so by itself.
+setup: $(READY) ## Create .venv; every other target does so when needed.
 
 .PHONY: demo
 demo: $(READY) ## Serve an embedded data set and train a small model on it.
 	@$(BIN)/infeed demo
 
-# Files in the order of tests/plugins/longest_first.py, not by their number of tests.
+# Test files run in the order of tests/plugins/longest_first.py, not by their number of tests.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --max-worker-restart 3 \
   --dist loadfile --no-loadscope-reorder
 
 .PHONY: test
-test: $(READY) ## Run the tests but those marked slow; TESTS=tests/client runs a part.
+test: $(READY) ## Run all tests not marked slow; TESTS=tests/client runs a part.
 	@$(PYTEST) -m "not slow" --hypothesis-profile=quick $(TESTS)
 
 .PHONY: test-all
-test-all: $(READY) ## Run every test, or every one of TESTS.
+test-all: $(READY) ## Run all tests, slow ones too; TESTS=... runs a part.
 	@$(PYTEST) $(TESTS)
 
 .PHONY: durations
-durations: $(READY) ## Measure how long each test file takes, which orders them.
+durations: $(READY) ## Measure the test files' durations, which set their order.
 	@$(PYTEST) --write-durations $(TESTS)
 
 $(BENCH_READY): $(READY) requirements/bench.txt
@@ -66,31 +66,32 @@ $(BENCH_READY): $(READY) requirements/bench.txt
 	@touch $@
 
 .PHONY: bench
-bench: $(BENCH_READY) ## Compare infeed with its peers, half an hour; see benchmarks/README.md.
+bench: $(BENCH_READY) ## Compare infeed with its peers (half an hour); see benchmarks/README.md.
 	@$(BIN)/python -m benchmarks $(BENCH)
 
 .PHONY: chaos
-chaos: $(READY) ## Disturb servers, kill trainers, compare every batch: a quarter of an hour.
+chaos: $(READY) ## Disturb servers, kill trainers, compare every batch (quarter of an hour).
 	@$(BIN)/python -m tests.stress.chaos $(CHAOS)
 
 .PHONY: fuzz
-fuzz: $(READY) ## Send a server and a client 120,000 hostile things, ten minutes.
+fuzz: $(READY) ## Send 120,000 malformed inputs to a server and a client (ten minutes).
 	@$(BIN)/python -m tests.stress.fuzz $(FUZZ)
 
 .PHONY: soak
-soak: $(READY) ## Show that memory stays as it is, eight minutes; see benchmarks/README.md.
+soak: $(READY) ## Check that memory does not grow (eight minutes); see benchmarks/README.md.
 	@$(BIN)/python -m tests.stress.soak $(SOAK)
 
 .PHONY: lint
-lint: $(READY) ## Check style, types, the .proto files and the generated stubs.
+lint: $(READY) ## Check style, types, prose, the .proto files and the generated stubs.
 	@$(BIN)/ruff check $(wildcard $(CODE))
 	@$(BIN)/ruff format --check $(wildcard $(CODE))
 	@$(BIN)/mypy client/infeed server/infeed_server
+	@$(BIN)/python tools/prose.py
 	@$(BIN)/buf lint
 	@PYTHON=$(BIN)/python tools/stubs.sh check
 
 .PHONY: fmt
-fmt: $(READY) ## Format the code and mend what ruff can mend.
+fmt: $(READY) ## Format the code and apply ruff's fixes.
 	@$(BIN)/ruff check --fix $(wildcard $(CODE))
 	@$(BIN)/ruff format $(wildcard $(CODE))
 
@@ -99,11 +100,11 @@ proto: $(READY) ## Regenerate the stubs under client/infeed/v1.
 	@PYTHON=$(BIN)/python tools/stubs.sh write
 
 .PHONY: pin
-pin: $(READY) ## Write what .venv holds into requirements/dev.txt.
+pin: $(READY) ## Write the versions installed in .venv to requirements/dev.txt.
 	@$(BIN)/python tools/pin.py >requirements/dev.txt.new
 	@mv requirements/dev.txt.new requirements/dev.txt
 
 .PHONY: clean
-clean: ## Remove .venv, caches and build results.
+clean: ## Remove .venv, caches and build output.
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find client server tests examples benchmarks deploy tools -name __pycache__ -prune -exec rm -rf {} +

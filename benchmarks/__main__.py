@@ -1,4 +1,4 @@
-"""Runs the benchmarks: `python -m benchmarks [CASE ...] [--pairs N] [--seconds S]`."""
+"""Command line of the benchmarks: `python -m benchmarks [CASE ...] [--pairs N] [--seconds S]`."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from rich.console import Console
 RESULTS = Path("bench-results")
 
 WIDTH = 150
-"""Columns of the table where the output is no terminal."""
+"""Columns of the table if the output is not a terminal."""
 
 
 def main(
     names: Annotated[list[str] | None, typer.Argument(metavar="[CASE]...")] = None,
-    pairs: Annotated[int, typer.Option(min=1, help="Counted pairs of each case.")] = 5,
-    seconds: Annotated[float, typer.Option(min=0.1, help="That each run counts.")] = 5.0,
+    pairs: Annotated[int, typer.Option(min=1, help="Counted pairs for each case.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Measured seconds of each run.")] = 5.0,
 ) -> None:
-    """Compare infeed with its peers: every case, or those named.
+    """Compares infeed with its peers: every case, or the named cases.
 
-    Figures go to bench-results/ as JSON and as a picture. A run of named cases replaces those and
-    keeps the others of an earlier run.
+    Writes the figures to bench-results/ as JSON and as a picture. A run of named cases replaces
+    their results and keeps those of other cases from an earlier run.
     """
     unknown = [name for name in names or () if name not in CASES]
     if unknown:
-        raise typer.BadParameter(f"no case {', '.join(unknown)}; there is {', '.join(CASES)}")
-    # As Ctrl-C does: what runs has to be ended, and what was found to be shown.
+        raise typer.BadParameter(f"no case {', '.join(unknown)}; available: {', '.join(CASES)}")
+    # SIGTERM acts as Ctrl-C: child processes must be stopped and results so far shown.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     results = Results(RESULTS / "results.json", machine.describe())
     if names:
         results.keep_earlier()
-    console.print(*(f"{what}: {value}" for what, value in results.machine.items()), sep="\n")
-    chosen = {name: CASES[name] for name in names or CASES}
+    console.print(*(f"{name}: {value}" for name, value in results.machine.items()), sep="\n")
+    selected = {name: CASES[name] for name in names or CASES}
     new: dict[str, Outcome] = {}
     try:
-        for name, case in chosen.items():
+        for name, case in selected.items():
             console.rule(f"{name}: {case.about}", align="left")
-            new[name] = _outcome(case, Plan(pairs, seconds))
+            new[name] = _run_case(case, Plan(pairs, seconds))
             results.add(name, new[name])
-            _tell(console, name, new[name])
+            _show(console, name, new[name])
     except KeyboardInterrupt:
         console.print("[red]interrupted")
         raise typer.Exit(130) from None
@@ -61,8 +61,8 @@ def main(
         raise typer.Exit(1)
 
 
-def _outcome(case: Case, plan: Plan) -> Outcome:
-    """A case that fails must not keep the others from running."""
+def _run_case(case: Case, plan: Plan) -> Outcome:
+    """Returns the outcome, also of a case that raises: the other cases must still run."""
     load = machine.load()
     try:
         return Outcome(case.run(plan), None, plan, load)
@@ -70,7 +70,7 @@ def _outcome(case: Case, plan: Plan) -> Outcome:
         return Outcome((), f"{type(error).__name__}: {error}", plan, load)
 
 
-def _tell(console: Console, name: str, outcome: Outcome) -> None:
+def _show(console: Console, name: str, outcome: Outcome) -> None:
     if outcome.error is not None:
         console.print(f"failed: {outcome.error}", style="red", markup=False)
         return

@@ -1,4 +1,4 @@
-"""The batches of the transport cases: one constant each, so that nothing but transport costs."""
+"""Constant batches of the transport cases, so that only the transport costs time."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ SIDE = 224
 SHAPE = (BATCH, SIDE, SIDE, 3)
 
 PHOTOS = Path(os.environ.get("INFEED_BENCH_PHOTOS", "../shared/data/imagenet-500"))
-"""Real JPEGs, for the decoding cases."""
+"""Folder of real JPEGs for the decoding cases."""
 
 
 def float32_batch() -> npt.NDArray[np.float32]:
-    """38.5 MB."""
+    """Returns a batch of 38.5 MB."""
     return np.random.default_rng(0).random(SHAPE, np.float32)
 
 
 def uint8_batch() -> npt.NDArray[np.uint8]:
-    """9.6 MB."""
+    """Returns a batch of 9.6 MB."""
     return np.random.default_rng(0).integers(0, 255, SHAPE, np.uint8)
 
 

@@ -1,4 +1,4 @@
-"""Every case: what is compared with what, and what it is to reach."""
+"""Benchmark cases: the two sides of each comparison and its target."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from benchmarks.duel import (
 from benchmarks.findings import Finding, Target
 
 _FAR_MS = 15.0
-"""Each way: a round trip of 30 ms."""
+"""Delay in each direction: a round trip of 30 ms."""
 
-_DECODE_WARM_UP = 3.0
-"""Seconds that tf.data's AUTOTUNE needs to find its parallelism."""
+_DECODE_WARM_UP_SECONDS = 3.0
+"""Uncounted time in which tf.data's AUTOTUNE finds its parallelism."""
 
-_FIRST_BATCHES = 9
-"""The fewest pairs of a case whose runs give one figure each, and a small one."""
+_MIN_FIRST_BATCH_PAIRS = 9
+"""Minimum pairs of the `first-batch` case: each run yields one short duration, which varies."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ def _tcp(dataset: str) -> Side:
 
 
 def _behind_proxy(side: Side, delay_ms: float) -> Side:
-    """The same side with a longer way."""
-    is_service = side.kind == "service"
-    server = (
-        servers.service_further(delay_ms) if is_service else servers.further(side.server, delay_ms)
-    )
+    """Returns the same side with a delaying proxy in front of its server."""
+    if side.kind == "service":
+        server = servers.delayed_service(delay_ms)
+    else:
+        server = servers.delayed_server(side.server, delay_ms)
     return replace(side, name=f"{side.name}, {2 * delay_ms:g} ms", server=server)
 
 
@@ -75,24 +75,24 @@ def _cpu(limit: float) -> Goal:
 
 
 def _decode(dataset: str, theirs: Side, at_least: float, ours: Side | None = None) -> Case:
-    ours = replace(ours or _infeed(dataset), warm_up=_DECODE_WARM_UP)
+    ours = replace(ours or _infeed(dataset), warm_up=_DECODE_WARM_UP_SECONDS)
     goal = Goal("images/s", images_per_second, Target(at_least))
     about = f"JPEGs to float32, {dataset}: {ours.name} ÷ {theirs.name}"
-    return _case(about, ours, replace(theirs, warm_up=_DECODE_WARM_UP), goal)
+    return _case(about, ours, replace(theirs, warm_up=_DECODE_WARM_UP_SECONDS), goal)
 
 
-def _crowd(count: int, target: Target | None) -> Case:
-    one = replace(_infeed("photos"), name="1 trainer", warm_up=_DECODE_WARM_UP)
+def _many_trainers(count: int, target: Target | None) -> Case:
+    one = replace(_infeed("photos"), name="1 trainer", warm_up=_DECODE_WARM_UP_SECONDS)
     many = replace(one, name=f"{count} trainers", trainers=count)
-    about = f"all images/s of {count} trainers with seeds of their own ÷ those of one"
+    about = f"total images/s of {count} trainers, each with its own seed ÷ one trainer's"
     return _case(about, many, one, Goal("images/s", images_per_second, target))
 
 
 def _first_batch(plan: Plan) -> list[Finding]:
     ours, theirs = (replace(side, warm_up=0.0) for side in (_infeed("photos"), _service("photos")))
-    aim = Target(0.5, "at most", "figure", is_aim=True)
-    goal = Goal("s to first batch", first_batch_seconds, aim, more_is_better=False)
-    return duel(ours, theirs, [goal], Plan(max(_FIRST_BATCHES, plan.pairs), 0.1))
+    target = Target(0.5, "at most", "figure", is_aim=True)
+    goal = Goal("s to first batch", first_batch_seconds, target, more_is_better=False)
+    return duel(ours, theirs, [goal], Plan(max(_MIN_FIRST_BATCH_PAIRS, plan.pairs), 0.1))
 
 
 def _aim(ratio: float) -> Target:
@@ -117,19 +117,19 @@ CASES: dict[str, Case] = {
         _speed(Target(3.5)),
     ),
     "infeed-30ms-0ms": _case(
-        "the distance: infeed 30 ms away ÷ infeed direct",
+        "cost of distance: infeed 30 ms away ÷ infeed direct",
         _FAR_INFEED,
         _infeed("uint8"),
         _speed(Target(0.9)),
     ),
     "infeed-30ms-0ms-proxied": _case(
-        "the same, the near side through a proxy too, one without delay",
+        "cost of distance: infeed 30 ms away ÷ infeed through a proxy without delay",
         _FAR_INFEED,
         _behind_proxy(_infeed("uint8"), 0.0),
         _speed(Target(0.9)),
     ),
     "proxy-ceiling": _case(
-        "what the delay proxy itself costs: raw TCP through it ÷ raw TCP direct",
+        "cost of the delay proxy: raw TCP through it ÷ raw TCP direct",
         _behind_proxy(_tcp("uint8"), _FAR_MS),
         _tcp("uint8"),
         _speed(),
@@ -143,8 +143,8 @@ CASES: dict[str, Case] = {
     "tls-uint8": _case("9.6 MB batches in TLS ÷ in the clear", _IN_TLS, _infeed("uint8"), _speed()),
     "tls-photos": _case(
         "in TLS ÷ in the clear, JPEGs to float32",
-        replace(_IN_TLS, dataset="photos", warm_up=_DECODE_WARM_UP),
-        replace(_infeed("photos"), warm_up=_DECODE_WARM_UP),
+        replace(_IN_TLS, dataset="photos", warm_up=_DECODE_WARM_UP_SECONDS),
+        replace(_infeed("photos"), warm_up=_DECODE_WARM_UP_SECONDS),
         Goal("images/s", images_per_second),
     ),
     "float32-as-uint8": _case(
@@ -157,7 +157,7 @@ CASES: dict[str, Case] = {
     "decode-default": _decode("photos", _service("photos", "auto"), 1.7),
     "decode-uncompressed": _decode("photos", _service("photos"), 1.4),
     "decode-inprocess": _decode(
-        "photos", Side("in process", "inprocess", servers.nobody, "photos"), 0.9
+        "photos", Side("in process", "inprocess", servers.no_server, "photos"), 0.9
     ),
     "gateway-decode": _decode("photos", _service("photos"), 1.0, _GATEWAY),
     "distribute-decode": _decode(
@@ -167,8 +167,8 @@ CASES: dict[str, Case] = {
         replace(_GATEWAY, name="distribute", kind="distribute"),
     ),
     "crop-default": _decode("cropped", _service("cropped", "auto"), 1.7),
-    "trainers-4": _crowd(4, None),
-    "trainers-16": _crowd(16, Target(0.95)),
+    "trainers-4": _many_trainers(4, None),
+    "trainers-16": _many_trainers(16, Target(0.95)),
     "first-batch": Case("from connect to the first batch of a warm server", _first_batch),
     "index-1m": Case("the record index of a million small records", records.compare),
     "memory": Case(

@@ -1,10 +1,10 @@
-"""One trainer, in a process of its own: takes batches, does nothing with them, tells its figures.
+"""Trainer process: takes batches, discards them, and prints its measurements.
 
     python -m benchmarks.consume TASK
 
-TASK is JSON, see `Task`. It prints `warm` once it is, goes on taking batches, and reads from
-standard input when to count, as two times of the monotonic clock. It then prints a `Run` as JSON
-and lives on, asking for nothing, until its standard input ends.
+TASK is JSON, see `Task`. Prints `warm` after the warm-up, keeps taking batches, and reads from
+standard input the window to measure, as two times of the monotonic clock. Then prints a `Run` as
+JSON and stays idle until its standard input ends.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ from benchmarks.resident import resident_megabytes
 
 WARM_UP_BATCHES = 4
 
-_CLOSE_SECONDS = 5.0
+_CLOSE_TIMEOUT_SECONDS = 5.0
+"""Maximum time to close a feed: TensorFlow's shutdown can take long."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a trainer is to take."""
+    """Feed of a trainer, and its warm-up."""
 
     kind: str
     """One of `consumers.KINDS`."""
     address: str
     dataset: str
     compression: str = "none"
-    """Of tf.data service: none or auto."""
+    """Compression of tf.data service: none or auto."""
     seed: int = 0
-    """Of an infeed pipeline; no two trainers share one, so that none gets what another did."""
+    """Seed of an infeed pipeline; unique per trainer, so that no batch is served from a cache."""
     warm_up: float = 1.0
-    """Seconds that are not counted; nor are the first `WARM_UP_BATCHES`, however quick."""
+    """Uncounted seconds at the start; at least `WARM_UP_BATCHES` batches are not counted."""
 
     def __str__(self) -> str:
         return json.dumps(asdict(self))
@@ -47,40 +48,40 @@ class Task:
 
 @dataclass(frozen=True)
 class Run:
-    """What a trainer got while it counted."""
+    """Measurements of a trainer over its window."""
 
     seconds: float
     cpu_seconds: float
-    """Of the trainer's process, all threads."""
+    """Processor time of the trainer's process, all threads."""
     images: float
     bytes: float
     first_batch_seconds: float
-    """From the call that connects; importing and building a graph is over then."""
+    """Time from the call that connects, after imports and graph construction."""
     idle_megabytes: float
-    """Of its own memory before it connected."""
+    """The process's memory before it connected."""
 
 
 class Window:
-    """The times between which to count, told by the parent once every trainer is warm."""
+    """Measured time span, sent by the parent process once every trainer is warm."""
 
     def __init__(self) -> None:
         self.begin = self.end = math.inf
-        threading.Thread(target=self._listen, daemon=True).start()
+        threading.Thread(target=self._read_stdin, daemon=True).start()
 
-    def _listen(self) -> None:
+    def _read_stdin(self) -> None:
         if line := sys.stdin.readline():
             self.begin, self.end = map(float, line.split())
 
 
-class Tally:
-    """The batches and the processor time, each as a function of the time."""
+class Measurement:
+    """Batch count and processor time of a window."""
 
     def __init__(self, batches: Batches, window: Window) -> None:
-        """Takes batches until the window is over."""
+        """Takes batches until the window ends."""
         self._times, self._cpu = [time.monotonic()], [time.process_time()]
         while self._times[-1] < window.end:
             next(batches)
-            if self._times[-1] < window.begin:  # Only the last before the window is of use.
+            if self._times[-1] < window.begin:  # Only the last point before the window is needed.
                 self._times.clear()
                 self._cpu.clear()
             self._times.append(time.monotonic())
@@ -89,14 +90,14 @@ class Tally:
 
     @property
     def batches(self) -> float:
-        """In the window, interpolated: of sixteen trainers each may get but a few."""
-        return self._within(list(range(len(self._times))))
+        """Batches in the window, interpolated: each of sixteen trainers may get only a few."""
+        return self._interpolate(list(range(len(self._times))))
 
     @property
     def cpu_seconds(self) -> float:
-        return self._within(self._cpu)
+        return self._interpolate(self._cpu)
 
-    def _within(self, values: list[float] | list[int]) -> float:
+    def _interpolate(self, values: list[float] | list[int]) -> float:
         first, last = np.interp([self._window.begin, self._window.end], self._times, values)
         return float(last - first)
 
@@ -113,18 +114,18 @@ def main() -> None:
     _warm_up(batches, task.warm_up)
     window = Window()
     print("warm", flush=True)
-    tally = Tally(batches, window)
+    measured = Measurement(batches, window)
     run = Run(
         seconds=window.end - window.begin,
-        cpu_seconds=tally.cpu_seconds,
-        images=tally.batches * images,
-        bytes=tally.batches * payload,
+        cpu_seconds=measured.cpu_seconds,
+        images=measured.batches * images,
+        bytes=measured.batches * payload,
         first_batch_seconds=first_batch,
         idle_megabytes=idle,
     )
     print(json.dumps(asdict(run)), flush=True)
     sys.stdin.read()
-    _leave(batches)
+    _close_and_exit(batches)
 
 
 def _warm_up(batches: Batches, seconds: float) -> None:
@@ -134,11 +135,11 @@ def _warm_up(batches: Batches, seconds: float) -> None:
         count += 1
 
 
-def _leave(batches: Batches) -> None:
-    """Lets the server know, as a trainer does that ends; TensorFlow's own end can take long."""
-    late = threading.Timer(_CLOSE_SECONDS, os._exit, [0])
-    late.daemon = True
-    late.start()
+def _close_and_exit(batches: Batches) -> None:
+    """Closes the connection, as an ending trainer does, and exits after a bounded time."""
+    timer = threading.Timer(_CLOSE_TIMEOUT_SECONDS, os._exit, [0])
+    timer.daemon = True
+    timer.start()
     batches.close()  # type: ignore[attr-defined]
     os._exit(0)
 

@@ -1,7 +1,7 @@
-"""How a trainer takes batches from infeed and from each of its peers.
+"""Consumers of batches: one function for infeed and one for each of its peers.
 
-Each function imports and builds what it needs, and gives an iterator that connects when it is
-asked for the first batch. Its batches are arrays (tensors, from tf.data) of images.
+Each function imports and builds what it needs, and returns an iterator that connects at its first
+`next`. Its batches are arrays (tensors, from tf.data) of images.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from typing import Any
 Batches = Iterator[Any]
 
 Consumer = Callable[[str, str, str, int], Batches]
-"""Of the server's address, the data set, the compression (`none` or `auto`) and a seed."""
+"""Function of the server's address, the data set, the compression (`none`, `auto`) and a seed."""
 
 
 def infeed(address: str, dataset: str, compression: str, seed: int) -> Batches:
-    """The default options, as a trainer without any framework would use it; in TLS where the
-    address names an authority's file."""
+    """Reads with infeed's default options; over TLS if the address names a CA file."""
     del compression
     import infeed
 
@@ -33,13 +32,13 @@ def infeed(address: str, dataset: str, compression: str, seed: int) -> Batches:
 
 
 def distribute(address: str, dataset: str, compression: str, seed: int) -> Batches:
-    """Straight from the workers of infeed's second engine, finish transforms included."""
+    """Reads directly from the workers of the tf-data-service engine, with finish transforms."""
     import infeed.tensorflow
 
-    chosen = infeed.tensorflow.distribute(
+    distributed = infeed.tensorflow.distribute(
         address, dataset, seed=seed, compression=compression, label=None
     )
-    return (element["image"] for element in chosen)
+    return (element["image"] for element in distributed)
 
 
 def service(address: str, dataset: str, compression: str, _: int) -> Batches:
@@ -63,7 +62,7 @@ def service(address: str, dataset: str, compression: str, _: int) -> Batches:
 
 
 def inprocess(_: str, dataset: str, __: str, ___: int) -> Batches:
-    """tf.data in the trainer itself, with every core."""
+    """Runs tf.data in the trainer's own process, on every core."""
     from benchmarks.datasets import BY_NAME
 
     source = BY_NAME[dataset]()

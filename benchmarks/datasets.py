@@ -1,4 +1,4 @@
-"""The data sets of the benchmarks in tf.data: what infeed's dataset sources and its peers run."""
+"""Data sets of the benchmarks in tf.data, for infeed's dataset sources and its peers."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from benchmarks.arrays import BATCH, PHOTOS, SIDE, float32_batch, uint8_batch
 
 
 def float32_batches() -> tf.data.Dataset:
-    """The same 38.5 MB batch again and again: nothing but transport costs time."""
+    """Returns an endless repetition of one 38.5 MB batch: only transport costs time."""
     return tf.data.Dataset.from_tensors({"image": tf.constant(float32_batch())}).repeat()
 
 
 def uint8_batches() -> tf.data.Dataset:
-    """The same 9.6 MB batch again and again."""
+    """Returns an endless repetition of one 9.6 MB batch."""
     return tf.data.Dataset.from_tensors({"image": tf.constant(uint8_batch())}).repeat()
 
 
 def photos() -> tf.data.Dataset:
-    """What `photos` in pipelines.yaml does, as its user would write it with tf.data."""
+    """Returns the equivalent of `photos` in pipelines.yaml, written with tf.data."""
 
     def load(file: tf.Tensor) -> dict[str, tf.Tensor]:
         image = tf.io.decode_jpeg(tf.io.read_file(file), channels=3)
@@ -30,7 +30,8 @@ def photos() -> tf.data.Dataset:
 
 
 def cropped_photos() -> tf.data.Dataset:
-    """What `cropped` in pipelines.yaml does, fused as TensorFlow's own guide advises."""
+    """Returns the equivalent of `cropped` in pipelines.yaml, with decode and crop fused as
+    TensorFlow's guide advises."""
 
     def load(file: tf.Tensor) -> dict[str, tf.Tensor]:
         encoded = tf.io.read_file(file)

@@ -1,4 +1,4 @@
-"""Two sides in turn, A B A B, in pairs."""
+"""Paired comparison of two sides that run in turn, A B A B."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from benchmarks.servers import Server
 from benchmarks.trainers import measure, trainers
 
 Runs = list[Run]
-"""Of trainers that ran at the same time."""
+"""Runs of trainers that ran at the same time."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much to measure."""
+    """Amount of measurement."""
 
     pairs: int
-    """That are counted; one more goes before."""
+    """Counted pairs; one uncounted pair runs before them."""
     seconds: float
-    """That each run counts."""
+    """Measured seconds of each run."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """Trainers of one kind on a server of theirs."""
+    """Trainers of one kind and their server."""
 
     name: str
     kind: str
@@ -47,7 +47,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Goal:
-    """A measure, and what its ratio is to reach."""
+    """Measure with its target."""
 
     measure: str
     of: Callable[[Runs], float]
@@ -72,13 +72,13 @@ def first_batch_seconds(runs: Runs) -> float:
 
 
 def duel(ours: Side, theirs: Side, goals: Sequence[Goal], plan: Plan) -> list[Finding]:
-    """Both sides' figures; one server serves both where it is the same."""
+    """Runs both sides and returns their figures; sides with the same server share its process."""
     with ExitStack() as stack:
-        mine = stack.enter_context(ours.server()).address
+        our_address = stack.enter_context(ours.server()).address
         is_shared = theirs.server is ours.server
-        other = mine if is_shared else stack.enter_context(theirs.server()).address
+        their_address = our_address if is_shared else stack.enter_context(theirs.server()).address
         pairs = [
-            (ours.run(mine, plan.seconds), theirs.run(other, plan.seconds))
+            (ours.run(our_address, plan.seconds), theirs.run(their_address, plan.seconds))
             for _ in range(plan.pairs + 1)
         ][1:]
     _check_same_work(ours, theirs, pairs[0])
@@ -95,9 +95,10 @@ def duel(ours: Side, theirs: Side, goals: Sequence[Goal], plan: Plan) -> list[Fi
 
 
 def _check_same_work(ours: Side, theirs: Side, pair: tuple[Runs, Runs]) -> None:
-    """Raises `BenchmarkError` where the two sides' images differ in size."""
-    mine, other = (runs[0].bytes / runs[0].images for runs in pair)
-    if round(mine) != round(other):
+    """Raises `BenchmarkError` if the two sides' images differ in size."""
+    our_bytes, their_bytes = (runs[0].bytes / runs[0].images for runs in pair)
+    if round(our_bytes) != round(their_bytes):
         raise BenchmarkError(
-            f"{ours.name} delivers {mine:.0f} bytes an image and {theirs.name} {other:.0f}"
+            f"{ours.name} delivers {our_bytes:.0f} bytes an image and "
+            f"{theirs.name} {their_bytes:.0f}"
         )

@@ -1,4 +1,4 @@
-"""What a case found: figures of two sides, pair by pair, and what they were to reach."""
+"""Findings of a case: figures of two sides, pair by pair, and their target."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any, Literal
 
 
 def rounded(value: float) -> str:
-    """A figure to three digits, without an exponent."""
+    """Returns a figure with three digits, without an exponent."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 @dataclass(frozen=True)
 class Target:
-    """A bound on the median of the ratios, or of infeed's own figures."""
+    """Bound on the median of the ratios, or of infeed's own figures."""
 
     limit: float
     sense: Literal["at least", "at most"] = "at least"
     of: Literal["ratio", "figure"] = "ratio"
     is_aim: bool = False
-    """Wished for rather than required."""
+    """Whether the target is desired rather than required."""
 
     def holds(self, value: float) -> bool:
         return value >= self.limit if self.sense == "at least" else value <= self.limit
@@ -35,7 +35,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Figures:
-    """One side's, a figure a run."""
+    """Figures of one side, one for each run."""
 
     name: str
     values: Sequence[float]
@@ -48,39 +48,39 @@ class Figures:
         return {"name": self.name, "median": self.median, "values": list(self.values)}
 
     @classmethod
-    def from_json(cls, found: dict[str, Any]) -> Figures:
-        return cls(found["name"], found["values"])
+    def from_json(cls, saved: dict[str, Any]) -> Figures:
+        return cls(saved["name"], saved["values"])
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One measure of a case."""
+    """Result of one measure of a case."""
 
     measure: str
-    """With its unit."""
+    """Name with its unit."""
     ours: Figures
     theirs: Figures | None
-    """None where infeed is compared with nobody."""
+    """None if infeed is not compared with a peer."""
     target: Target | None = None
     more_is_better: bool = True
     note: str = ""
 
     @property
     def ratios(self) -> list[float]:
-        """Of each pair: a machine whose speed drifts spoils the figures, not these."""
+        """Ratio of each pair: drift of the machine's speed affects figures, but not ratios."""
         if self.theirs is None:
             return []
         pairs = zip(self.ours.values, self.theirs.values, strict=True)
-        return [mine / other for mine, other in pairs]
+        return [our_value / their_value for our_value, their_value in pairs]
 
     @property
     def ratio(self) -> float:
-        """The median; not a number where there is no peer."""
+        """Median of the ratios; NaN without a peer."""
         return statistics.median(self.ratios or [math.nan])
 
     @property
     def is_reached(self) -> bool | None:
-        """Whether the target is; None where there is none."""
+        """Whether the target is reached; None without a target."""
         if self.target is None:
             return None
         return self.target.holds(self.ratio if self.target.of == "ratio" else self.ours.median)
@@ -101,13 +101,13 @@ class Finding:
         }
 
     @classmethod
-    def from_json(cls, found: dict[str, Any]) -> Finding:
-        """The same finding; what follows from its figures is worked out anew."""
+    def from_json(cls, saved: dict[str, Any]) -> Finding:
+        """Returns the saved finding; derived values are computed again from its figures."""
         return cls(
-            found["measure"],
-            Figures.from_json(found["ours"]),
-            found["theirs"] and Figures.from_json(found["theirs"]),
-            found["target"] and Target(**found["target"]),
-            found["more_is_better"],
-            found["note"],
+            saved["measure"],
+            Figures.from_json(saved["ours"]),
+            saved["theirs"] and Figures.from_json(saved["theirs"]),
+            saved["target"] and Target(**saved["target"]),
+            saved["more_is_better"],
+            saved["note"],
         )

@@ -1,9 +1,9 @@
-"""Arrow Flight as a user would run it: a batch travels as record batches of a MiB.
+"""Arrow Flight server and client that send a batch as record batches of 1 MiB.
 
     python -m benchmarks.flight DATASET
 
-Prints `ready PORT`. Pieces of that size, copied into the batch's own memory on arrival, were up to
-twice as fast as one record batch of 38.5 MB, and as fast as one of 9.6 MB.
+Prints `ready PORT`. Pieces of 1 MiB, copied into the batch's memory on arrival, were up to twice
+as fast as one record batch of 38.5 MB, and as fast as one of 9.6 MB.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PIECE_BYTES = 1 << 20
 
 
 class Server(fl.FlightServerBase):
-    """Gives one batch again and again."""
+    """Serves one batch repeatedly."""
 
     def __init__(self, batch: npt.NDArray[np.generic]) -> None:
         super().__init__("grpc://127.0.0.1:0")
@@ -39,7 +39,7 @@ class Server(fl.FlightServerBase):
 
 
 def batches(address: str, dataset: str) -> Iterator[npt.NDArray[np.generic]]:
-    """The batches of a server, each in the same memory: it holds until the next is asked for."""
+    """Yields a server's batches in one reused buffer: a batch is valid until the next one."""
     batch = np.empty_like(BATCHES[dataset]())
     flat, filled = batch.reshape(-1), 0
     for chunk in fl.connect(f"grpc://{address}").do_get(fl.Ticket(b"")):

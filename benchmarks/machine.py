@@ -1,4 +1,4 @@
-"""The machine that figures were made on, and the software."""
+"""Machine and software versions of a run."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 
 def describe() -> dict[str, str]:
-    """What a reader needs to judge the figures, each as text."""
-    kibibytes = int(_found("/proc/meminfo", r"MemTotal: +(\d+)"))
+    """Returns the hardware and software that figures depend on, each as text."""
+    kibibytes = int(_first_group("/proc/meminfo", r"MemTotal: +(\d+)"))
     return {
-        "processor": _found("/proc/cpuinfo", r"model name\s*: (.+)") or platform.machine(),
+        "processor": _first_group("/proc/cpuinfo", r"model name\s*: (.+)") or platform.machine(),
         "cores": _cores(),
         "memory": f"{kibibytes * 1024 / 1e9:.1f} GB",
         "kernel": f"{platform.system()} {platform.release()}",
@@ -24,7 +24,7 @@ def describe() -> dict[str, str]:
 
 
 def load() -> float:
-    """Processes that wanted a core in the last minute, besides what is yet to be run."""
+    """Returns the mean number of runnable processes in the last minute."""
     return os.getloadavg()[0]
 
 
@@ -36,6 +36,6 @@ def _cores() -> str:
     return f"{usable} of {present}{share}"
 
 
-def _found(path: str, pattern: str) -> str:
+def _first_group(path: str, pattern: str) -> str:
     match = re.search(pattern, Path(path).read_text())
     return match[1].strip() if match else ""

@@ -1,4 +1,4 @@
-"""What server and trainer hold in memory: while batches flow, and while none is asked for."""
+"""Memory of server and trainer while batches flow and while the trainer requests none."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from benchmarks.findings import Figures, Finding
 from benchmarks.resident import resident_megabytes
 from benchmarks.trainers import measure, trainers
 
-_LOOKS = 10
-"""At the memory, in each state."""
+_SAMPLES = 10
+"""Memory samples in each state."""
 
 _SETTLE_SECONDS = 3.0
-"""From the last batch that a trainer takes until all that comes ahead of it has come."""
+"""Time from the last batch that a trainer takes until its prefetch window is full."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """MB of their own, on top of what each process had before they met."""
+    """Private memory in MB, above that of each process before the connection."""
 
     server_flowing: float
     trainer_flowing: float
@@ -33,28 +33,29 @@ class Sizes:
 
 
 def compare(ours: Side, theirs: Side, plan: Plan) -> list[Finding]:
-    """Each run has a server of its own: what an earlier trainer left would be counted."""
+    """Compares memory; each run has a new server, without memory kept from earlier trainers."""
     pairs = [(_sizes(ours, plan.seconds), _sizes(theirs, plan.seconds)) for _ in range(plan.pairs)]
-    mine, others = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    our_sizes, their_sizes = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
-    def finding(measure: str, part: str, note: str) -> Finding:
+    def finding(measure: str, attribute: str, note: str) -> Finding:
         return Finding(
             measure,
-            Figures(ours.name, [getattr(sizes, part) for sizes in mine]),
-            Figures(theirs.name, [getattr(sizes, part) for sizes in others]),
+            Figures(ours.name, [getattr(sizes, attribute) for sizes in our_sizes]),
+            Figures(theirs.name, [getattr(sizes, attribute) for sizes in their_sizes]),
             more_is_better=False,
             note=note,
         )
 
-    above = (
-        f"above an idle server of {median(sizes.server_idle for sizes in mine):.0f} MB and a "
-        f"trainer of {median(sizes.trainer_idle for sizes in mine):.0f} MB; {_window()}"
+    note = (
+        f"above an idle server of {median(sizes.server_idle for sizes in our_sizes):.0f} MB and a "
+        f"trainer of {median(sizes.trainer_idle for sizes in our_sizes):.0f} MB; "
+        f"{_prefetch_window()}"
     )
     return [
-        finding("MB server, flowing", "server_flowing", above),
-        finding("MB trainer, flowing", "trainer_flowing", above),
-        finding("MB server, trainer stopped", "server_stopped", above),
-        finding("MB trainer, stopped", "trainer_stopped", above),
+        finding("MB server, flowing", "server_flowing", note),
+        finding("MB trainer, flowing", "trainer_flowing", note),
+        finding("MB server, trainer stopped", "server_stopped", note),
+        finding("MB trainer, stopped", "trainer_stopped", note),
     ]
 
 
@@ -64,10 +65,10 @@ def _sizes(side: Side, seconds: float) -> Sizes:
         task = Task(side.kind, server.address, side.dataset, side.compression)
         with trainers(task) as running:
             (trainer,) = running
-            flowing = _look(server.pids, trainer.pid, seconds)
+            flowing = _peak(server.pids, trainer.pid, seconds)
             (run,) = measure(running, 0.5)
             time.sleep(_SETTLE_SECONDS)
-            stopped = _look(server.pids, trainer.pid, 1.0)
+            stopped = _peak(server.pids, trainer.pid, 1.0)
     return Sizes(
         flowing[0] - server_idle,
         flowing[1] - run.idle_megabytes,
@@ -78,17 +79,17 @@ def _sizes(side: Side, seconds: float) -> Sizes:
     )
 
 
-def _look(server: tuple[int, ...], trainer: int, seconds: float) -> tuple[float, float]:
-    """The most of each within these seconds."""
-    looks = []
-    for _ in range(_LOOKS):
-        time.sleep(seconds / _LOOKS)
-        looks.append((resident_megabytes(*server), resident_megabytes(trainer)))
-    return max(server for server, _ in looks), max(trainer for _, trainer in looks)
+def _peak(server: tuple[int, ...], trainer: int, seconds: float) -> tuple[float, float]:
+    """Returns the largest sampled memory of each in this time."""
+    samples = []
+    for _ in range(_SAMPLES):
+        time.sleep(seconds / _SAMPLES)
+        samples.append((resident_megabytes(*server), resident_megabytes(trainer)))
+    return max(server for server, _ in samples), max(trainer for _, trainer in samples)
 
 
-def _window() -> str:
-    """How far ahead infeed asks by default."""
+def _prefetch_window() -> str:
+    """Returns a description of infeed's default prefetch window."""
     from infeed.feed import PREFETCH_BYTES
 
     batch = uint8_batch().nbytes

@@ -1,4 +1,4 @@
-"""The ratios of all cases as a picture."""
+"""Chart of the ratios of all cases."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ _REACHED, _MISSED, _REPORTED = "#2a9d6f", "#d9822b", "#8a93a0"
 _INK = "#2b2f36"
 
 Bars = list[tuple[str, Finding]]
-"""With the names of their cases."""
+"""Findings with the names of their cases."""
 
 
 def draw(results: Results, file: Path) -> None:
-    """Writes a PNG; nothing when there is no ratio yet."""
-    found = [
+    """Writes a PNG, or nothing if there is no ratio yet."""
+    bars = [
         (name, finding)
         for name, outcome in results.outcomes.items()
         for finding in outcome.findings
         if finding.ratios
     ]
     panels = [
-        (title, [bar for bar in found if bar[1].more_is_better is better])
+        (title, [bar for bar in bars if bar[1].more_is_better is better])
         for title, better in (("more is better", True), ("less is better", False))
     ]
-    panels = [(title, bars) for title, bars in panels if bars]
+    panels = [(title, part) for title, part in panels if part]
     if not panels:
         return
-    heights = [len(bars) + 1.2 for _, bars in panels]
-    figure, places = plt.subplots(
+    heights = [len(part) + 1.2 for _, part in panels]
+    figure, grid = plt.subplots(
         len(panels), 1, figsize=(13, 0.36 * sum(heights) + 1.9), squeeze=False,
         gridspec_kw={"height_ratios": heights}, layout="constrained",
     )  # fmt: skip
-    for (title, bars), axes in zip(panels, places[:, 0], strict=True):
-        _panel(axes, title, bars)
+    for (title, part), axes in zip(panels, grid[:, 0], strict=True):
+        _draw_panel(axes, title, part)
     figure.suptitle(
-        f"infeed ÷ peer, medians of pairs\n{_about(results.machine)}", fontsize=9, color=_INK
+        f"infeed ÷ peer, medians of pairs\n{_describe(results.machine)}", fontsize=9, color=_INK
     )
     figure.legend(handles=_legend(), loc="outside lower center", ncols=5, frameon=False, fontsize=9)
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)
@@ -55,12 +55,12 @@ def draw(results: Results, file: Path) -> None:
     plt.close(figure)
 
 
-def _panel(axes: Any, title: str, bars: Bars) -> None:
+def _draw_panel(axes: Any, title: str, bars: Bars) -> None:
     axes.set_title(title, loc="left", fontsize=10, color="#666b73")
     axes.set_xscale("log")
     for row, (_, finding) in enumerate(bars):
         ratio, ratios = finding.ratio, finding.ratios
-        # From 1, for a ratio of a half is as far from a draw as one of two.
+        # Bars start at 1: on the log scale, ratios of 1/2 and 2 have the same length.
         axes.barh(row, ratio - 1, left=1, height=0.62, color=_colour(finding), zorder=2)
         axes.hlines(row, min(ratios), max(ratios), color=_INK, linewidth=1.4, zorder=3)
         if finding.target is not None and finding.target.of == "ratio":
@@ -71,15 +71,15 @@ def _panel(axes: Any, title: str, bars: Bars) -> None:
     labels = [f"{name}  ·  {finding.measure}" for name, finding in bars]
     axes.set_yticks(range(len(bars)), labels, fontsize=9)
     axes.set_ylim(len(bars) - 0.4, -0.6)
-    _scale(axes, bars)
-    _tell_figures(axes, bars)
+    _set_scale(axes, bars)
+    _write_figures(axes, bars)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", which="major", color="#e4e6ea", zorder=0)
 
 
-def _scale(axes: Any, bars: Bars) -> None:
+def _set_scale(axes: Any, bars: Bars) -> None:
     limits = [
         finding.target.limit
         for _, finding in bars
@@ -94,19 +94,19 @@ def _scale(axes: Any, bars: Bars) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _tell_figures(axes: Any, bars: Bars) -> None:
-    """The ratio and both medians, right of the bars."""
+def _write_figures(axes: Any, bars: Bars) -> None:
+    """Writes the ratio and both medians to the right of the bars."""
     for row, (_, finding) in enumerate(bars):
         ours, theirs, target = finding.ours, finding.theirs, finding.target
         assert theirs is not None
         figures = f"{rounded(ours.median)} : {rounded(theirs.median)}  {theirs.name}"
         if target is not None and target.of == "figure":
             figures += f"  ({target})"
-        place = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": 9}
+        style = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": 9}
         axes.text(
-            1.065, row, f"{finding.ratio:.2f}", color=_INK, weight="bold", ha="right", **place
+            1.065, row, f"{finding.ratio:.2f}", color=_INK, weight="bold", ha="right", **style
         )
-        axes.text(1.08, row, figures, color="#666b73", **place)
+        axes.text(1.08, row, figures, color="#666b73", **style)
 
 
 def _colour(finding: Finding) -> str:
@@ -123,6 +123,6 @@ def _legend() -> list[Any]:
     ]
 
 
-def _about(machine: Mapping[str, str]) -> str:
+def _describe(machine: Mapping[str, str]) -> str:
     words = [f"{name} {value}" for name, value in machine.items() if name != "processor"]
     return ", ".join([machine["processor"], *words])

@@ -1,4 +1,4 @@
-"""What a run found: saved case by case, and shown as a table."""
+"""Results of a run, saved case by case and shown as a table."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one case: its findings, or why there are none."""
+    """Findings of one case, or its error."""
 
     findings: Sequence[Finding] = ()
     error: str | None = None
     plan: Plan | None = None
     load: float = 0.0
-    """Of the machine in the minute before: much above 0 means that others used it."""
+    """The machine's load in the minute before: much above 0 means other users."""
     time: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%S"))
 
     def to_json(self) -> dict[str, Any]:
@@ -35,14 +35,14 @@ class Outcome:
         }
 
     @classmethod
-    def from_json(cls, found: dict[str, Any]) -> Outcome:
-        findings = [Finding.from_json(one) for one in found["findings"]]
-        plan = found["plan"] and Plan(**found["plan"])
-        return cls(findings, found["error"], plan, found["load"], found["time"])
+    def from_json(cls, saved: dict[str, Any]) -> Outcome:
+        findings = [Finding.from_json(finding) for finding in saved["findings"]]
+        plan = saved["plan"] and Plan(**saved["plan"])
+        return cls(findings, saved["error"], plan, saved["load"], saved["time"])
 
 
 class Results:
-    """All outcomes, as a file too."""
+    """Outcomes of all cases, saved to a file."""
 
     def __init__(self, file: Path, machine: dict[str, str]) -> None:
         self._file = file
@@ -50,16 +50,16 @@ class Results:
         self.outcomes: dict[str, Outcome] = {}
 
     def keep_earlier(self) -> None:
-        """Takes over what the file has from the same machine and software."""
+        """Loads the file's outcomes if they are from the same machine and software."""
         if not self._file.exists():
             return
         saved = json.loads(self._file.read_text())
         if saved["machine"] == self.machine:
             cases = saved["cases"].items()
-            self.outcomes = {name: Outcome.from_json(found) for name, found in cases}
+            self.outcomes = {name: Outcome.from_json(outcome) for name, outcome in cases}
 
     def add(self, name: str, outcome: Outcome) -> None:
-        """Keeps the outcome, on disk at once: what comes next may be interrupted."""
+        """Saves the outcome to disk at once: the next case may be interrupted."""
         self.outcomes[name] = outcome
         cases = {name: outcome.to_json() for name, outcome in self.outcomes.items()}
         self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -69,17 +69,17 @@ class Results:
 
 
 def table(outcomes: dict[str, Outcome]) -> Table:
-    """A row a measure: medians of the figures, and of the ratios of pairs with their spread."""
-    shown = Table(
+    """Returns a table with one row per measure: medians of the figures, and of the ratios."""
+    rows = Table(
         "case", "measure", "infeed", "peer", "ratio", "min..max", "target", "", box=None,
         header_style="bold", pad_edge=False,
     )  # fmt: skip
     for name, outcome in outcomes.items():
         if outcome.error is not None:
-            shown.add_row(name, "failed", *[""] * 5, "[red]failed")
+            rows.add_row(name, "failed", *[""] * 5, "[red]failed")
         for number, finding in enumerate(outcome.findings):
-            shown.add_row("" if number else name, finding.measure, *_cells(finding))
-    return shown
+            rows.add_row("" if number else name, finding.measure, *_cells(finding))
+    return rows
 
 
 def _cells(finding: Finding) -> tuple[str, ...]:

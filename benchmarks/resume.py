@@ -1,9 +1,9 @@
-"""Resuming at position 10,000,000 against starting at 0: seconds from `connect` to the first batch.
+"""Time to the first batch when resuming at position 10,000,000, compared with starting at 0.
 
     .venv/bin/python benchmarks/resume.py [FOLDER_OF_IMAGES]
 
-Serves the images from another process, endless and shuffled; without a folder it draws some.
-Both cases take turns in one run; what counts is the median of the ratios of each pair.
+Serves the images from another process, endless and shuffled; without a folder, it draws images.
+The two cases take turns; the result is the median of the ratios of the pairs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ pipelines:
 
 
 def first_batch(target: str, position: int) -> float:
-    """Seconds from nothing to the first batch at a position."""
+    """Returns the seconds from `connect` to the first batch at a position."""
     with infeed.connect(target, "pictures") as feed:
         cursor = {**feed.state(), "position": position}
     begin = time.perf_counter()

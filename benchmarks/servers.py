@@ -1,4 +1,4 @@
-"""The servers that are compared: each for as long as a block lasts, on a free loopback port."""
+"""Servers under comparison, each a context manager on a free loopback port."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.harness.server import InfeedServer
 
 @dataclass(frozen=True)
 class Running:
-    """A server that runs: where trainers connect, and the processes that it consists of."""
+    """Address of a running server, and the ids of its processes."""
 
     address: str
     pids: tuple[int, ...] = ()
@@ -28,9 +28,9 @@ Server = Callable[[], AbstractContextManager[Running]]
 
 @contextmanager
 def infeed(*options: str) -> Iterator[Running]:
-    """`infeed serve` on the benchmarks' pipelines."""
+    """Runs `infeed serve` on the benchmarks' pipelines."""
     if not PHOTOS.is_dir():
-        raise BenchmarkError(f"no folder {PHOTOS}; set INFEED_BENCH_PHOTOS to one of JPEGs")
+        raise BenchmarkError(f"no folder {PHOTOS}; set INFEED_BENCH_PHOTOS to a folder of JPEGs")
     text = (ROOT / "benchmarks/pipelines.yaml").read_text().replace("PHOTOS", str(PHOTOS.resolve()))
     with tempfile.TemporaryDirectory() as folder:
         definition = Path(folder) / "pipelines.yaml"
@@ -41,7 +41,7 @@ def infeed(*options: str) -> Iterator[Running]:
 
 @contextmanager
 def infeed_in_tls() -> Iterator[Running]:
-    """The same with a certificate; the address names the file of the authority that made it."""
+    """Runs `infeed` with a certificate; the address names the file of its CA."""
     import trustme
 
     authority = trustme.CA()
@@ -55,26 +55,26 @@ def infeed_in_tls() -> Iterator[Running]:
 
 
 def gateway() -> AbstractContextManager[Running]:
-    """infeed's second engine: a dispatcher within, and one worker."""
+    """Runs the tf-data-service engine with an embedded dispatcher and one worker."""
     return infeed("--engine", "tf-data-service", "--workers", "1")
 
 
 @contextmanager
 def service(delay_ms: float | None = None) -> Iterator[Running]:
-    """tf.data service: a dispatcher with one worker; the trainer's way to both may be longer."""
+    """Runs tf.data service: a dispatcher and one worker, with `delay_ms` each behind a proxy."""
     with ExitStack() as stack:
         dispatcher = stack.enter_context(started("benchmarks.service", "dispatcher"))
         target = f"localhost:{_port(dispatcher.read_line())}"
         port = _free_port()
         advertised = f"localhost:{port}"
-        way = target
+        address = target
         if delay_ms is not None:
             advertised = stack.enter_context(delayed(advertised, delay_ms))
-            way = stack.enter_context(delayed(target, delay_ms))
+            address = stack.enter_context(delayed(target, delay_ms))
         worker = started("benchmarks.service", "worker", target, str(port), advertised)
         process = stack.enter_context(worker)
         process.read_line()
-        yield Running(way, (dispatcher.pid, process.pid))
+        yield Running(address, (dispatcher.pid, process.pid))
 
 
 @contextmanager
@@ -90,38 +90,38 @@ def tcp(dataset: str) -> Iterator[Running]:
 
 
 @contextmanager
-def nobody() -> Iterator[Running]:
-    """For a consumer that needs no server."""
+def no_server() -> Iterator[Running]:
+    """Runs nothing, for a consumer without a server."""
     yield Running("-")
 
 
-def further(server: Server, delay_ms: float) -> Server:
-    """The same server behind a proxy, `delay_ms` away in each direction."""
+def delayed_server(server: Server, delay_ms: float) -> Server:
+    """Returns the same server behind a proxy that delays each direction."""
 
     @contextmanager
-    def behind() -> Iterator[Running]:
+    def run() -> Iterator[Running]:
         with server() as running, delayed(running.address, delay_ms) as address:
             yield Running(address, running.pids)
 
-    return behind
+    return run
 
 
 @contextmanager
 def delayed(target: str, delay_ms: float) -> Iterator[str]:
-    """The address of a proxy to `target`."""
+    """Runs a delaying proxy to `target` and yields its address."""
     with started("benchmarks.delay", target, str(delay_ms)) as process:
         yield f"127.0.0.1:{_port(process.read_line())}"
 
 
-def service_further(delay_ms: float) -> Server:
-    """tf.data service, each of its processes `delay_ms` away in each direction."""
+def delayed_service(delay_ms: float) -> Server:
+    """Returns tf.data service with each process behind a proxy that delays each direction."""
     return partial(service, delay_ms)
 
 
 def _port(line: str) -> str:
     word, port = line.split()
     if word != "ready":
-        raise BenchmarkError(f"a server said {line!r}")
+        raise BenchmarkError(f"a server printed {line!r}, not 'ready PORT'")
     return port
 
 

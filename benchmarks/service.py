@@ -1,10 +1,10 @@
-"""tf.data service as its users run it: one dispatcher and one worker, here in one process each.
+"""tf.data service processes: one dispatcher or one worker.
 
     python -m benchmarks.service dispatcher
     python -m benchmarks.service worker DISPATCHER PORT ADVERTISED
 
-Prints `ready PORT`. The dispatcher tells trainers the address that the worker advertises, which
-need not be where it listens: a proxy may stand in between.
+Prints `ready PORT`. The dispatcher sends trainers the worker's advertised address, which differs
+from its own address if a proxy is in between.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The limit of the machine: one TCP connection and nothing else.
+"""Raw TCP server and client: the machine's limit for one connection.
 
     python -m benchmarks.tcp DATASET
 
-Serves one data set's batch again and again to whoever connects, each after a header that tells
-its bytes. Prints `ready PORT`.
+Sends one data set's batch repeatedly on each connection, each time after a header with its size.
+Prints `ready PORT`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from benchmarks.arrays import BATCHES
 
 _HEADER = struct.Struct("<Q")
-"""Bytes of the batch behind it."""
+"""Size of the following batch in bytes."""
 
 
 def main() -> None:
@@ -45,7 +45,7 @@ def _send(connection: socket.socket, batch: npt.NDArray[np.generic]) -> None:
 
 
 def batches(address: str, dataset: str) -> Iterator[npt.NDArray[np.generic]]:
-    """The batches of a server, each in the same memory: it holds until the next is asked for."""
+    """Yields a server's batches in one reused buffer: a batch is valid until the next one."""
     host, port = address.rsplit(":", 1)
     batch = np.empty_like(BATCHES[dataset]())
     whole = memoryview(batch).cast("B")
@@ -55,7 +55,7 @@ def batches(address: str, dataset: str) -> Iterator[npt.NDArray[np.generic]]:
             _fill(connection, memoryview(header))
             (size,) = _HEADER.unpack(header)
             if size != whole.nbytes:
-                raise ConnectionError(f"a batch of {size} bytes came, not of {whole.nbytes}")
+                raise ConnectionError(f"received a batch of {size} bytes, not of {whole.nbytes}")
             _fill(connection, whole)
             yield batch
 

@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# The acceptance of the containers: builds both images, serves DATA_DIR, reads an epoch in the
-# trainer's container, and ends with its exit code: 0 only when every sample came once.
+# Acceptance test of the containers: builds both images, serves DATA_DIR, reads an epoch in the
+# trainer's container, and exits with its status: 0 only if every sample is delivered once.
 #
-#   DATA_DIR=/path/to/images deploy/check.sh             one server, on the engine's bridge network
+#   DATA_DIR=/path/to/images deploy/check.sh             one server, on a bridge network
 #   DATA_DIR=/path/to/images deploy/check.sh --host      on the host's network and loopback, also
 #                                                        for the build; GRPC_PORT and HTTP_PORT
-#                                                        choose ports
+#                                                        set the ports
 #   DATA_DIR=/path/to/images deploy/check.sh --service   TensorFlow's data service behind a gateway;
-#                                                        --host goes with it, and DISPATCHER_PORT
-#                                                        and DISPATCHER_HTTP_PORT choose ports too
+#                                                        can be combined with --host; also
+#                                                        DISPATCHER_PORT, DISPATCHER_HTTP_PORT
 #
-# DATA_DIR holds images and a labels.csv (file,label).
+# DATA_DIR contains images and a labels.csv (file,label).
 set -euo pipefail
 
 : "${DATA_DIR:?set DATA_DIR to a folder of images with a labels.csv}"
-# Compose would look for a relative path beside its file.
+# Compose would resolve a relative path against its own file.
 DATA_DIR=$(realpath "$DATA_DIR")
 export DATA_DIR
-# Docker would make an empty folder of a path that leads nowhere.
+# Docker would create an empty folder for a missing path.
 test -f "$DATA_DIR/labels.csv" || { echo "there is no $DATA_DIR/labels.csv" >&2 && exit 2; }
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -43,7 +43,7 @@ compose() {
 
 finish() {
   code=$?
-  # When a server never gets ready, Compose says so and shows nothing of it.
+  # If a server does not become ready, Compose does not show its log.
   if [ $code -ne 0 ]; then compose logs --no-color "${servers[@]}" || true; fi
   compose down --timeout 10 --volumes
   exit $code
@@ -54,7 +54,7 @@ trap finish EXIT
 if [ -z "$shape" ]; then
   compose up --no-build --abort-on-container-exit --exit-code-from trainer
 else
-  # A worker's end must not end the rest: it is started anew.
+  # Not --abort-on-container-exit: a worker that exits is restarted.
   compose up --no-build --detach
   compose logs --follow --no-color trainer
   exit "$(docker wait "$(compose ps --all --quiet trainer)")"

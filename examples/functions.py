@@ -1,6 +1,6 @@
-"""The user's own functions that the examples name as `functions:...`.
+"""User functions that the examples refer to as `functions:...`.
 
-They read from the directory `data` beside this file, as the examples do, or from `$DATA`.
+They read from the folder `data` beside this file, as the examples do, or from `$DATA`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ DATA = Path(os.environ.get("DATA", Path(__file__).parent / "data"))
 
 
 def preprocess(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """One sample in, one sample out; a second parameter `key` would get the sample's key."""
+    """Transforms one sample; a second parameter `key` would get the sample's random key."""
     image = tf.cast(sample["image"], tf.float32) / 255.0
     return {"image": image[..., tf.newaxis], "label": sample["label"]}
 
 
 def interleaved() -> tf.data.Dataset:
-    """Numbers from text files, with their squares: (int64[256], int64[256]) an element."""
+    """Reads numbers from text files, with their squares: elements (int64[256], int64[256])."""
     files = tf.data.Dataset.list_files(str(DATA / "*.txt"), shuffle=False).cache()
     lines = files.interleave(tf.data.TextLineDataset, cycle_length=2, block_length=4)
     numbers = lines.map(lambda line: tf.strings.to_number(line, tf.int64))
@@ -30,7 +30,7 @@ def interleaved() -> tf.data.Dataset:
 
 
 def with_py_function() -> tf.data.Dataset:
-    """Python in the middle of a dataset: ({features float32[3], label int64})."""
+    """Runs Python inside a dataset: elements {features: float32[3], label: int64}."""
 
     def compute(number: tf.Tensor) -> np.ndarray:
         value = int(number)
@@ -44,7 +44,7 @@ def with_py_function() -> tf.data.Dataset:
 
 
 def resized() -> tf.data.Dataset:
-    """JPEGs as float32[128, 128, 3] in [0, 1]."""
+    """Reads JPEGs: elements {image: float32[128, 128, 3]}, with values in [0, 1]."""
 
     def read(file: tf.Tensor) -> dict[str, tf.Tensor]:
         image = tf.io.decode_jpeg(tf.io.read_file(file), channels=3)

@@ -1,4 +1,4 @@
-"""Fixtures for all tests: real servers, in this process or in one of their own, and real data."""
+"""Fixtures for all tests: servers in this process and in child processes, certificates, photos."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.harness import examples
 from tests.harness.nursery import Nursery
 from tests.harness.server import InfeedServer
 
-from infeed_server.imports import without_collection
+from infeed_server.imports import without_gc
 
 if TYPE_CHECKING:
     from infeed_server.runtime.server import Server
@@ -36,25 +36,24 @@ Serve = Callable[..., "Server"]
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collects tests, which imports TensorFlow, without collecting garbage: a second less. What was
-    imported is never garbage, and a later collection does not look through it."""
-    with without_collection():
-        collected = yield
-    # Each function that AutoGraph converts is a module with a new name among the temporary files,
-    # whose bytecode would stay there.
+    """Collects tests, which imports TensorFlow, without garbage collection: this saves a second."""
+    with without_gc():
+        result = yield
+    # AutoGraph writes each converted function as a temporary module with a new name. Its bytecode
+    # would not be removed.
     sys.dont_write_bytecode = True
-    return collected
+    return result
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Raises `pytest.UsageError` when `INFEED_TEST_PHOTOS` names no folder of photos."""
+    """Raises `pytest.UsageError` when `INFEED_TEST_PHOTOS` is not a folder of photos."""
     folder = os.environ.get("INFEED_TEST_PHOTOS")
     if not folder or hasattr(config, "workerinput"):
         return
     labels = Path(folder, "labels.csv")
     if not labels.is_file():
         raise pytest.UsageError(
-            f"INFEED_TEST_PHOTOS: no file {labels}; without it, photos are drawn"
+            f"INFEED_TEST_PHOTOS: no file {labels}; unset it to use drawn photos"
         )
     if len(labels.read_text().split()) < 2:
         raise pytest.UsageError(
@@ -70,7 +69,7 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     from infeed_server.runtime.server import Server
 
     running: list[Server] = []
-    # Where the quarantine log goes by default.
+    # The default folder of the quarantine log.
     monkeypatch.chdir(tmp_path)
 
     def start(pipelines: Any, name: str = "pipelines.yaml") -> Server:
@@ -90,14 +89,14 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
 
 @pytest.fixture(scope="session")
 def nursery() -> Iterator[Nursery]:
-    """Starts processes that need not load TensorFlow: it is loaded once for all."""
-    with Nursery() as started:
-        yield started
+    """Forks processes from one that has loaded TensorFlow."""
+    with Nursery() as nursery:
+        yield nursery
 
 
 @pytest.fixture
 def server_process(nursery: Nursery, tmp_path: Path) -> Iterator[Callable[..., InfeedServer]]:
-    """Starts `infeed serve` processes on YAML text; all are gone after the test."""
+    """Starts `infeed serve` processes on YAML text; they are killed after the test."""
     running: list[InfeedServer] = []
 
     def start(text: str, listen: str = "127.0.0.1:0", *options: str) -> InfeedServer:
@@ -119,9 +118,12 @@ def server_process(nursery: Nursery, tmp_path: Path) -> Iterator[Callable[..., I
 
 @pytest.fixture(scope="session")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """Certificates, as paths of PEM files: `ca`; `server` for loopback and `trainer`, each with its
-    `_key`, and the same `_expired`; a stranger's (`stranger_ca`, `stranger`, `stranger_key`, for
-    loopback too); `elsewhere`, of the right authority for another host; and `locked_key`."""
+    """Certificates as paths of PEM files, each with its key as `NAME_key`.
+
+    `ca` issued `server` (for loopback), `trainer`, both again as `NAME_expired`, and `elsewhere`
+    (for another host). `untrusted_ca` issued `untrusted` (for loopback). `locked_key` is the
+    server's key with a password.
+    """
     import trustme
     from cryptography.hazmat.primitives import serialization
 
@@ -129,26 +131,26 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     past = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(days=1)
     files: dict[str, Path] = {}
 
-    def keep(name: str, *blobs: Any) -> None:
+    def save(name: str, *blobs: Any) -> None:
         files[name] = folder / f"{name}.pem"
         files[name].write_bytes(b"".join(blob.bytes() for blob in blobs))
 
     def issue(name: str, ca: trustme.CA, *identities: str, **options: Any) -> trustme.LeafCert:
         cert = ca.issue_cert(*identities, **options)
-        keep(name, *cert.cert_chain_pems)
-        keep(f"{name}_key", cert.private_key_pem)
+        save(name, *cert.cert_chain_pems)
+        save(f"{name}_key", cert.private_key_pem)
         return cert
 
-    ca, stranger = trustme.CA(), trustme.CA()
+    ca, untrusted_ca = trustme.CA(), trustme.CA()
     loopback = ("127.0.0.1", "::1", "localhost")
-    keep("ca", ca.cert_pem)
-    keep("stranger_ca", stranger.cert_pem)
+    save("ca", ca.cert_pem)
+    save("untrusted_ca", untrusted_ca.cert_pem)
     issue("server", ca, *loopback)
     issue("server_expired", ca, *loopback, not_after=past)
     issue("elsewhere", ca, "infeed.example.org")
     issue("trainer", ca, "trainer@example.org")
     issue("trainer_expired", ca, "trainer@example.org", not_after=past)
-    issue("stranger", stranger, *loopback)
+    issue("untrusted", untrusted_ca, *loopback)
     key = serialization.load_pem_private_key(files["server_key"].read_bytes(), None)
     files["locked_key"] = folder / "locked_key.pem"
     files["locked_key"].write_bytes(
@@ -163,19 +165,19 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """A folder of JPEGs with `labels.csv`: that of `INFEED_TEST_PHOTOS`, or drawn ones.
+    """A folder of JPEGs with `labels.csv`: `INFEED_TEST_PHOTOS`, or drawn photos.
 
     Has `folder`, `labels` (file → label) and `count`.
     """
-    real = os.environ.get("INFEED_TEST_PHOTOS")
-    folder = Path(real) if real else draw_photos(tmp_path_factory.mktemp("photos"))
+    path = os.environ.get("INFEED_TEST_PHOTOS")
+    folder = Path(path) if path else draw_photos(tmp_path_factory.mktemp("photos"))
     rows = [line.rpartition(",") for line in (folder / "labels.csv").read_text().split()]
     labels = {file: int(label) for file, _, label in rows if label != "label"}
     return SimpleNamespace(folder=folder, labels=labels, count=len(labels))
 
 
 def draw_photos(folder: Path, count: int = 60) -> Path:
-    """JPEGs of all kinds of sizes, every tenth of them grey."""
+    """Writes JPEGs of random sizes, every tenth of them grey, and returns the folder."""
     import numpy as np
     import tensorflow as tf
 
@@ -184,10 +186,10 @@ def draw_photos(folder: Path, count: int = 60) -> Path:
     for number in range(count):
         height, width = rng.integers(80, 200, 2)
         channels = 1 if number % 10 == 0 else 3
-        small = rng.integers(0, 255, (6, 6, channels))
-        picture = tf.cast(tf.image.resize(small, [height, width]), tf.uint8)
+        thumbnail = rng.integers(0, 255, (6, 6, channels))
+        photo = tf.cast(tf.image.resize(thumbnail, [height, width]), tf.uint8)
         name = f"photo_{number:03}.JPEG"
-        (folder / name).write_bytes(tf.io.encode_jpeg(picture).numpy())
+        (folder / name).write_bytes(tf.io.encode_jpeg(photo).numpy())
         rows.append(f"{name},{number % 7}")
     (folder / "labels.csv").write_text("\n".join(rows) + "\n")
     return folder

@@ -1,4 +1,4 @@
-"""The benchmarks' own parts: what they measure must be what they say."""
+"""Tests of the benchmarks' helpers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MACHINE = {"processor": "abacus"}
 
 @pytest.fixture
 def echo() -> Iterator[str]:
-    """A server that sends back what it gets, and ends when the other side does."""
+    """An echo server, which ends with its client."""
 
     def serve() -> None:
         connection, _ = listener.accept()
@@ -44,7 +44,7 @@ def echo() -> Iterator[str]:
         thread.join(60)
 
 
-def test_the_proxy_delays_both_ways_and_changes_nothing(echo: str):
+def test_proxy_delays_both_directions_and_keeps_the_bytes(echo: str):
     sent = os.urandom(5_000_000)
     with servers.delayed(echo, 40) as address:
         host, port = address.split(":")
@@ -67,27 +67,27 @@ def test_the_proxy_delays_both_ways_and_changes_nothing(echo: str):
     assert round_trip >= 0.08
 
 
-def test_a_duel_of_equals():
+def test_duel_of_equal_sides_has_a_ratio():
     side = Side("raw TCP", "tcp", lambda: servers.tcp("uint8"), "uint8", warm_up=0.0)
-    (found,) = duel(side, side, [Goal("GB/s", gigabytes_per_second)], Plan(1, 0.05))
-    assert len(found.ratios) == 1
-    assert found.ratio > 0
+    (finding,) = duel(side, side, [Goal("GB/s", gigabytes_per_second)], Plan(1, 0.05))
+    assert len(finding.ratios) == 1
+    assert finding.ratio > 0
 
 
-def test_a_duel_of_different_work_is_refused(monkeypatch: pytest.MonkeyPatch):
+def test_duel_of_different_image_sizes_is_refused(monkeypatch: pytest.MonkeyPatch):
     image_bytes = {"small": 150_528, "large": 602_112}
 
     def run(side: Side, address: str, seconds: float) -> list[Run]:
         return [Run(1.0, 1.0, 10, 10 * image_bytes[side.dataset], 1.0, 1.0)]
 
     monkeypatch.setattr(Side, "run", run)
-    small, large = (Side(name, "tcp", servers.nobody, name) for name in image_bytes)
+    small, large = (Side(name, "tcp", servers.no_server, name) for name in image_bytes)
     with pytest.raises(BenchmarkError, match="small delivers 150528 bytes an image and large 602"):
         duel(small, large, [], Plan(1, 0.1))
     duel(small, small, [], Plan(1, 0.1))
 
 
-def test_a_process_that_fails_says_why():
+def test_failed_process_raises_with_its_log():
     with (
         started("benchmarks.tcp", "no such data set") as process,
         pytest.raises(HarnessError, match="no such data set"),
@@ -106,20 +106,20 @@ def test_a_process_that_fails_says_why():
         (Target(5.0, of="figure", is_aim=True), False),
     ],
 )
-def test_targets(target: Target | None, reached: bool | None):
+def test_target_is_reached_by_ratio_or_figure(target: Target | None, reached: bool | None):
     finding = Finding("GB/s", Figures("infeed", [4, 2, 9]), Figures("peer", [2, 2, 3]), target)
     assert finding.ratio == 2
     assert finding.is_reached is reached
     assert Finding.from_json(json.loads(json.dumps(finding.to_json()))) == finding
 
 
-def test_a_finding_without_peer():
+def test_finding_without_a_peer_has_no_ratio():
     finding = Finding("MB", Figures("infeed", [4, 2]), None)
     assert math.isnan(finding.ratio)
     assert Finding.from_json(json.loads(json.dumps(finding.to_json()))) == finding
 
 
-def test_results_of_the_same_machine_are_kept(tmp_path: Path):
+def test_earlier_results_of_the_same_machine_are_kept(tmp_path: Path):
     file = tmp_path / "results.json"
     Results(file, MACHINE).add("one", Outcome(error="broken", plan=Plan(5, 1.0)))
     same, other = Results(file, MACHINE), Results(file, {"processor": "slide rule"})
@@ -129,16 +129,14 @@ def test_results_of_the_same_machine_are_kept(tmp_path: Path):
     assert not other.outcomes
 
 
-def test_a_case_that_fails_does_not_stop_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_failed_case_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("matplotlib")
     import typer
     from benchmarks import __main__ as command
     from benchmarks.cases import Case
 
     def fail(plan: Plan) -> list[Finding]:
-        raise BenchmarkError("no luck")
+        raise BenchmarkError("broken")
 
     def succeed(plan: Plan) -> list[Finding]:
         return [Finding("GB/s", Figures("infeed", [3.0]), Figures("peer", [2.0]), Target(1.0))]
@@ -147,31 +145,31 @@ def test_a_case_that_fails_does_not_stop_the_others(
     monkeypatch.setattr(command, "CASES", {"bad": Case("", fail), "good": Case("", succeed)})
     app = typer.Typer()
     app.command()(command.main)
-    done = CliRunner().invoke(app, [])
-    assert done.exit_code == 1
-    assert "BenchmarkError: no luck" in done.output
+    result = CliRunner().invoke(app, [])
+    assert result.exit_code == 1
+    assert "BenchmarkError: broken" in result.output
     saved = json.loads(Path("bench-results/results.json").read_text())["cases"]
-    assert saved["bad"]["error"] == "BenchmarkError: no luck"
+    assert saved["bad"]["error"] == "BenchmarkError: broken"
     assert saved["good"]["findings"][0]["ratio"]["median"] == 1.5
     assert Path("bench-results/results.png").stat().st_size > 1000
 
 
-def test_every_case_is_explained():
+def test_every_case_is_documented():
     text = (ROOT / "benchmarks/README.md").read_text()
     assert [name for name in CASES if f"`{name}`" not in text] == []
 
 
-def test_infeed_serves_what_its_peers_have():
+def test_infeed_serves_the_datasets_of_its_peers():
     datasets = pytest.importorskip("benchmarks.datasets")
     served = yaml.safe_load((ROOT / "benchmarks/pipelines.yaml").read_text())["pipelines"]
     assert set(datasets.BY_NAME) <= set(served)
 
 
-def test_memory_of_this_process_is_found():
+def test_resident_memory_of_a_process_is_measured():
     assert resident_megabytes(os.getpid()) > 1
 
 
-def test_bench_packages_are_pinned_and_only_there():
+def test_benchmark_packages_are_pinned_in_one_file():
     pins = [
         {line.partition("==")[0] for line in (ROOT / path).read_text().splitlines() if "==" in line}
         for path in ("requirements/bench.txt", "requirements/dev.txt")

@@ -1,4 +1,4 @@
-"""The documentation is true: what it shows parses, what it lists is all there is."""
+"""Checks of the documentation: examples run, and lists are complete."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from pydantic_core import PydanticUndefined
 
 import infeed
 from infeed import errors
-from infeed.audit import audit
+from infeed.audit.outcome import EpochTotals
+from infeed.audit.run import audit
 from infeed.cli import main
-from infeed.commands.audit import audit as audit_command
-from infeed.commands.connection import connection
+from infeed.cli.audit import audit as audit_command
+from infeed.cli.connection import connection
 from infeed.feed import Feed
-from infeed.outcome import EpochOutcome
 from infeed.stats import Stats
 from infeed.testing import FakeTransport
-from infeed_server import roles
+from infeed_server.cli import data_service
 from infeed_server.control.metrics import Metrics
+from infeed_server.data_service.options import ServiceOptions
 from infeed_server.pipeline.definition import BatchOptions, Pipeline, Shuffle
 from infeed_server.pipeline.load import parse
-from infeed_server.runtime.options import ServiceOptions
-from infeed_server.sources.choice import KINDS
-from infeed_server.sources.features import FeatureOptions
+from infeed_server.sources.registry import SOURCE_CLASSES
+from infeed_server.sources.tfrecord.features import FeatureOptions
 from infeed_server.transforms import REGISTRY
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,7 +45,7 @@ PAGES = sorted(
     for page in (ROOT / folder).glob("*.md")
 )
 Block = tuple[str, int, str]
-"""A page, the line on which its code block begins, and the code."""
+"""A page, the first line of a code block, and the code."""
 
 
 @cache
@@ -54,73 +54,77 @@ def text(page: str) -> str:
 
 
 def prose(page: str) -> str:
+    """Returns the text outside of code blocks."""
     return re.sub(r"^```.*?^```$", "", text(page), flags=re.MULTILINE | re.DOTALL)
 
 
 def blocks(language: str) -> list[Block]:
-    found = []
+    """Returns the code blocks of all pages in a language."""
+    result = []
     for page in PAGES:
-        # Every fence is taken, so that the end of one is never read as the begin of another.
+        # All languages are matched, so that an end of a block is never taken for a beginning.
         for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text(page), re.MULTILINE | re.DOTALL):
             if match[1] == language:
                 line = text(page).count("\n", 0, match.start()) + 1
-                found.append((page, line, match[2]))
-    return found
+                result.append((page, line, match[2]))
+    return result
 
 
-def place(value: Any) -> str:
-    """A test's name; never an address in memory, which differs between workers."""
+def case_id(value: Any) -> str:
+    """Returns the id of a test case, which must be the same in all xdist workers."""
     if isinstance(value, tuple):
         return f"{value[0]}:{value[1]}"
     return str(getattr(value, "__name__", value))
 
 
 def section(page: str, heading: str) -> str:
-    """What stands under a heading, up to the next of its level or above."""
-    _, found, rest = text(page).partition(f"\n{heading}\n")
-    assert found, f"{page} has no heading {heading!r}"
+    """Returns the text of a section, including its subsections."""
+    _, match, rest = text(page).partition(f"\n{heading}\n")
+    assert match, f"{page} has no heading {heading!r}"
     level = len(heading.partition(" ")[0])
     return re.split(rf"^#{{1,{level}}} ", rest, maxsplit=1, flags=re.MULTILINE)[0]
 
 
 def rows(part: str, *columns: str) -> list[list[str]]:
-    """The cells of the first table whose head begins with these columns."""
-    _, found, rest = part.partition(f"| {' | '.join(columns)} |")
-    assert found, f"no table of {columns}"
+    """Returns the cells of the first table whose header is these columns."""
+    _, match, rest = part.partition(f"| {' | '.join(columns)} |")
+    assert match, f"no table of {columns}"
     table = rest.split("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in line[1:-1].split("|")] for line in table]
 
 
 def spans(cell: str) -> list[str]:
-    """What stands in backticks."""
+    """Returns the code spans."""
     return re.findall(r"`([^`]*)`", cell)
 
 
 # --- code ---
 
 
-@pytest.mark.parametrize("block", blocks("yaml"), ids=place)
-def test_yaml_defines_pipelines(block: Block):
+@pytest.mark.parametrize("block", blocks("yaml"), ids=case_id)
+def test_yaml_block_defines_pipelines(block: Block):
     document = yaml.safe_load(block[2])
     for definition in document.get("pipelines", {}).values():
         parse(definition)
 
 
-@pytest.mark.parametrize("block", blocks("python"), ids=place)
-def test_python_compiles(block: Block):
+@pytest.mark.parametrize("block", blocks("python"), ids=case_id)
+def test_python_block_compiles(block: Block):
     page, line, code = block
     compile(code, f"{page}:{line}", "exec")
 
 
 @pytest.mark.parametrize(
-    "block", [each for each in blocks("python") if "assert " in each[2]], ids=place
+    "block", [each for each in blocks("python") if "assert " in each[2]], ids=case_id
 )
-def test_python_that_asserts_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_python_block_with_assertions_runs(
+    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     example = tmp_path / "example.py"
     example.write_text(block[2])
-    # A file of its own, for the fingerprint reads the code of a function.
+    # A file, since the fingerprint reads the source code of functions.
     code = compile(block[2], str(example), "exec")
     exec(code, {"__name__": "example", "__file__": str(example)})
 
@@ -130,7 +134,7 @@ def test_python_that_asserts_runs(block: Block, tmp_path: Path, monkeypatch: pyt
 
 def test_every_source_has_a_section():
     headings = set(re.findall(r"^### (\w+)$", text("docs/pipelines.md"), re.MULTILINE))
-    assert set(KINDS) <= headings
+    assert set(SOURCE_CLASSES) <= headings
 
 
 def test_every_transform_is_listed_with_its_options():
@@ -144,9 +148,9 @@ def test_every_transform_is_listed_with_its_options():
             assert_default(f"{name}.{option}", options[option], default)
 
 
-def test_every_random_transform_is_called_so():
+def test_every_random_transform_is_marked_random():
     random = {spans(row[0])[0] for row in transform_rows() if row[4] == "yes"}
-    assert random == {name for name, transform in REGISTRY.items() if transform.draws}
+    assert random == {name for name, transform in REGISTRY.items() if transform.always_random}
 
 
 def transform_rows() -> list[list[str]]:
@@ -160,9 +164,9 @@ def transform_rows() -> list[list[str]]:
         ("# Pipelines", Pipeline),
         ("## Order", Shuffle),
         ("## Batch", BatchOptions),
-        *((f"### {kind}", source) for kind, source in KINDS.items()),
+        *((f"### {kind}", source) for kind, source in SOURCE_CLASSES.items()),
     ],
-    ids=place,
+    ids=case_id,
 )
 def test_every_option_is_listed_with_its_default(heading: str, model: type[BaseModel]):
     part = text("docs/pipelines.md") if heading[1] == " " else section("docs/pipelines.md", heading)
@@ -184,12 +188,12 @@ def assert_options(table: list[list[str]], model: type[BaseModel]) -> None:
 
 
 def options_of(model: type[BaseModel]) -> dict[str, Any]:
-    """Option → default, as YAML spells them."""
+    """Returns option → default, with the names of the YAML keys."""
     return {field.alias or name: field.default for name, field in model.model_fields.items()}
 
 
 def assert_default(option: str, default: Any, shown: str | None) -> None:
-    """`shown` is YAML, or None for an option that is required."""
+    """Compares a default with the documented YAML, which is None for a required option."""
     if default is PydanticUndefined:
         assert shown is None, f"{option} is required"
         return
@@ -208,7 +212,7 @@ def assert_default(option: str, default: Any, shown: str | None) -> None:
         ("## distribute", infeed.tensorflow.distribute),
         ("## Testing without a server", FakeTransport),
     ],
-    ids=place,
+    ids=case_id,
 )
 def test_every_argument_is_listed_with_its_default(heading: str, function: Any):
     table = rows(section("docs/trainers.md", heading), "option", "default", "meaning")
@@ -249,7 +253,7 @@ def test_every_option_of_an_audit_is_listed_with_its_default():
         assert next(iter(spans(cell)), "None") == str(options[name]), name
 
 
-def test_every_option_that_says_how_to_connect_is_listed():
+def test_every_connection_option_is_listed():
     table = rows(text("docs/security.md"), "option of commands", "environment")
     shown = {spans(row[0])[0][2:].replace("-", "_"): spans(row[1]) for row in table}
     hints = get_type_hints(connection, include_extras=True)
@@ -260,22 +264,25 @@ def test_every_option_that_says_how_to_connect_is_listed():
 
 
 def test_every_option_of_the_data_service_is_listed():
-    told = text("docs/service.md")
+    page = text("docs/service.md")
 
     def listed(command: str) -> list[str]:
-        table = rows(told, f"option of `infeed {command}`", "default", "meaning")
+        table = rows(page, f"option of `infeed {command}`", "default", "meaning")
         return [spans(row[0])[0] for row in table]
 
     shown = {name: listed(name) for name in ("serve", "dispatcher", "worker")}
-    for name, function in (("dispatcher", roles.dispatcher), ("worker", roles.worker)):
+    for name, function in (
+        ("dispatcher", data_service.dispatcher),
+        ("worker", data_service.worker),
+    ):
         options = list(inspect.signature(function).parameters)
         public = [option for option in options if option != "with_parent"]
         assert sorted(shown[name]) == sorted(f"--{option.replace('_', '-')}" for option in public)
-    chosen = {field.name for field in dataclasses.fields(ServiceOptions)} - {"listen"}
+    fields = {field.name for field in dataclasses.fields(ServiceOptions)} - {"listen"}
     assert set(shown["serve"]) == {
         "--engine",
         "--dispatcher-listen",
-        *(f"--{option.replace('_', '-')}" for option in chosen),
+        *(f"--{option.replace('_', '-')}" for option in fields),
     }
 
 
@@ -294,19 +301,19 @@ def test_every_argument_of_an_audit_is_listed_with_its_default():
 
 def test_every_number_of_an_audited_epoch_is_listed():
     shown = [s for row in rows(text("docs/audit.md"), "number", "counts") for s in spans(row[0])]
-    assert shown == [field.name for field in dataclasses.fields(EpochOutcome)]
+    assert shown == [field.name for field in dataclasses.fields(EpochTotals)]
 
 
 def test_every_metric_is_listed():
     table = rows(section("docs/deploy.md", "## Metrics"), "name", "type", "labels", "meaning")
     shown = {spans(row[0])[0]: (row[1].partition(",")[0], row[2]) for row in table}
     assert shown.pop("process_*")
-    found = {}
+    metrics = {}
     for metric in Metrics("1", "2").registry.collect():
         suffix = {"counter": "_total", "info": "_info"}.get(metric.type, "")
         if metric.name.startswith("infeed_"):
-            found[metric.name + suffix] = metric.type.replace("info", "gauge")
-    assert {name: kind for name, (kind, _) in shown.items()} == found
+            metrics[metric.name + suffix] = metric.type.replace("info", "gauge")
+    assert {name: kind for name, (kind, _) in shown.items()} == metrics
 
 
 def test_every_error_is_listed_with_its_reason_and_code():
@@ -318,11 +325,11 @@ def test_every_error_is_listed_with_its_reason_and_code():
         if name in errors.__all__ and inspect.isclass(value)
     }
     assert shown == {name: (error.reason, error.code) for name, error in classes.items()}
-    also = {
+    also_bases = {
         spans(row[0])[0]: spans(row[1])[0]
         for row in rows(text("docs/errors.md"), "class", "is also")
     }
-    assert also == {
+    assert also_bases == {
         name: error.__bases__[1].__name__
         for name, error in classes.items()
         if len(error.__bases__) > 1
@@ -333,13 +340,13 @@ def test_every_error_is_listed_with_its_reason_and_code():
 
 
 def anchors(page: Path) -> set[str]:
-    """The names that GitHub gives to a page's headings."""
+    """Returns the anchors that GitHub generates for a page's headings."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page: str):
+def test_links_have_a_target(page: str):
     links = re.findall(r"\]\(([^)\s]+)\)", prose(page))
     for link in links:
         if "://" in link:
@@ -351,37 +358,38 @@ def test_links_lead_somewhere(page: str):
 
 
 @cache
-def helped(*command: str) -> str:
-    told = io.StringIO()
+def help_text(*command: str) -> str:
+    """Returns the `--help` of a command."""
+    stdout = io.StringIO()
     with (
         patch.dict(os.environ, {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}),
         patch.object(sys, "argv", ["infeed", *command, "--help"]),
-        contextlib.redirect_stdout(told),
-        pytest.raises(SystemExit) as ended,
+        contextlib.redirect_stdout(stdout),
+        pytest.raises(SystemExit) as caught,
     ):
         main()
-    assert not ended.value.code
-    return told.getvalue()
+    assert not caught.value.code
+    return stdout.getvalue()
 
 
 def documented_commands() -> dict[str, set[str]]:
-    """Command → the options that some page gives it."""
-    found: dict[str, set[str]] = {}
+    """Returns command → the options that it has on any page."""
+    options: dict[str, set[str]] = {}
     for page in PAGES:
-        spoken = [*spans(prose(page)), *(code for _, _, code in blocks(""))]
-        for line in "\n".join(spoken).splitlines():
+        code = [*spans(prose(page)), *(block for _, _, block in blocks(""))]
+        for line in "\n".join(code).splitlines():
             command = re.match(r"(?:\S+/)?infeed ([a-z][a-z-]*)\b([^#]*)", line)
             if command:
-                found.setdefault(command[1], set()).update(re.findall(r"--[a-z-]+", command[2]))
-    return found
+                options.setdefault(command[1], set()).update(re.findall(r"--[a-z-]+", command[2]))
+    return options
 
 
 @pytest.mark.parametrize("command", sorted(documented_commands()))
-def test_commands_exist(command: str):
-    assert re.search(rf"^\W+{command}\b", helped(), re.MULTILINE), f"no command {command}"
+def test_documented_command_exists(command: str):
+    assert re.search(rf"^\W+{command}\b", help_text(), re.MULTILINE), f"no command {command}"
     for option in documented_commands()[command]:
-        assert option in helped(command), f"infeed {command} has no {option}"
+        assert option in help_text(command), f"infeed {command} has no {option}"
 
 
-def test_the_usual_commands_are_documented():
+def test_main_commands_are_documented():
     assert {"serve", "peek", "audit", "index"} <= documented_commands().keys()

@@ -1,4 +1,4 @@
-"""The repository itself: what is generated, pinned or said twice agrees."""
+"""Consistency of the repository: stubs, versions, pins, scripts, containers."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def project() -> dict[str, Any]:
 
 
 def compose(shape: str) -> dict[str, Any]:
-    """The services of a Compose file, by name, where no variable is set that has a default."""
-    written = text(f"deploy/docker-compose{shape}.yaml")
-    return yaml.safe_load(re.sub(r"\$\{\w+:-(.*?)\}", r"\1", written))["services"]
+    """Returns the services of a Compose file by name, with the defaults of its variables."""
+    template = text(f"deploy/docker-compose{shape}.yaml")
+    return yaml.safe_load(re.sub(r"\$\{\w+:-(.*?)\}", r"\1", template))["services"]
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +50,8 @@ def trainer() -> ModuleType:
     return module
 
 
-def test_the_stubs_are_what_the_protos_generate():
-    done = subprocess.run(
+def test_stubs_are_generated_from_the_protos():
+    result = subprocess.run(
         [ROOT / "tools/stubs.sh", "check"],
         env={**os.environ, "PYTHON": sys.executable},
         capture_output=True,
@@ -59,46 +59,46 @@ def test_the_stubs_are_what_the_protos_generate():
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_the_version_is_the_same_everywhere(project: dict[str, Any]):
+def test_version_is_the_same_in_package_and_project(project: dict[str, Any]):
     assert infeed.__version__ == project["version"]
 
 
 def test_every_direct_requirement_is_pinned_within_its_range(project: dict[str, Any]):
     lines = [line for line in text("requirements/dev.txt").splitlines() if not line.startswith("#")]
     pins = dict(line.split("==") for line in lines)
-    asked = list(project["dependencies"])
+    requirements = list(project["dependencies"])
     for extra in ("server", "tensorflow", "cli", "dev"):
-        asked += project["optional-dependencies"][extra]
-    for requirement in map(Requirement, asked):
+        requirements += project["optional-dependencies"][extra]
+    for requirement in map(Requirement, requirements):
         name = canonicalize_name(requirement.name)
         if name != "infeed":
             assert requirement.specifier.contains(pins.get(name, "none")), requirement
 
 
-def test_documents_name_only_make_targets_that_exist():
+def test_documented_make_targets_exist():
     targets = set(re.findall(r"^([a-z][a-z-]*):", text("Makefile"), re.MULTILINE))
     for document in ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]:
-        # Code only: prose has "make" as a verb.
+        # Code only: in prose, "make" is also a verb.
         code = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", text(document), re.DOTALL))
-        named = set(re.findall(r"\bmake ([a-z][a-z-]*)", code))
-        assert named <= targets, f"{document} names {named - targets}"
+        documented = set(re.findall(r"\bmake ([a-z][a-z-]*)", code))
+        assert documented <= targets, f"{document} has {documented - targets}"
 
 
-def test_the_readme_shows_the_demo():
+def test_readme_has_the_demo():
     assert "make demo" in text("README.md")
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_scripts_can_be_run(script: str):
+def test_script_is_executable(script: str):
     assert os.access(ROOT / script, os.X_OK)
     subprocess.run(["bash", "-n", ROOT / script], check=True, timeout=30)
 
 
 @pytest.mark.parametrize("shape", ["", ".service"])
-def test_compose_and_its_override_agree_with_the_dockerfile(shape: str):
+def test_compose_files_match_the_dockerfile(shape: str):
     stages = set(re.findall(r"^FROM \S+ AS (\S+)", text("Dockerfile"), re.MULTILINE))
     services, override = compose(shape), compose(f"{shape}.host")
     assert set(services) == set(override)
@@ -112,7 +112,7 @@ def test_compose_and_its_override_agree_with_the_dockerfile(shape: str):
         assert override[name]["network_mode"] == "host"
 
 
-def test_the_trainer_waits_for_who_serves_it():
+def test_trainer_container_waits_for_its_server():
     for shape, server in (("", "server"), (".service", "gateway")):
         trainer = compose(shape)["trainer"]
         assert trainer["depends_on"] == {server: {"condition": "service_healthy"}}
@@ -120,68 +120,66 @@ def test_the_trainer_waits_for_who_serves_it():
 
 
 @pytest.mark.parametrize("shape", [".service", ".service.host"])
-def test_the_containers_of_the_data_service_find_each_other(shape: str):
+def test_data_service_containers_have_matching_addresses(shape: str):
     services = compose(shape)
     options = {
         name: dict(zip(each["command"], [*each["command"][1:], ""], strict=True))
         for name, each in services.items()
         if name != "trainer"
     }
-    own = "127.0.0.1" if "host" in shape else None
-    where = {
-        name: f"{own or name}:{chosen['--listen'].rpartition(':')[2]}"
+    host = "127.0.0.1" if "host" in shape else None
+    addresses = {
+        name: f"{host or name}:{chosen['--listen'].rpartition(':')[2]}"
         for name, chosen in options.items()
     }
-    assert options["worker"]["--dispatcher"] == where["dispatcher"]
-    assert options["gateway"]["--dispatcher"] == where["dispatcher"]
-    assert services["trainer"]["environment"]["TARGET"] == where["gateway"]
+    assert options["worker"]["--dispatcher"] == addresses["dispatcher"]
+    assert options["gateway"]["--dispatcher"] == addresses["dispatcher"]
+    assert services["trainer"]["environment"]["TARGET"] == addresses["gateway"]
     for name, chosen in options.items():
-        assert chosen["--listen"].startswith("127.0.0.1:" if own else "0.0.0.0:")
-        assert ("--insecure" in chosen) == (own is None), name
+        assert chosen["--listen"].startswith("127.0.0.1:" if host else "0.0.0.0:")
+        assert ("--insecure" in chosen) == (host is None), name
 
 
 @pytest.mark.parametrize("shape", [".service", ".service.host"])
-def test_health_is_asked_for_where_it_is_told(shape: str):
+def test_healthcheck_uses_the_http_port(shape: str):
     for name, service in compose(shape).items():
         if name != "trainer":
             command = service["command"]
             http = command[command.index("--http") + 1]
-            asked = re.search(
-                r"http://127\.0\.0\.1:(\d+)/readyz", service["healthcheck"]["test"][-1]
-            )
-            assert (asked[1] if asked else "off") == http.rpartition(":")[2], name
+            url = re.search(r"http://127\.0\.0\.1:(\d+)/readyz", service["healthcheck"]["test"][-1])
+            assert (url[1] if url else "off") == http.rpartition(":")[2], name
 
 
 @pytest.mark.parametrize("shape", ["", ".service"])
-def test_the_trainer_asks_for_a_pipeline_that_is_served(shape: str):
+def test_trainer_container_uses_a_served_pipeline(shape: str):
     served = yaml.safe_load(text("deploy/pipelines.yaml"))["pipelines"]
     assert compose(shape)["trainer"]["environment"]["PIPELINE"] in served
 
 
-def test_the_trainer_counts_only_what_can_be_counted(trainer: ModuleType):
+def test_trainer_requires_a_known_sample_count(trainer: ModuleType):
     feed = SimpleNamespace(name="x", sample_count=8, guarantee=Guarantee())
-    assert trainer.countable(feed, 0, 2) == 8
+    assert trainer.require_sample_count(feed, 0, 2) == 8
     feed.sample_count = None
     with pytest.raises(SystemExit, match="set SAMPLES"):
-        trainer.countable(feed, 0, 1)
-    assert trainer.countable(feed, 9, 1) == 9
+        trainer.require_sample_count(feed, 0, 1)
+    assert trainer.require_sample_count(feed, 9, 1) == 9
     feed.guarantee = Guarantee("none", "at_most_once", "none")
-    assert trainer.countable(feed, 9, 1) == 9
+    assert trainer.require_sample_count(feed, 9, 1) == 9
     with pytest.raises(SystemExit, match="count with WORLD_SIZE=1"):
-        trainer.countable(feed, 9, 2)
+        trainer.require_sample_count(feed, 9, 2)
 
 
-def test_the_trainer_takes_no_sample_that_should_not_be(trainer: ModuleType):
+def test_trainer_refuses_an_unknown_sample(trainer: ModuleType):
     ids = np.array([2, 0, -1])
     batch = SimpleNamespace(sample_ids=ids, mask=ids >= 0)
     assert trainer.count_samples([batch], 3).tolist() == [1, 0, 1]
-    with pytest.raises(SystemExit, match="sample 2 came"):
+    with pytest.raises(SystemExit, match="sample 2 delivered"):
         trainer.count_samples([batch], 2)
 
 
 @settings(max_examples=50, deadline=None)
 @given(positions=st.integers(0, 200), stride=st.integers(1, 20), world_size=st.integers(1, 6))
-def test_the_trainer_knows_each_ranks_share(
+def test_trainer_computes_the_share_of_each_rank(
     trainer: ModuleType, positions: int, stride: int, world_size: int
 ):
     owners = [position // stride % world_size for position in range(positions)]

@@ -1,4 +1,4 @@
-"""Prints requirements/dev.txt: the exact version of everything that is installed here."""
+"""Generator of requirements/dev.txt: prints the exact version of each installed distribution."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 HEADER = """\
-# The exact versions behind `make`, written by `make pin`: everything that the dev, server and
-# tensorflow extras bring, and what builds the package. The containers use it as constraints.
-# Needs Python 3.11 or newer.
+# The exact versions used by `make`, written by `make pin`: the dev, server and tensorflow extras,
+# and the build requirements. The containers use this file as constraints.
+# Requires Python 3.11 or newer.
 """
 
-# What this repository is, and what a virtual environment brings by itself.
-LEFT_OUT = {"infeed", "pip", "setuptools", "wheel"}
+# This distribution, and those that a virtual environment contains from the start.
+EXCLUDED = {"infeed", "pip", "setuptools", "wheel"}
 
-# `make bench` alone installs these.
+# Requirements of `make bench` alone, excluded too.
 BENCH = Path(__file__).parent.parent / "requirements/bench.txt"
 
 
 def normalized(name: str) -> str:
-    """A distribution's name as package indexes compare it."""
+    """Returns a distribution's name in the form that package indexes compare."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def main() -> None:
     pins = {normalized(item.metadata["Name"]): item.version for item in distributions()}
-    left_out = LEFT_OUT | {line.partition("==")[0] for line in BENCH.read_text().splitlines()}
-    lines = [f"{name}=={pins[name]}" for name in sorted(pins) if name not in left_out]
+    excluded = EXCLUDED | {line.partition("==")[0] for line in BENCH.read_text().splitlines()}
+    lines = [f"{name}=={pins[name]}" for name in sorted(pins) if name not in excluded]
     print(HEADER + "\n".join(lines))
 
 

@@ -1,9 +1,9 @@
-"""Prints what this distribution requires, one line each, with the extras that are named.
+"""Requirements of this distribution and the named extras, printed one per line.
 
     python tools/requirements_of.py pyproject.toml [EXTRA ...]
 
-A container installs these lines before it copies the code, so that a change of the code does not
-install TensorFlow again. Needs Python 3.11 or newer.
+A container image installs these before it copies the code, so that a change of the code does not
+install TensorFlow again. Requires Python 3.11 or newer.
 """
 
 from __future__ import annotations

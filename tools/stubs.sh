@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Generates the Python stubs of proto/ with the grpcio-tools of $PYTHON (default: python3).
 #
-#   tools/stubs.sh write    into client/, where they are committed
-#   tools/stubs.sh check    into a temporary folder; fails with the difference to what is committed
+#   tools/stubs.sh write    writes the stubs to client/
+#   tools/stubs.sh check    fails with a diff if the stubs in client/ are out of date
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${PYTHON:-python3}
@@ -10,7 +10,7 @@ package=infeed/v1
 
 generate() { # into folder $1
   "$python" -m grpc_tools.protoc -I proto --python_out="$1" --pyi_out="$1" proto/$package/*.proto
-  # Only this file has a service; protoc would write an empty module for each of the others.
+  # Only this file has a service; for the others, protoc would write empty modules.
   "$python" -m grpc_tools.protoc -I proto --grpc_python_out="$1" proto/$package/feed_service.proto
 }
 
@@ -18,9 +18,9 @@ check() {
   fresh=$(mktemp -d)
   trap 'rm -rf "$fresh"' EXIT
   generate "$fresh"
-  # What stands beside the stubs and is not generated.
+  # The excluded files are not generated.
   if ! diff -ru -x __init__.py -x __pycache__ -x py.typed "client/$package" "$fresh/$package"; then
-    echo "client/$package is not what proto/ generates; run: make proto" >&2
+    echo "client/$package does not match proto/; run: make proto" >&2
     exit 1
   fi
 }

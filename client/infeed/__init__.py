@@ -1,7 +1,7 @@
 """infeed: ready-to-train batches over gRPC.
 
-A server decodes, augments and batches; a trainer takes the batches in a reproducible order,
-exactly once, and goes on at any step:
+A server decodes, augments and batches samples. A trainer gets the batches in a reproducible order,
+exactly once, and can resume at any step:
 
     import infeed
 
@@ -11,10 +11,9 @@ exactly once, and goes on at any step:
             checkpoint["feed"] = feed.state()    # later: connect(..., state=checkpoint["feed"])
         print(feed.stats())
 
-With TensorFlow, `infeed.tensorflow.from_generator(feed)` is a `tf.data.Dataset` that Keras' `fit`
-takes as it is, and `infeed.tensorflow.distribute` reads a pipeline of TensorFlow's data service
-straight from its workers. Without a server, `infeed.testing.FakeTransport` serves arrays in
-process.
+With TensorFlow, `infeed.tensorflow.from_generator(feed)` is a `tf.data.Dataset` for Keras' `fit`,
+and `infeed.tensorflow.distribute` reads a pipeline of TensorFlow's data service directly from its
+workers. For tests, `infeed.testing.FakeTransport` serves arrays without a server.
 """
 
 from __future__ import annotations
@@ -44,17 +43,17 @@ from infeed.errors import (
     UserCodeError,
 )
 from infeed.feed import Feed, connect
+from infeed.http2.tls_config import TLS
 from infeed.stats import Stats
-from infeed.tls import TLS
 
 __version__ = "0.1.0"
 
-_ON_DEMAND = ("tensorflow", "testing")
+_LAZY_MODULES = ("tensorflow", "testing")
 
 
 def __getattr__(name: str) -> ModuleType:
-    """`infeed.tensorflow` after a plain `import infeed`, which must not load TensorFlow."""
-    if name in _ON_DEMAND:
+    """Imports `infeed.tensorflow` on first use: `import infeed` must not load TensorFlow."""
+    if name in _LAZY_MODULES:
         return importlib.import_module(f"infeed.{name}")
     raise AttributeError(f"module 'infeed' has no attribute {name!r}")
 

@@ -1,4 +1,4 @@
-"""`python -m infeed` is the command `infeed`."""
+"""Entry point of `python -m infeed`, the same as the command `infeed`."""
 
 from infeed.cli import main
 

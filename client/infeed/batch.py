@@ -1,4 +1,4 @@
-"""A batch: what the training step is given."""
+"""Batch: the input of one training step."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from infeed.spec import Array
 
 
 class Batch(dict[str, Array]):
-    """A dict of field name → array, slots first, that also knows where it comes from.
+    """A dict of field name → array, slots first, with the origin of each slot.
 
     start       the position of the first slot
     epoch       the epoch of the first slot, from 0
     sample_ids  int64[slots]: the sample's index in the source, -1 for an empty slot
-    mask        bool[slots]: whether the slot holds a sample; where it does not, all fields are zero
+    mask        bool[slots]: whether the slot holds a sample; in an empty slot, all fields are zero
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class Batch(dict[str, Array]):
         self.mask = mask
 
     def replaced(self, arrays: Mapping[str, Array]) -> Batch:
-        """The same slots with other arrays."""
+        """Returns a batch of the same slots with other arrays."""
         return Batch(
             arrays,
             start=self.start,
@@ -43,6 +43,3 @@ class Batch(dict[str, Array]):
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}: {x.dtype}{list(x.shape)}" for name, x in self.items())
         return f"Batch(start={self.start}, epoch={self.epoch}, {fields})"
-
-
-__all__ = ["Batch"]

@@ -1,8 +1,8 @@
-"""Where a run stands, and which positions it takes next: arithmetic only.
+"""Cursor and shard plan: the progress of a run, and the positions of each step. Arithmetic only.
 
-A cursor counts samples over all ranks, so it fits any world size. A plan turns it into steps:
-rank r of w takes, at step k, the positions [base + (k·w + r)·s, +s), where s is the stride, the
-positions of one batch.
+A cursor counts samples over all ranks, so it fits any world size. A shard plan turns it into
+steps: rank r of w takes, at step k, the positions [base + (k·w + r)·s, +s), where s is the stride,
+the positions of one batch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CURSOR_VERSION = 1
 
 @dataclass(frozen=True)
 class Shard:
-    """This trainer's share: rank `rank` of `world_size`. Raises `InvalidRequestError`."""
+    """One trainer of several: rank `rank` of `world_size`. Raises `InvalidRequestError`."""
 
     rank: int = 0
     world_size: int = 1
@@ -32,8 +32,8 @@ class Shard:
             )
         if not 0 <= self.rank < self.world_size:
             raise InvalidRequestError(
-                f"rank {self.rank} is out of range: with world_size {self.world_size} it is from "
-                f"0 to {self.world_size - 1}",
+                f"rank {self.rank} is out of range: with world_size {self.world_size}, it must be "
+                f"from 0 to {self.world_size - 1}",
                 rank=self.rank,
                 world_size=self.world_size,
             )
@@ -41,7 +41,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where a run stands: `position` samples were delivered, over all ranks together."""
+    """The progress of a run: `position` samples were delivered, over all ranks."""
 
     pipeline: str
     fingerprint: str
@@ -54,28 +54,31 @@ class Cursor:
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> Cursor:
-        """The cursor that `Feed.state()` gave. Raises `CursorError` that says what is wrong."""
+        """Parses what `Feed.state()` returned. Raises `CursorError`."""
         if not isinstance(state, Mapping):
-            raise CursorError(f"a cursor is the dict of Feed.state(), not {type(state).__name__}")
+            raise CursorError(
+                f"a cursor is the dict that Feed.state() returns, not {type(state).__name__}"
+            )
         version = state.get("version", CURSOR_VERSION)
         if version != CURSOR_VERSION:
             raise CursorError(
-                f"a cursor of version {version!r}; this infeed reads version {CURSOR_VERSION}"
+                f"cursor version {version!r} is not supported; this infeed reads version "
+                f"{CURSOR_VERSION}"
             )
         known = ("version", "pipeline", "fingerprint", "seed", "position")
         if missing := [key for key in known if key not in state]:
             raise CursorError(f"the cursor lacks {', '.join(missing)}")
         if unknown := sorted(str(key) for key in state if key not in known):
-            raise CursorError(f"the cursor has {', '.join(unknown)}, which this infeed cannot read")
+            raise CursorError(f"the cursor has unknown keys: {', '.join(unknown)}")
         return cls(
-            pipeline=_text(state, "pipeline"),
-            fingerprint=_text(state, "fingerprint"),
-            seed=_count(state, "seed"),
-            position=_count(state, "position"),
+            pipeline=_read_string(state, "pipeline"),
+            fingerprint=_read_string(state, "fingerprint"),
+            seed=_read_int(state, "seed"),
+            position=_read_int(state, "position"),
         )
 
     def check(self, spec: PipelineSpec, seed: int) -> None:
-        """Raises `CursorError` with every difference to the run that is about to begin."""
+        """Raises `CursorError` if the cursor belongs to another run; lists every difference."""
         pairs = {
             "pipeline": (self.pipeline, spec.name),
             "seed": (self.seed, seed),
@@ -83,88 +86,88 @@ class Cursor:
         }
         differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
         if differing:
-            told = "; ".join(
-                f"its {name} is {mine!r}, here it is {here!r}"
-                for name, (mine, here) in differing.items()
+            details = "; ".join(
+                f"its {name} is {saved!r}, expected {expected!r}"
+                for name, (saved, expected) in differing.items()
             )
             raise CursorError(
-                f"the cursor belongs to another run: {told}", differs=", ".join(differing)
+                f"the cursor belongs to another run: {details}", differs=", ".join(differing)
             )
         if self.position and spec.guarantee.resume == "none":
             raise CursorError(
-                f"pipeline {spec.name!r} promises no order, so no position of it can be returned "
-                f"to, and the cursor stands at {self.position}; connect without state to begin anew"
+                f"pipeline {spec.name!r} guarantees no order, so it cannot resume at position "
+                f"{self.position} of the cursor; connect without state to restart"
             )
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The positions that one rank takes, step by step, from `base` on.
+class ShardPlan:
+    """The positions that one rank takes, step by step.
 
-    `stride` is the positions of one batch, `total` the number there are, None when endless or
-    unknown.
+    base            the first position of the run, over all ranks
+    stride          the positions of one batch
+    position_count  the positions that there are; None if endless or unknown
     """
 
     base: int
     shard: Shard
     stride: int
-    total: int | None
+    position_count: int | None
     remainder: Remainder
 
     @property
     def global_stride(self) -> int:
-        """The positions that all ranks take together in one step."""
+        """The positions that all ranks take in one step."""
         return self.shard.world_size * self.stride
 
     @property
     def steps(self) -> int | None:
-        """The number of steps, the same on every rank; None when endless or unknown."""
-        if self.total is None:
+        """The number of steps, the same on every rank; None if endless or unknown."""
+        if self.position_count is None:
             return None
-        remaining = max(0, self.total - self.base)
+        remaining = max(0, self.position_count - self.base)
         if self.remainder == "drop":
             return remaining // self.global_stride
         return -(-remaining // self.global_stride)
 
-    def at(self, step: int) -> tuple[int, int]:
-        """(start, count) of a step; a count below the stride leaves slots empty."""
+    def batch_range(self, step: int) -> tuple[int, int]:
+        """Returns (start, count) of this rank's batch; slots beyond the count are empty."""
         start = self.base + (step * self.shard.world_size + self.shard.rank) * self.stride
-        if self.total is None:
+        if self.position_count is None:
             return start, self.stride
-        return start, min(self.stride, max(0, self.total - start))
+        return start, min(self.stride, max(0, self.position_count - start))
 
-    def needs(self, step: int) -> int:
-        """The positions that the data must have for the step to be one, on every rank alike."""
+    def min_position_count(self, step: int) -> int:
+        """Returns the positions that the data must have for this step to exist on every rank."""
         begin = self.base + step * self.global_stride
         return begin + (self.global_stride if self.remainder == "drop" else 1)
 
-    def end(self, step: int) -> int:
-        """The position where a step ends, over all ranks; there may be no data up to there."""
+    def step_end(self, step: int) -> int:
+        """Returns the end position of a step, over all ranks; the data may end before it."""
         return self.base + (step + 1) * self.global_stride
 
-    def position(self, steps: int) -> int:
-        """Where the run stands when every rank has taken that many steps."""
+    def position_after(self, steps: int) -> int:
+        """Returns the position of the run when every rank has taken that many steps."""
         position = self.base + steps * self.global_stride
-        return position if self.total is None else min(position, max(self.base, self.total))
+        if self.position_count is None:
+            return position
+        return min(position, max(self.base, self.position_count))
 
 
-def _text(state: Mapping[str, Any], key: str) -> str:
+def _read_string(state: Mapping[str, Any], key: str) -> str:
     value = state[key]
     if not isinstance(value, str):
         raise CursorError(f"the cursor's {key} is {value!r}, not a string")
     return str(value)
 
 
-def _count(state: Mapping[str, Any], key: str) -> int:
+def _read_int(state: Mapping[str, Any], key: str) -> int:
     value = state[key]
     try:
-        # Checkpoint libraries hand integers back as NumPy scalars.
+        # Checkpoint libraries return integers as NumPy scalars.
         number = -1 if isinstance(value, bool) else operator.index(value)
     except TypeError:
         number = -1
     if not 0 <= number < 1 << 63:
-        raise CursorError(f"the cursor's {key} is {value!r}, not a number from 0 to 2^63 - 1")
+        raise CursorError(f"the cursor's {key} is {value!r}, not an integer from 0 to 2^63 - 1")
     return number
-
-
-__all__ = ["CURSOR_VERSION", "Cursor", "Plan", "Shard"]

@@ -1,26 +1,26 @@
-"""Every error of infeed, on both sides of the wire.
+"""Exceptions of infeed, client and server.
 
 InfeedError
-├── ConfigError             INVALID_CONFIG         a definition or an option is wrong
+├── ConfigError             INVALID_CONFIG         a definition or an option is invalid
 ├── SourceError             BAD_SOURCE             a source cannot be opened, or is empty
 ├── SampleError             BAD_SAMPLE             one sample cannot be read or transformed
-├── UserCodeError           USER_CODE              a user's function raised; carries its traceback
-├── PipelineNotFoundError   PIPELINE_NOT_FOUND     the server knows other pipelines
-├── InvalidRequestError     INVALID_REQUEST        a size, rank or position out of range
-├── CursorError             CURSOR_MISMATCH        the cursor of another pipeline or seed
-├── FingerprintError        FINGERPRINT_MISMATCH   the server's pipeline is another
+├── UserCodeError           USER_CODE              a user's function raised an exception
+├── PipelineNotFoundError   PIPELINE_NOT_FOUND     no pipeline has that name
+├── InvalidRequestError     INVALID_REQUEST        a size, rank or position is out of range
+├── CursorError             CURSOR_MISMATCH        the cursor is of another pipeline or seed
+├── FingerprintError        FINGERPRINT_MISMATCH   the server's pipeline is another version
 ├── ServerUnavailableError  SERVER_UNAVAILABLE     no server answers
-├── StallError              STALLED                no batch within the time that was given
-├── ProtocolError           PROTOCOL               bytes that no correct peer sends
-├── AuthenticationError     UNAUTHENTICATED        one end does not believe who the other is
-├── PermissionDeniedError   PERMISSION_DENIED      the token has no right to the pipeline
+├── StallError              STALLED                no batch within the timeout
+├── ProtocolError           PROTOCOL               the peer sent invalid data
+├── AuthenticationError     UNAUTHENTICATED        the token or a certificate was rejected
+├── PermissionDeniedError   PERMISSION_DENIED      the token gives no access to the pipeline
 ├── FeedClosedError         FEED_CLOSED            the feed was closed
 ├── MissingExtraError       MISSING_EXTRA          an optional dependency is not installed
-└── ServerError             INTERNAL               the server failed without a name for it
+└── ServerError             INTERNAL               any other failure of the server
 
-The server turns an error into a gRPC status with one google.rpc.ErrorInfo: the reason above, the
-domain `infeed.dev`, and what varies in the message as metadata. The client turns it back into the
-same class by that reason (`infeed.status` and `infeed.call` are the only places that do).
+The server sends an error as a gRPC status with one google.rpc.ErrorInfo: the reason above, the
+domain `infeed.dev`, and the variable parts of the message as metadata. The client raises the class
+of that reason (only `infeed.rpc.status` and `infeed.rpc.call` convert).
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ DOMAIN = "infeed.dev"
 
 
 class InfeedError(Exception):
-    """The base of every error that infeed raises.
+    """The base of all errors that infeed raises.
 
-    `reason` is stable and may be matched on; the message is for people. `metadata` holds the
-    parts of the message that vary.
+    `reason` is stable, for programs; `message` may change. `metadata` holds the variable parts of
+    the message.
     """
 
     reason: ClassVar[str] = "INTERNAL"
     code: ClassVar[str] = "INTERNAL"
-    """The name of the gRPC status code that the error travels as."""
+    """The name of the gRPC status code of the error."""
 
     def __init__(self, message: str, **metadata: object) -> None:
         super().__init__(message)
@@ -51,14 +51,14 @@ class InfeedError(Exception):
 
 
 class ConfigError(InfeedError):
-    """A definition, an option or a file of options is wrong; the message says where."""
+    """A definition, an option or a configuration file is invalid; the message names the place."""
 
     reason = "INVALID_CONFIG"
     code = "INVALID_ARGUMENT"
 
 
 class SourceError(InfeedError):
-    """A source cannot be opened: nothing matches, it is empty, or it changed underneath."""
+    """A source cannot be opened: no file matches, it is empty, or it changed while in use."""
 
     reason = "BAD_SOURCE"
     code = "FAILED_PRECONDITION"
@@ -67,7 +67,7 @@ class SourceError(InfeedError):
 class SampleError(InfeedError):
     """One sample cannot be read or transformed.
 
-    `metadata` holds `sample_id`, `file`, `offset` (bytes, where the file holds many samples) and
+    `metadata` holds `sample_id`, `file`, `offset` (in bytes, if the file holds many samples) and
     `stage` (the transform), as far as they are known.
     """
 
@@ -76,14 +76,14 @@ class SampleError(InfeedError):
 
 
 class UserCodeError(InfeedError):
-    """A function of the user's raised. The message ends with its traceback."""
+    """A user's function raised an exception. The message ends with its traceback."""
 
     reason = "USER_CODE"
     code = "FAILED_PRECONDITION"
 
 
 class PipelineNotFoundError(InfeedError):
-    """No pipeline of that name; the message lists those that are served."""
+    """No pipeline has that name; the message lists the available ones."""
 
     reason = "PIPELINE_NOT_FOUND"
     code = "NOT_FOUND"
@@ -97,7 +97,7 @@ class InvalidRequestError(InfeedError, ValueError):
 
 
 class CursorError(InfeedError):
-    """A cursor belongs to another pipeline, seed or fingerprint; the message says which differs."""
+    """A cursor has another pipeline, seed or fingerprint; the message lists the differences."""
 
     reason = "CURSOR_MISMATCH"
     code = "FAILED_PRECONDITION"
@@ -111,56 +111,56 @@ class FingerprintError(InfeedError):
 
 
 class ServerUnavailableError(InfeedError, ConnectionError):
-    """No server answers at the target."""
+    """No server answered at the target."""
 
     reason = "SERVER_UNAVAILABLE"
     code = "UNAVAILABLE"
 
 
 class StallError(InfeedError, TimeoutError):
-    """No batch came within the time that was given."""
+    """No batch arrived within the timeout."""
 
     reason = "STALLED"
     code = "DEADLINE_EXCEEDED"
 
 
 class ProtocolError(InfeedError):
-    """The peer sent bytes that no correct peer sends: a wrong order, length or checksum."""
+    """The peer sent invalid data: a wrong order, length or checksum."""
 
     reason = "PROTOCOL"
     code = "DATA_LOSS"
 
 
 class AuthenticationError(InfeedError):
-    """The server wants a token or a certificate that it knows, or its own is not to be trusted."""
+    """The server rejected the token or client certificate, or its own is not trusted."""
 
     reason = "UNAUTHENTICATED"
     code = "UNAUTHENTICATED"
 
 
 class PermissionDeniedError(InfeedError, PermissionError):
-    """The token is known, and has no right to the pipeline."""
+    """The token is valid but gives no access to the pipeline."""
 
     reason = "PERMISSION_DENIED"
     code = "PERMISSION_DENIED"
 
 
 class FeedClosedError(InfeedError):
-    """The feed was closed, or belongs to the process that this one was forked from."""
+    """The feed was closed, or was opened by the parent process of a fork."""
 
     reason = "FEED_CLOSED"
     code = "CANCELLED"
 
 
 class MissingExtraError(InfeedError, ImportError):
-    """An optional dependency is not installed; the message holds the command that installs it."""
+    """An optional dependency is not installed; the message has the install command."""
 
     reason = "MISSING_EXTRA"
     code = "UNIMPLEMENTED"
 
 
 class ServerError(InfeedError):
-    """The server failed in a way it has no name for."""
+    """The server failed in a way that no other class describes."""
 
 
 def _leaves(root: type[InfeedError]) -> dict[str, type[InfeedError]]:
@@ -168,11 +168,11 @@ def _leaves(root: type[InfeedError]) -> dict[str, type[InfeedError]]:
 
 
 BY_REASON: Mapping[str, type[InfeedError]] = _leaves(InfeedError)
-"""The table that both sides use: reason → class."""
+"""Reason → class, for client and server."""
 
 
 def from_reason(reason: str, message: str, metadata: Mapping[str, str]) -> InfeedError:
-    """The error that the other side raised; `ServerError` for a reason of a newer version."""
+    """Returns the error that the server sent; `ServerError` for an unknown reason."""
     error = BY_REASON.get(reason, ServerError)(message)
     error.metadata = dict(metadata)
     return error

@@ -1,4 +1,4 @@
-"""A trainer's open connection to one pipeline."""
+"""Feed: iterator over the batches of one rank."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from infeed.assembly import Received
 from infeed.batch import Batch
-from infeed.credentials import Credentials, Token
 from infeed.cursor import Cursor, Shard
 from infeed.errors import FeedClosedError, InvalidRequestError, StallError
-from infeed.job import Job, check_options, new_job
-from infeed.pool import End
+from infeed.http2.tls_config import TLS
+from infeed.prefetch.feed_plan import FeedPlan, check_options, plan_feed
+from infeed.prefetch.prefetcher import Prefetcher
+from infeed.prefetch.server_pool import EndOfFeed
+from infeed.rpc.channel import GrpcTransport
+from infeed.rpc.credentials import Credentials, Token
 from infeed.spec import FinishPlacement, Guarantee, PipelineSpec, Remainder, Spec
-from infeed.stats import Meter, Stats
-from infeed.stream import BatchStream
-from infeed.tls import TLS
-from infeed.transport import GrpcTransport, Transport
+from infeed.stats import Stats, StatsRecorder
+from infeed.transport import Transport
+from infeed.wire.assembler import ReceivedBatch
 
 log = logging.getLogger(__name__)
 
 PREFETCH_BYTES = 256 << 20
+"""Default bound on the bytes of prefetched batches."""
 
-STALL_SECONDS = 20.0
-"""After which a trainer that waits without a timeout reads in its log whom it waits for."""
+STALL_WARNING_INTERVAL_SECONDS = 20.0
+"""Wait for a batch after which a warning is logged; doubles with each further warning."""
 
 
 def connect(
@@ -53,29 +55,29 @@ def connect(
     tls: TLS | bool | None = None,
     transport: Transport | None = None,
 ) -> Feed:
-    """Opens a feed and starts to fetch its first batches.
+    """Opens a feed and starts to prefetch its batches.
 
-    target             "host:port", "dns:///host:port", "unix:/path", or several with commas, all of
-                       which are used
-    batch_size         slots per rank; the pipeline's when None
-    shard              this trainer's rank and the world size; alone when None
-    seed               of order and augmentation; the cursor's or the pipeline's when None
+    target             "host:port", "dns:///host:port", "unix:/path", or several separated by
+                       commas, all of which are used
+    batch_size         slots per rank; None: the pipeline's
+    shard              this trainer's rank and the world size; None: a single trainer
+    seed               of order and augmentation; None: the cursor's or the pipeline's
     epochs             None: endless
-    remainder          "drop" or "pad" the samples that fill no batch on every rank; the
-                       pipeline's when None
-    state              what `Feed.state()` gave, to go on from there
-    finish             where the finish transforms run, "trainer" or "server"
-    job_name           of a pipeline on TensorFlow's data service: the job to take part in, whose
-                       samples are shared out among all that do; one of its own when None
-    prefetch_bytes     the bound on what is fetched ahead; two batches are, whatever they weigh
-    timeout            seconds to wait for a server that is not up yet
+    remainder          "drop" or "pad" the samples that do not fill a batch on every rank; None:
+                       the pipeline's
+    state              the result of `Feed.state()`, to resume from
+    finish             where the finish transforms run: "trainer" or "server"
+    job_name           for a pipeline on TensorFlow's data service: the job to join, whose samples
+                       are split among its trainers; None: a job of this feed alone
+    prefetch_bytes     bound on the prefetched batches; at least two batches are prefetched
+    timeout            seconds to wait for a server that is starting
     reconnect_timeout  seconds to wait for a lost server before the feed fails
-    token              shows the server who asks: text, or a function that gives it, asked for each
-                       call; travels in the clear only to this machine, unless tls is False
-    tls                an `infeed.TLS`, or True for the system's authorities; in the clear when None
-    transport          instead of gRPC, such as `infeed.testing.FakeTransport`
+    token              authenticates this trainer: a string, or a function that returns one for
+                       each call; sent unencrypted only to this machine, unless tls is False
+    tls                an `infeed.TLS`, or True for the system's authorities; None: no encryption
+    transport          replaces gRPC, for example an `infeed.testing.FakeTransport`
 
-    Raises `ServerUnavailableError`, `PipelineNotFoundError` (lists the known ones),
+    Raises `ServerUnavailableError`, `PipelineNotFoundError` (lists the available ones),
     `InvalidRequestError`, `ConfigError`, `AuthenticationError`, `PermissionDeniedError` and
     `CursorError`.
     """
@@ -83,11 +85,13 @@ def connect(
     cursor = None if state is None else Cursor.from_json(state)
     credentials = Credentials(token, tls)
     if transport is not None and credentials != Credentials():
-        raise InvalidRequestError("token and tls are the transport's; give them to that")
-    link = transport or GrpcTransport(target, credentials)
+        raise InvalidRequestError(
+            "token and tls cannot be combined with transport; pass them to the transport"
+        )
+    channel = transport or GrpcTransport(target, credentials)
     try:
-        job = new_job(
-            link.get_pipeline(pipeline, timeout),
+        plan = plan_feed(
+            channel.get_pipeline(pipeline, timeout),
             batch_size=batch_size,
             shard=shard or Shard(),
             seed=seed,
@@ -99,78 +103,78 @@ def connect(
             prefetch_bytes=prefetch_bytes,
             reconnect_timeout=reconnect_timeout,
         )
-        return Feed(link, job, owns_transport=transport is None)
+        return Feed(channel, plan, owns_transport=transport is None)
     except BaseException:
         if transport is None:
-            link.close()
+            channel.close()
         raise
 
 
 class Feed(Iterator[Batch]):
-    """The batches of one rank, in order, once. Made by `connect`; close it, or use it in `with`.
+    """Iterates over the batches of one rank, in order, each once.
 
-    A feed belongs to the process that opened it. After a fork it raises `FeedClosedError`:
-    start workers with `spawn` and connect in each.
+    Returned by `connect`. Call `close`, or use it in `with`. A feed belongs to the process that
+    opened it and raises `FeedClosedError` after a fork: start workers with `spawn` and connect in
+    each.
     """
 
-    def __init__(self, transport: Transport, job: Job, *, owns_transport: bool) -> None:
+    def __init__(self, transport: Transport, plan: FeedPlan, *, owns_transport: bool) -> None:
         self._transport = transport
         self._owns_transport = owns_transport
-        self._spec = job.pipeline
-        self._job = job
-        self._found = job.plan
-        """The plan, with the end of the data once a delivered batch has told it."""
-        self._meter = Meter()
+        self._spec = plan.spec
+        self._plan = plan
+        self._shard_plan = plan.shard_plan
+        """Unlike the feed plan's, with the end of the data as soon as a delivered batch has it."""
+        self._recorder = StatsRecorder()
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._closed = False
-        self._stream = BatchStream(transport, job)
-        # A feed that is dropped without close() must not read on for ever.
-        self._abandon = weakref.finalize(self, _stop_elsewhere, self._stream.stop)
+        self._prefetcher = Prefetcher(transport, plan)
+        # A feed that is dropped without close() must not keep its threads running.
+        self._finalizer = weakref.finalize(self, _stop_on_new_thread, self._prefetcher.stop)
 
     @property
     def spec(self) -> PipelineSpec:
-        """The pipeline, as the server describes it."""
+        """The spec of the pipeline."""
         return self._spec
 
     @property
     def element_spec(self) -> Spec:
-        """The fields of a batch, per sample (no slots dimension)."""
+        """The fields of a batch, per sample (without the slots dimension)."""
         return self._spec.element_spec
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the pipeline promises about order, delivery and resuming."""
+        """The guarantees of the pipeline: order, delivery and resuming."""
         return self._spec.guarantee
 
     @property
     def batch_size(self) -> int:
-        """Slots of every batch."""
-        return self._job.expected.batch_size
+        """Slots of each batch."""
+        return self._plan.contract.batch_size
 
     @property
     def steps(self) -> int | None:
-        """Batches that this feed delivers from its beginning to its end; None when that is
-        endless or unknown."""
-        return self._job.plan.steps
+        """Batches that this feed delivers in all; None if endless or unknown."""
+        return self._plan.shard_plan.steps
 
     @property
     def steps_left(self) -> int | None:
-        """Batches that are still to be delivered; None when that is endless or unknown."""
-        return None if self.steps is None else self.steps - self._meter.steps
+        """Batches that are still to be delivered; None if endless or unknown."""
+        return None if self.steps is None else self.steps - self._recorder.steps
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """Whole steps in one epoch (for Keras' `steps_per_epoch`); None when unknown."""
+        """Complete steps in one epoch (for Keras' `steps_per_epoch`); None if unknown."""
         count = self._spec.sample_count
-        return None if count is None else count // self._job.plan.global_stride
+        return None if count is None else count // self._plan.shard_plan.global_stride
 
     @property
     def may_mask(self) -> bool:
         """Whether a batch can have empty slots."""
-        # A data set whose elements are batches may end every epoch with one that is not full.
-        ends = bool(self._job.open.epochs) or bool(self._spec.batch_stride)
-        padded = ends and self._job.plan.remainder == "pad"
+        # A data set whose elements are batches may end every epoch with a partial batch.
+        ends = bool(self._plan.open_message.epochs) or bool(self._spec.batch_stride)
+        padded = ends and self._plan.shard_plan.remainder == "pad"
         return padded or self._spec.on_error == "mask"
 
     def __iter__(self) -> Feed:
@@ -180,45 +184,44 @@ class Feed(Iterator[Batch]):
         return self.next()
 
     def next(self, timeout: float | None = None) -> Batch:
-        """The next batch; raises `StopIteration` behind the last.
+        """Returns the next batch. Raises `StopIteration` after the last.
 
-        Raises `StallError` when none came within `timeout` seconds (ask again: nothing is lost),
-        the error that ended the stream, after every batch before it, or `FeedClosedError`.
+        Raises `StallError` if none arrived within `timeout` seconds (call again: nothing is lost),
+        `FeedClosedError`, and the error that ended the feed, after all batches before it.
         """
         self._check_open()
         with self._lock:
-            asked_at = time.monotonic()
-            received = self._next(asked_at, timeout)
-            if received.position_count is not None:
-                self._found = replace(self._found, total=received.position_count)
-            if isinstance(received, End):
+            requested_at = time.monotonic()
+            item = self._wait_for_item(requested_at, timeout)
+            if item.position_count is not None:
+                self._shard_plan = replace(self._shard_plan, position_count=item.position_count)
+            if isinstance(item, EndOfFeed):
                 raise StopIteration
-            batch = received.batch
+            batch = item.batch
             samples = int(batch.mask.sum())
-            self._meter.took(asked_at, time.monotonic(), samples, received.payload_bytes)
+            self._recorder.record(requested_at, time.monotonic(), samples, item.payload_bytes)
             return batch
 
     def state(self) -> dict[str, Any]:
-        """The cursor: a JSON-able dict that counts the batches which were delivered so far.
+        """Returns the cursor behind the last delivered batch, as a JSON-serializable dict.
 
-        Save it with the model; `connect(..., state=...)` goes on behind the last of them, with
-        any world size.
+        Save it with the model. `connect(..., state=...)` resumes there, with any world size.
         """
-        position = self._found.position(self._meter.steps)
-        seed = self._job.expected.seed
+        position = self._shard_plan.position_after(self._recorder.steps)
+        seed = self._plan.contract.seed
         return Cursor(self._spec.name, self._spec.fingerprint, seed, position).to_json()
 
     def stats(self) -> Stats:
-        """What the feed did so far; print it for a summary."""
-        return self._meter.stats(self._stream.tally)
+        """Returns the statistics so far; print them for a summary."""
+        return self._recorder.stats(self._prefetcher.counters)
 
     def close(self) -> None:
-        """Ends the feed within two seconds, also while another thread waits in `next`."""
+        """Closes the feed within two seconds, even if another thread waits in `next`."""
         if os.getpid() != self._pid:
             return
         self._closed = True
-        self._abandon.detach()
-        self._stream.close()
+        self._finalizer.detach()
+        self._prefetcher.close()
         if self._owns_transport:
             self._transport.close()
 
@@ -229,57 +232,59 @@ class Feed(Iterator[Batch]):
         self.close()
 
     def __repr__(self) -> str:
-        shard = self._job.plan.shard
+        shard = self._plan.shard_plan.shard
         return (
             f"Feed({self._spec.name!r} at {self._transport.target}, batch_size={self.batch_size}, "
-            f"rank {shard.rank} of {shard.world_size}, {self._meter.steps} delivered)"
+            f"rank {shard.rank} of {shard.world_size}, {self._recorder.steps} delivered)"
         )
 
     def _check_open(self) -> None:
         if os.getpid() != self._pid:
             raise FeedClosedError(
-                f"this feed was opened by process {self._pid}, and its connection did not survive "
-                f'the fork into {os.getpid()}: start workers with the method "spawn" and connect '
-                "in each of them"
+                f"the feed was opened by process {self._pid} and cannot be used in process "
+                f'{os.getpid()} after a fork; start workers with the method "spawn" and connect in '
+                "each of them"
             )
         if self._closed:
             raise FeedClosedError(f"the feed of {self._spec.name!r} was closed")
 
-    def _next(self, asked_at: float, timeout: float | None) -> Received | End:
-        """Says in the log that it waits long, for a trainer that does not give up waiting."""
-        warn_at = asked_at + STALL_SECONDS
+    def _wait_for_item(
+        self, requested_at: float, timeout: float | None
+    ) -> ReceivedBatch | EndOfFeed:
+        """Waits for the next item; logs a warning about each long wait without a timeout."""
+        warn_at = requested_at + STALL_WARNING_INTERVAL_SECONDS
+        deadline = math.inf if timeout is None else requested_at + timeout
         while True:
-            give_up_at = math.inf if timeout is None else asked_at + timeout
             try:
-                until = min(warn_at, give_up_at)
-                return self._stream.next(max(0.0, until - time.monotonic()))
+                until = min(warn_at, deadline)
+                return self._prefetcher.next(max(0.0, until - time.monotonic()))
             except TimeoutError:
-                if self._stream.over:  # what ended the stream is one, too
+                if self._prefetcher.ended:  # by an error that is a TimeoutError itself
                     raise
-                if until == give_up_at:
-                    raise self._stalled(timeout or 0.0) from None
-                log.warning("%s; waiting on", self._stalled(warn_at - asked_at))
-                warn_at += warn_at - asked_at  # twice as long, so that a log stays readable
+                if until == deadline:
+                    raise self._stall_error(timeout or 0.0) from None
+                log.warning("%s; still waiting", self._stall_error(warn_at - requested_at))
+                warn_at += warn_at - requested_at
 
-    def _stalled(self, seconds: float) -> StallError:
-        server, why = self._stream.awaited()
-        start, _ = self._job.plan.at(self._meter.steps)
+    def _stall_error(self, seconds: float) -> StallError:
+        server, reason = self._prefetcher.blocking_server()
+        start, _ = self._plan.shard_plan.batch_range(self._recorder.steps)
         return StallError(
             f"{server}: position {start} of {self._spec.name!r}: no batch within {seconds:g} s; "
-            f"{why}",
+            f"{reason}",
             server=server,
             position=start,
             seconds=f"{seconds:g}",
         )
 
 
-def _stop_elsewhere(stop: Callable[[], None]) -> None:
-    """Calls `stop` on a new thread: the garbage collector runs a finalizer in the middle of any
-    line of any thread, also of one that holds a lock that `stop` takes."""
+def _stop_on_new_thread(stop: Callable[[], None]) -> None:
+    """Calls `stop` on a new thread.
+
+    The garbage collector runs finalizers on any thread at any line, possibly while that thread
+    holds a lock that `stop` needs.
+    """
     try:
-        _thread.start_new_thread(stop, ())  # `Thread.start` takes locks itself
-    except RuntimeError:  # the interpreter ends, in this thread
+        _thread.start_new_thread(stop, ())  # `Thread.start` needs locks itself
+    except RuntimeError:  # the interpreter is shutting down
         stop()
-
-
-__all__ = ["PREFETCH_BYTES", "Feed", "connect"]

@@ -1,8 +1,7 @@
-"""Finish transforms in NumPy: the elementwise tail of a pipeline, run where the batch is used.
+"""Finish transforms in NumPy: the elementwise tail of a pipeline, run in the trainer by default.
 
-The server runs this very code when a consumer asks for `finish="server"`, so both placements
-give the same bits. So does TensorFlow, which infeed_server's transforms use where a step stays in
-the graph, save that it makes subnormal results 0.
+With `finish="server"` the server runs the same code, so both placements give the same bits. The
+TensorFlow versions in infeed_server give them too, except that they flush subnormal results to 0.
 """
 
 from __future__ import annotations
@@ -12,20 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from infeed.errors import ProtocolError
-from infeed.spec import (
-    Array,
-    FieldSpec,
-    FinishTransform,
-    Normalize,
-    OneHot,
-    Spec,
-    numpy_dtype,
-)
+from infeed.spec import Array, FieldSpec, FinishTransform, Normalize, OneHot, Spec, numpy_dtype
 
 Empty = Callable[[tuple[int, ...], np.dtype[np.generic]], Array]
-"""Makes an uninitialised array of a shape and a type."""
+"""Returns an uninitialised array of a shape and a type."""
 
 _BLOCK_BYTES = 1 << 18
+"""Bytes of the blocks that are transformed at a time; larger ones would not stay in the cache."""
 
 
 def finish(
@@ -34,10 +26,10 @@ def finish(
     mask: Array,
     empty: Empty = np.empty,
 ) -> dict[str, Array]:
-    """The batch after the transforms, empty slots (`mask` False) zero again.
+    """Returns the arrays after the transforms; empty slots (`mask` False) are zero again.
 
-    The arrays that go in are left as they are; fields that no transform names are passed on.
-    `empty` makes the memory for the large results.
+    Does not change `arrays`; the result shares the fields that no transform names. `empty`
+    allocates the large results.
     """
     result = dict(arrays)
     for transform in transforms:
@@ -49,8 +41,8 @@ def finish(
 
 
 def apply(transform: FinishTransform, x: Array, empty: Empty = np.empty) -> Array:
-    """One transform on one field of any shape; always a new array."""
-    # What overflows or is not a number stays so without a warning, as it does in TensorFlow.
+    """Returns a new array: one transform applied to one field of any shape."""
+    # As in TensorFlow, overflow and NaN cause no warning.
     with np.errstate(all="ignore"):
         if isinstance(transform, OneHot):
             return _one_hot(transform, x)
@@ -63,15 +55,15 @@ def apply(transform: FinishTransform, x: Array, empty: Empty = np.empty) -> Arra
 
 
 def finished_spec(spec: Spec, transforms: Sequence[FinishTransform]) -> Spec:
-    """The element spec that the transforms make of a wire spec.
+    """Returns the element spec that the transforms produce from a wire spec.
 
-    Raises `ProtocolError` for a transform of a field that is not there.
+    Raises `ProtocolError` for a transform of an unknown field.
     """
     fields = {field.name: field for field in spec}
     for transform in transforms:
         if transform.field not in fields:
             raise ProtocolError(
-                f"a finish transform of field {transform.field!r}, where the fields are "
+                f"finish transform of unknown field {transform.field!r}; the fields are "
                 f"{', '.join(fields)}"
             )
         field = fields[transform.field]
@@ -81,7 +73,7 @@ def finished_spec(spec: Spec, transforms: Sequence[FinishTransform]) -> Spec:
 
 
 def _blocks(x: Array, result: Array) -> Iterator[tuple[Array, Array]]:
-    """Pieces of both that fit the processor's cache, so that several steps cost one of memory."""
+    """Yields matching blocks that fit the processor's cache, so that all steps read memory once."""
     if not x.ndim:
         yield x, result
         return
@@ -91,7 +83,7 @@ def _blocks(x: Array, result: Array) -> Iterator[tuple[Array, Array]]:
 
 
 def _normalize(transform: Normalize, x: Array) -> None:
-    """In place."""
+    """Normalizes `x` in place."""
     if transform.scale is not None:
         np.divide(x, x.dtype.type(transform.scale), out=x)
     if transform.mean:
@@ -111,6 +103,3 @@ def _one_hot(transform: OneHot, x: Array) -> Array:
     on, off = np.asarray([transform.on_value, transform.off_value]).astype(dtype)
     result: Array = np.where(hot, on, off)
     return result
-
-
-__all__ = ["apply", "finish", "finished_spec"]

@@ -1,29 +1,28 @@
-"""What a feed did for its trainer, in numbers and in one line."""
+"""Statistics of a feed, and a one-line verdict: input-bound or compute-bound."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
 
-STARVED_SECONDS = 0.001
-"""A step that waited longer for its batch was starved."""
+STARVED_THRESHOLD_SECONDS = 0.001
+"""Wait for a batch from which on a step counts as starved."""
 
 _INPUT_BOUND_SHARE = 0.05
-_LEAST_WAIT = 1e-6
+_MIN_WAIT_SECONDS = 1e-6
 _BINS_PER_DECADE = 32
-_DECADES = 10  # from a microsecond to some three hours
+_DECADES = 10  # from one microsecond to almost three hours
 
 
 @dataclass(frozen=True)
 class Stats:
-    """The numbers of a feed so far.
+    """The statistics of a feed so far.
 
-    The wait before the first batch is the start-up; it stands alone and is in no other number.
-    Percentiles are within 4 %. `wait_share` is the share of the time between the first and the
-    last batch that the trainer spent waiting, from 0 to 1. `hedges` counts the batches that were
-    asked of a second server because the first took too long. `prefetched_bytes` is what waits at
-    this moment, as it travelled; with what is under way it takes no more than
-    `prefetch_limit_bytes`.
+    `first_batch_seconds` is the start-up time and part of no other number. Percentiles are within
+    4 %. `wait_share` is the share of the time between the first and the last batch that the trainer
+    spent waiting, from 0 to 1. `hedges` counts the batches that were requested from a second server
+    because the first took too long. `prefetched_bytes` is the encoded size of the batches that are
+    buffered now; with those in flight they take at most `prefetch_limit_bytes`.
     """
 
     steps: int
@@ -45,7 +44,7 @@ class Stats:
 
     @property
     def verdict(self) -> str:
-        """One line: who waits for whom."""
+        """One line: whether the input or the training limits the speed."""
         if self.steps < 2:
             return f"no verdict yet: {self.steps} batch{'es' * (self.steps == 0)} taken"
         share = f"{100 * self.wait_share:.1f} % of the time"
@@ -58,15 +57,15 @@ class Stats:
 
     def __str__(self) -> str:
         waits = (self.wait_p50_seconds, self.wait_p99_seconds, self.wait_max_seconds)
-        p50, p99, longest = (_seconds(wait) for wait in waits)
-        servers = ", ".join(self.servers) or "nobody"
+        p50, p99, longest = (_format_seconds(wait) for wait in waits)
+        servers = ", ".join(self.servers) or "no server"
         plural = "" if self.reconnects == 1 else "s"
-        hedged = f", {self.hedges} asked twice" if self.hedges else ""
+        hedged = f", {self.hedges} hedged" if self.hedges else ""
         lines = (
             f"{self.verdict}",
             f"{self.steps} steps, {self.samples} samples",
             f"{self.samples_per_second:.0f} samples/s, {self.bytes_per_second / 1e6:.1f} MB/s",
-            f"first batch after {_seconds(self.first_batch_seconds)}",
+            f"first batch after {_format_seconds(self.first_batch_seconds)}",
             f"then waits of p50 {p50}, p99 {p99}, max {longest}",
             f"{self.reconnects} reconnect{plural}{hedged}, served by {servers}",
         )
@@ -74,50 +73,52 @@ class Stats:
 
 
 @dataclass
-class Tally:
-    """What a feed's servers have been up to."""
+class PrefetchCounters:
+    """The part of the statistics that the server pool counts."""
 
     servers: list[str] = field(default_factory=list)
-    """Those that were ever connected, in the order in which they came."""
+    """Every server that was ever connected, in order of the first connection."""
     losses: int = 0
     reconnects: int = 0
     hedges: int = 0
     prefetched_bytes: int = 0
-    """What waits for the trainer."""
+    """Bytes of the buffered batches."""
     prefetch_limit_bytes: int = 0
-    """What waits and what is under way may take together."""
+    """Bound on the bytes buffered and in flight."""
 
 
-class Meter:
-    """Counts as the trainer takes batches, in memory that does not grow. Not thread-safe."""
+class StatsRecorder:
+    """Records each consumed batch, in constant memory. Not thread-safe."""
 
     def __init__(self) -> None:
         self.steps = 0
         self.samples = 0
         self.bytes = 0
         self._first: tuple[int, int, float] = (0, 0, 0.0)  # samples, bytes, wait
-        self._begin = self._end = 0.0
+        self._first_at = self._last_at = 0.0
         self._waited = self._longest = 0.0
         self._starved = 0
         self._bins = [0] * (_BINS_PER_DECADE * _DECADES + 1)
 
-    def took(self, asked_at: float, got_at: float, samples: int, payload_bytes: int) -> None:
-        """The trainer asked for a batch and got it, at these times (monotonic seconds)."""
-        wait = got_at - asked_at
+    def record(
+        self, requested_at: float, received_at: float, samples: int, payload_bytes: int
+    ) -> None:
+        """Records one batch; the times are in monotonic seconds."""
+        wait = received_at - requested_at
         self.steps += 1
         self.samples += samples
         self.bytes += payload_bytes
-        self._end = got_at
+        self._last_at = received_at
         if self.steps == 1:
-            self._begin, self._first = got_at, (samples, payload_bytes, wait)
+            self._first_at, self._first = received_at, (samples, payload_bytes, wait)
             return
         self._waited += wait
         self._longest = max(self._longest, wait)
-        self._starved += wait > STARVED_SECONDS
-        self._bins[_bin(wait)] += 1
+        self._starved += wait > STARVED_THRESHOLD_SECONDS
+        self._bins[_bin_index(wait)] += 1
 
-    def stats(self, tally: Tally) -> Stats:
-        span = self._end - self._begin
+    def stats(self, counters: PrefetchCounters) -> Stats:
+        span = self._last_at - self._first_at
         samples, payload_bytes, first_wait = self._first
         return Stats(
             steps=self.steps,
@@ -131,38 +132,35 @@ class Meter:
             bytes=self.bytes,
             bytes_per_second=(self.bytes - payload_bytes) / span if span else 0.0,
             samples_per_second=(self.samples - samples) / span if span else 0.0,
-            reconnects=tally.reconnects,
-            hedges=tally.hedges,
-            prefetched_bytes=tally.prefetched_bytes,
-            prefetch_limit_bytes=tally.prefetch_limit_bytes,
-            servers=tuple(tally.servers),
+            reconnects=counters.reconnects,
+            hedges=counters.hedges,
+            prefetched_bytes=counters.prefetched_bytes,
+            prefetch_limit_bytes=counters.prefetch_limit_bytes,
+            servers=tuple(counters.servers),
         )
 
     def _quantile(self, q: float) -> float:
         rank = math.ceil(q * sum(self._bins))
-        seen = 0
+        total = 0
         for index, count in enumerate(self._bins):
-            seen += count
-            if count and seen >= rank:
-                return min(self._longest, _middle(index))
+            total += count
+            if count and total >= rank:
+                return min(self._longest, _bin_center(index))
         return 0.0
 
 
-def _bin(wait: float) -> int:
-    if wait <= _LEAST_WAIT:
+def _bin_index(wait: float) -> int:
+    if wait <= _MIN_WAIT_SECONDS:
         return 0
-    index = math.ceil(_BINS_PER_DECADE * math.log10(wait / _LEAST_WAIT))
+    index = math.ceil(_BINS_PER_DECADE * math.log10(wait / _MIN_WAIT_SECONDS))
     return min(index, _BINS_PER_DECADE * _DECADES)
 
 
-def _middle(index: int) -> float:
-    return float(_LEAST_WAIT * 10 ** ((index - 0.5) / _BINS_PER_DECADE))
+def _bin_center(index: int) -> float:
+    return float(_MIN_WAIT_SECONDS * 10 ** ((index - 0.5) / _BINS_PER_DECADE))
 
 
-def _seconds(value: float) -> str:
+def _format_seconds(value: float) -> str:
     if value < 0.001:
         return f"{value * 1e6:.0f} µs"
     return f"{value * 1e3:.1f} ms" if value < 1 else f"{value:.2f} s"
-
-
-__all__ = ["STARVED_SECONDS", "Meter", "Stats", "Tally"]

@@ -1,11 +1,11 @@
-"""Feeds without a server, for the tests of training code.
+"""Fake transport: feeds without a server, for tests of training code.
 
     from infeed.testing import FakeTransport
 
     fake = FakeTransport({"image": images, "label": labels}, batch_size=32)
     feed = infeed.connect("fake", "fake", epochs=2, transport=fake)
 
-All of the client is real but the network: order, ranks, cursors, prefetch and finish transforms.
+Only the network is fake. Order, ranks, cursors, prefetching and finish transforms are real.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from infeed import wire
-from infeed.call import Call
 from infeed.errors import (
     FeedClosedError,
     FingerprintError,
@@ -27,7 +25,6 @@ from infeed.errors import (
     PipelineNotFoundError,
 )
 from infeed.finish import finish, finished_spec
-from infeed.registered import DatasetRequest, RegisteredDataset
 from infeed.spec import (
     BYTES,
     Array,
@@ -38,18 +35,21 @@ from infeed.spec import (
     PipelineSpec,
     Remainder,
 )
+from infeed.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed.transport import Call
 from infeed.v1 import stream_pb2
+from infeed.wire import batch as wire
 
 Hook = Callable[[int], None]
 
 
 class FakeTransport:
-    """Serves arrays, one row a sample, as a pipeline with an exact and reproducible order.
+    """Serves arrays, one row per sample, as a pipeline with a reproducible order.
 
     name          the pipeline's name
-    length_known  False: like a sequential data set whose end nobody knows beforehand
-    before_batch  called with each batch's start position before it is sent, in the feed's own
-                  thread; may sleep (a slow server) or raise (`ServerUnavailableError`: a lost one)
+    length_known  False: like a sequential data set of unknown length
+    before_batch  called on the feed's thread with the start position of each batch before it is
+                  sent; may sleep (a slow server) or raise (`ServerUnavailableError`: a lost server)
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class FakeTransport:
     ) -> None:
         self.target = "fake"
         self.streams = 0
-        """The number of streams that were opened."""
+        """Streams opened so far."""
         self._arrays = {key: np.asarray(value) for key, value in arrays.items()}
         self._count = len(next(iter(self._arrays.values())))
         self._shuffle = shuffle
@@ -95,7 +95,9 @@ class FakeTransport:
     def get_pipeline(self, name: str, timeout: float = 20.0) -> PipelineSpec:  # noqa: ARG002
         if name != self.spec.name:
             raise PipelineNotFoundError(
-                f"no pipeline {name!r}; known: {self.spec.name}", name=name, known=self.spec.name
+                f"no pipeline {name!r}; known: {self.spec.name}",
+                name=name,
+                known=self.spec.name,
             )
         return self.spec
 
@@ -105,7 +107,7 @@ class FakeTransport:
         timeout: float = 20.0,  # noqa: ARG002
     ) -> RegisteredDataset:
         raise InvalidRequestError(
-            f"{request.pipeline!r} is no data set of TensorFlow's data service"
+            f"pipeline {request.pipeline!r} is not a data set of TensorFlow's data service"
         )
 
     def servers(self) -> tuple[str, ...]:
@@ -115,25 +117,25 @@ class FakeTransport:
         self,
         server: str,  # noqa: ARG002
         requests: Iterator[stream_pb2.StreamBatchesRequest],
-        draining: Callable[[], None],  # noqa: ARG002
+        on_draining: Callable[[], None],  # noqa: ARG002
     ) -> Call:
         self.streams += 1
         return _FakeCall(self.answer(requests))
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no connection is open."""
 
     def sample_ids(self, seed: int, start: int, count: int) -> Array:
-        """The samples at positions [start, start + count), int64."""
+        """Returns the samples at positions [start, start + count), int64."""
         positions = np.arange(start, start + count)
         if not self._shuffle:
             return positions % self._count
-        epochs = (order_of_epoch(seed, int(p) // self._count, self._count) for p in positions)
+        epochs = (epoch_order(seed, int(p) // self._count, self._count) for p in positions)
         rows = [order[p % self._count] for order, p in zip(epochs, positions, strict=True)]
         return np.array(rows, np.int64)
 
     def answer(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Iterator[bytes]:
-        """The messages of one stream, as a server sends them."""
+        """Yields the messages of one stream, encoded as by a server."""
         opening = next(requests).open
         if opening.fingerprint not in ("", self.spec.fingerprint):
             raise FingerprintError(
@@ -146,8 +148,8 @@ class FakeTransport:
             yield from self._batch(opening, request.batch)
 
     def _opened(self, opening: stream_pb2.StreamOpen) -> stream_pb2.StreamBatchesResponse:
-        placed = opening.finish == stream_pb2.FINISH_PLACEMENT_SERVER
-        spec = self.spec.element_spec if placed else self.spec.wire_spec
+        on_server = opening.finish == stream_pb2.FINISH_PLACEMENT_SERVER
+        spec = self.spec.element_spec if on_server else self.spec.wire_spec
         slots = opening.batch_size or self.spec.batch_size
         opened = stream_pb2.StreamOpened(
             fingerprint=self.spec.fingerprint,
@@ -166,7 +168,7 @@ class FakeTransport:
     ) -> Iterator[bytes]:
         if self._before_batch is not None:
             self._before_batch(request.start)
-        count, last = request.count, None
+        count, position_count = request.count, None
         if self.spec.sample_count is None and opening.epochs:
             total = self._count * opening.epochs
             if total < (request.min_position_count or request.start + 1):
@@ -174,7 +176,7 @@ class FakeTransport:
                 yield stream_pb2.StreamBatchesResponse(end=end).SerializeToString()
                 return
             count = min(count, max(0, total - request.start))
-            last = total if total < request.step_end else None
+            position_count = total if total < request.step_end else None
         slots = opening.batch_size or self.spec.batch_size
         ids = np.full(slots, -1, np.int64)
         ids[:count] = self.sample_ids(self._seed(opening), request.start, count)
@@ -185,9 +187,9 @@ class FakeTransport:
             spec = self.spec.element_spec
         epoch = request.start // self._count
         batch = wire.encode_batch(
-            request.request_id, request.start, epoch, spec, arrays, ids, mask, last
+            request.request_id, request.start, epoch, spec, arrays, ids, mask, position_count
         )
-        yield from map(b"".join, batch.frames())
+        yield from map(b"".join, batch.messages())
 
     def _rows(self, ids: Array, mask: Array) -> dict[str, Array]:
         rows = {}
@@ -205,8 +207,8 @@ class FakeTransport:
 
 
 @lru_cache(maxsize=16)
-def order_of_epoch(seed: int, epoch: int, count: int) -> Array:
-    """The fake's permutation of one epoch."""
+def epoch_order(seed: int, epoch: int, count: int) -> Array:
+    """Returns the permutation of one epoch."""
     return np.random.default_rng((seed, epoch)).permutation(count)
 
 
@@ -215,7 +217,7 @@ class _FakeCall:
 
     def __init__(self, messages: Iterator[bytes]) -> None:
         self._messages = messages
-        self._rest = memoryview(b"")
+        self._unread = memoryview(b"")
         self._cancelled = threading.Event()
 
     def next(self) -> int | None:
@@ -224,12 +226,12 @@ class _FakeCall:
             raise FeedClosedError("the stream was cancelled")
         if message is None:
             return None
-        self._rest = memoryview(message)
+        self._unread = memoryview(message)
         return len(message)
 
     def read_into(self, memory: memoryview) -> None:
-        memory[:] = self._rest[: len(memory)]
-        self._rest = self._rest[len(memory) :]
+        memory[:] = self._unread[: len(memory)]
+        self._unread = self._unread[len(memory) :]
 
     def cancel(self) -> None:
         self._cancelled.set()
@@ -241,6 +243,3 @@ class _FakeCall:
 def _field(name: str, array: Array) -> FieldSpec:
     data_type: Any = BYTES if array.dtype == object else array.dtype.name
     return FieldSpec(name, data_type, array.shape[1:])
-
-
-__all__ = ["FakeTransport"]

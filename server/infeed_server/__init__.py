@@ -1,4 +1,4 @@
-"""infeed's server: sources, transforms and pipelines, and the processes that serve them.
+"""The server of infeed: sources, transforms, pipelines, and the processes that serve them.
 
 from infeed_server import Pipeline, Server
 from infeed_server.pipeline.load import parse
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchOptions", "Pipeline", "Server", "ServerOptions", "Shuffle"]
 
-_HOMES = {
+_MODULES = {
     "BatchOptions": "infeed_server.pipeline.definition",
     "Pipeline": "infeed_server.pipeline.definition",
     "Server": "infeed_server.runtime.server",
-    "ServerOptions": "infeed_server.runtime.server",
+    "ServerOptions": "infeed_server.runtime.options",
     "Shuffle": "infeed_server.pipeline.definition",
 }
 
 
 def __getattr__(name: str) -> Any:
-    # On first use: TensorFlow takes seconds to import, and `infeed --help` reads this package.
-    if name not in _HOMES:
+    # Imported on first use: TensorFlow takes seconds, and `infeed --help` imports this package.
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415
 
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -1,4 +1,4 @@
-"""Imports of TensorFlow without the garbage collector, which would take a second of them."""
+"""Imports of TensorFlow without garbage collection, which would take a second."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def without_collection() -> Iterator[None]:
-    """Collects no garbage within the block, and never what is in memory at its end.
+def without_gc() -> Iterator[None]:
+    """Disables garbage collection within the block, and exempts the objects it leaves for good.
 
     TensorFlow's modules are a million objects that live as long as the process. The collector
-    would look through all of them several times while they are imported, and again later.
+    would traverse all of them several times during the import, and again later.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -22,6 +22,3 @@ def without_collection() -> Iterator[None]:
         gc.freeze()
         if was_enabled:
             gc.enable()
-
-
-__all__ = ["without_collection"]

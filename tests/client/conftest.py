@@ -1,5 +1,4 @@
-"""Servers for clients: a real one of gRPC's around anything that answers like a `FakeTransport`,
-and peers on a socket that are driven by hand, frame by frame."""
+"""Servers for client tests: a gRPC server of fake pipelines, and scripted HTTP/2 peers."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from infeed.v1 import stream_pb2
 
 
 def to_status(error: InfeedError) -> Any:
-    """What infeed's server makes of an error, with the official classes."""
+    """Converts an error as infeed's server does, with the official classes."""
     detail = any_pb2.Any()
     detail.Pack(
         error_details_pb2.ErrorInfo(
@@ -42,12 +41,12 @@ def to_status(error: InfeedError) -> Any:
 
 _OPTIONS = [
     ("grpc.so_reuseport", 0),
-    ("grpc.http2.min_ping_interval_without_data_ms", 5000),  # or it would hang up on our pings
+    ("grpc.http2.min_ping_interval_without_data_ms", 5000),  # accept the client's pings
 ]
 
 
 class Server:
-    """Serves fakes on a real port; `stop` cuts every connection, `start` takes the port again."""
+    """Serves fakes over gRPC; `stop` aborts all connections, `start` listens on the same port."""
 
     def __init__(self, *pipelines: Any, address: str = "127.0.0.1:0") -> None:
         self.pipelines = {fake.spec.name: fake for fake in pipelines}
@@ -93,7 +92,7 @@ class Server:
         self, request: service.ListPipelinesRequest, context: grpc.ServicerContext
     ) -> service.ListPipelinesResponse:
         first = int(request.page_token or 0)
-        last = first + 2  # small pages, whatever was asked for
+        last = first + 2  # small pages, whatever the request
         names = sorted(self.pipelines)
         return service.ListPipelinesResponse(
             pipelines=[self.pipelines[name].spec.to_proto() for name in names[first:last]],
@@ -120,7 +119,7 @@ class Server:
             try:
                 yield from requests
             except grpc.RpcError:
-                return  # the client is gone
+                return  # the client has disconnected
 
         try:
             yield from self.pipelines[first.open.pipeline].answer(all_requests())
@@ -130,7 +129,7 @@ class Server:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Server]]:
-    """Starts servers that end with the test."""
+    """Starts servers, and stops them at the end of the test."""
     servers: list[Server] = []
 
     def start(*pipelines: Any, **options: str) -> Server:
@@ -144,7 +143,7 @@ def serve() -> Iterator[Callable[..., Server]]:
 
 @pytest.fixture
 def arrays() -> dict[str, Any]:
-    """50 samples whose image tells their index."""
+    """50 samples whose pixels hold their index."""
     image = np.zeros((50, 3, 4), np.uint8)
     image += np.arange(50, dtype=np.uint8)[:, None, None]
     return {"image": image, "label": np.arange(50)}
@@ -163,8 +162,8 @@ def status_of() -> Callable[[InfeedError], Any]:
 GRPC_HEADERS = [(":status", "200"), ("content-type", "application/grpc")]
 
 
-class Talk:
-    """The server's side of one connection: h2 for what is well-behaved, bytes for the rest."""
+class PeerConnection:
+    """The server's side of one connection: h2 for valid frames, raw bytes for the others."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
@@ -173,13 +172,13 @@ class Talk:
         )
         self.headers: dict[str, str] = {}
         self.body = b""
-        """Of the request."""
+        """The body of the request."""
         self.events: list[h2.events.Event] = []
         self.over = False
         """Whether the client has closed the connection."""
 
     def greet(self, settings: dict[Any, int] | None = None) -> None:
-        """Begins HTTP/2 and waits for the request's headers and for all acknowledgements."""
+        """Sends the HTTP/2 preface and waits for the headers of the request."""
         if settings:
             self.machine.update_settings(settings)
             self.machine.clear_outbound_data_buffer()
@@ -195,12 +194,12 @@ class Talk:
         self.send(self.machine.data_to_send())
 
     def answer(self, headers: Any = GRPC_HEADERS, *, end: bool = False) -> None:
-        """Headers, or trailers after them."""
+        """Sends headers, or trailers."""
         self.machine.send_headers(1, headers, end_stream=end)
         self.flush()
 
     def data(self, data: bytes, flags: int = 0, stream: int = 1) -> None:
-        """One DATA frame, whatever the windows say."""
+        """Sends one DATA frame, even against flow control."""
         self.send(self.frame(0, flags, stream, data))
 
     @staticmethod
@@ -210,7 +209,7 @@ class Talk:
         return head + body
 
     def until(self, condition: Callable[[], Any], *, credit: bool = True) -> None:
-        """Takes in what the client sends until the condition holds or it has closed."""
+        """Receives frames until the condition holds or the client has closed the connection."""
         while not condition() and not self.over:
             try:
                 data = self.socket.recv(1 << 16)
@@ -235,30 +234,29 @@ class Talk:
         return [event for event in self.events if isinstance(event, kind)]
 
 
-Script = Callable[[Talk], None]
+Script = Callable[[PeerConnection], None]
 
 
 class Peer(Listener):
-    """Listens on loopback; a script plays the server on every connection."""
+    """Listens on loopback and runs a script as the server of each connection."""
 
     def __init__(self, script: Script) -> None:
-        super().__init__(lambda connection: script(Talk(connection)))
+        super().__init__(lambda connection: script(PeerConnection(connection)))
 
     stop = Listener.close
 
 
 @pytest.fixture(scope="module")
 def few_objects() -> None:
-    """Keeps what is in memory already out of each test's garbage collection, which would take most
-    of a second once TensorFlow is loaded."""
+    """Keeps existing objects out of garbage collection, which is slow with TensorFlow loaded."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture
 def peer(few_objects: None) -> Iterator[Callable[[Script], str]]:
-    """Starts peers and gives their addresses. What goes wrong in a script fails the test; so does
-    a thread of infeed's that is left behind, or a socket."""
+    """Starts peers and returns their addresses. An error in a script fails the test, and so does a
+    leaked socket or thread."""
     peers: list[Peer] = []
 
     def start(script: Script) -> str:
@@ -268,13 +266,13 @@ def peer(few_objects: None) -> Iterator[Callable[[Script], str]]:
     yield start
     for each in peers:
         each.stop()
-    gc.collect()  # a socket that nobody closed is a warning, and that an error
+    gc.collect()  # an unclosed socket causes a warning, and that an error
     assert [thread.name for thread in infeed_threads()] == []
 
 
 @pytest.fixture
 def full() -> Iterator[str]:
-    """The address of a server that takes no more connections: who connects waits."""
+    """The address of a server with a full backlog, where new connections wait."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)

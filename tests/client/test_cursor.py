@@ -1,4 +1,4 @@
-"""The laws of positions: every one exactly once, from any cursor, for any world size."""
+"""Cursor and shard plan: every position exactly once, from any cursor, for any world size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.examples import examples
 
-from infeed.cursor import Cursor, Plan, Shard
+from infeed.cursor import Cursor, Shard, ShardPlan
 from infeed.errors import CursorError, InvalidRequestError
 from infeed.spec import Guarantee, PipelineSpec, Remainder
 
@@ -21,87 +21,87 @@ strides = st.integers(1, 7)
 remainders = st.sampled_from(["drop", "pad"])
 
 
-def plans(base: int, world: int, stride: int, total: int | None, remainder: Any) -> list[Plan]:
-    return [Plan(base, Shard(rank, world), stride, total, remainder) for rank in range(world)]
+def plans(base: int, world: int, stride: int, total: int | None, remainder: Any) -> list[ShardPlan]:
+    return [ShardPlan(base, Shard(rank, world), stride, total, remainder) for rank in range(world)]
 
 
-def taken(plan: Plan, steps: int) -> list[int]:
-    """The positions of the first steps of one rank."""
-    found: list[int] = []
+def positions_of(plan: ShardPlan, steps: int) -> list[int]:
+    """Returns the positions of the first steps of one rank."""
+    positions: list[int] = []
     for step in range(steps):
-        start, count = plan.at(step)
-        found.extend(range(start, start + count))
-    return found
+        start, count = plan.batch_range(step)
+        positions.extend(range(start, start + count))
+    return positions
 
 
 @examples(150)
 @given(st.integers(0, 30), worlds, strides, st.integers(0, 120), remainders)
-def test_every_position_exactly_once(
+def test_ranks_take_every_position_exactly_once(
     base: int, world: int, stride: int, total: int, remainder: Remainder
 ) -> None:
     ranks = plans(base, world, stride, total, remainder)
     steps = ranks[0].steps
     assert steps is not None
     assert {plan.steps for plan in ranks} == {steps}
-    found = sorted(position for plan in ranks for position in taken(plan, steps))
-    end = ranks[0].position(steps)
-    assert found == list(range(base, end))
+    positions = sorted(position for plan in ranks for position in positions_of(plan, steps))
+    end = ranks[0].position_after(steps)
+    assert positions == list(range(base, end))
     if remainder == "pad":
         assert end == max(base, total)
     else:
         assert 0 <= max(base, total) - end < world * stride
-        assert all(plan.at(step)[1] == stride for plan in ranks for step in range(steps))
+        assert all(plan.batch_range(step)[1] == stride for plan in ranks for step in range(steps))
 
 
 @examples(150)
 @given(worlds, strides, st.integers(0, 120), remainders, st.data())
-def test_resuming_gives_the_same_tail(
+def test_resumed_plan_takes_the_same_remaining_batches(
     world: int, stride: int, total: int, remainder: Remainder, data: st.DataObject
 ) -> None:
     for plan in plans(0, world, stride, total, remainder):
         steps = plan.steps or 0
         done = data.draw(st.integers(0, steps))
-        resumed = Plan(plan.position(done), plan.shard, stride, total, remainder)
+        resumed = ShardPlan(plan.position_after(done), plan.shard, stride, total, remainder)
         assert resumed.steps == steps - done
-        whole = [plan.at(step) for step in range(done, steps)]
-        tail = [resumed.at(step) for step in range(steps - done)]
-        # Padding beyond the end may be told to start elsewhere; what counts is who gets what.
+        whole = [plan.batch_range(step) for step in range(done, steps)]
+        tail = [resumed.batch_range(step) for step in range(steps - done)]
+        # Empty batches behind the end may start elsewhere.
         assert [(s, c) for s, c in whole if c] == [(s, c) for s, c in tail if c]
 
 
 @examples(150)
 @given(worlds, strides, worlds, strides, st.integers(1, 120), st.integers(0, 20))
-def test_another_world_size_goes_on_exactly(
+def test_other_world_size_resumes_at_the_same_position(
     world: int, stride: int, later_world: int, later_stride: int, total: int, done: int
 ) -> None:
     first = plans(0, world, stride, total, "pad")
     done = min(done, first[0].steps or 0)
-    before = [position for plan in first for position in taken(plan, done)]
-    base = first[0].position(done)
+    before = [position for plan in first for position in positions_of(plan, done)]
+    base = first[0].position_after(done)
     second = plans(base, later_world, later_stride, total, "pad")
-    after = [position for plan in second for position in taken(plan, plan.steps or 0)]
+    after = [position for plan in second for position in positions_of(plan, plan.steps or 0)]
     assert sorted(before + after) == list(range(total))
 
 
-def test_endless() -> None:
-    plan = Plan(10, Shard(1, 3), 4, None, "drop")
+def test_endless_plan_has_no_number_of_steps() -> None:
+    plan = ShardPlan(10, Shard(1, 3), 4, None, "drop")
     assert plan.steps is None
-    assert plan.at(0) == (14, 4)
-    assert plan.at(10**9) == (10 + (3 * 10**9 + 1) * 4, 4)
-    assert plan.position(2) == 34
+    assert plan.batch_range(0) == (14, 4)
+    assert plan.batch_range(10**9) == (10 + (3 * 10**9 + 1) * 4, 4)
+    assert plan.position_after(2) == 34
 
 
-def test_a_rank_beyond_the_end_pads_whole_batches() -> None:
-    plan = Plan(0, Shard(2, 3), 4, 5, "pad")
-    assert (plan.steps, plan.at(0)) == (1, (8, 0))
+def test_rank_behind_the_end_gets_an_empty_batch() -> None:
+    plan = ShardPlan(0, Shard(2, 3), 4, 5, "pad")
+    assert (plan.steps, plan.batch_range(0)) == (1, (8, 0))
 
 
 @pytest.mark.parametrize(
-    ("rank", "world", "told"),
+    ("rank", "world", "message"),
     [(2, 2, "rank 2 is out of range.*0 to 1"), (-1, 1, "rank -1"), (0, 0, "world_size.*not 0")],
 )
-def test_shards_out_of_range(rank: int, world: int, told: str) -> None:
-    with pytest.raises(InvalidRequestError, match=told):
+def test_shard_out_of_range_is_rejected(rank: int, world: int, message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
         Shard(rank, world)
 
 
@@ -109,21 +109,21 @@ CURSOR = Cursor("train", "ab12", 17, 640)
 SPEC = PipelineSpec("train", (), (), (), 100, "ab12", Guarantee(), 8, 0, "drop", "raise")
 
 
-def test_a_cursor_is_json() -> None:
+def test_cursor_round_trips_through_json() -> None:
     state = CURSOR.to_json()
     assert Cursor.from_json(json.loads(json.dumps(state))) == CURSOR
     assert len(json.dumps(state)) < 500
 
 
-def test_checkpoint_libraries_give_numpy_scalars_back() -> None:
+def test_cursor_accepts_numpy_scalars() -> None:
     state = {**CURSOR.to_json(), "position": np.int64(640), "seed": np.array(17)}
-    again = Cursor.from_json(state)
-    assert again == CURSOR
-    json.dumps(again.to_json())
+    cursor = Cursor.from_json(state)
+    assert cursor == CURSOR
+    json.dumps(cursor.to_json())
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"version": 2}, "version 2.*reads version 1"),
         ({"seed": None}, "seed is None"),
@@ -132,15 +132,15 @@ def test_checkpoint_libraries_give_numpy_scalars_back() -> None:
         ({"position": 1.5}, "position is 1.5"),
         ({"position": True}, "position is True"),
         ({"pipeline": 3}, "pipeline is 3, not a string"),
-        ({"colour": "red"}, "has colour"),
+        ({"colour": "red"}, "unknown keys: colour"),
     ],
 )
-def test_cursors_that_make_no_sense(change: dict[str, Any], told: str) -> None:
-    with pytest.raises(CursorError, match=told):
+def test_invalid_cursor_is_rejected(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(CursorError, match=message):
         Cursor.from_json({**CURSOR.to_json(), **change})
 
 
-def test_cursors_that_lack_something() -> None:
+def test_incomplete_cursor_is_rejected() -> None:
     with pytest.raises(CursorError, match="lacks version, pipeline, fingerprint, seed, position"):
         Cursor.from_json({})
     with pytest.raises(CursorError, match="not str"):
@@ -148,22 +148,22 @@ def test_cursors_that_lack_something() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cursor", "told"),
+    ("cursor", "message"),
     [
-        (Cursor("test", "ab12", 17, 0), "pipeline is 'test', here it is 'train'"),
-        (Cursor("train", "ff", 17, 0), "fingerprint is 'ff', here it is 'ab12'"),
-        (Cursor("train", "ab12", 1, 0), "seed is 1, here it is 17"),
-        (Cursor("train", "ff", 1, 0), "seed is 1, here it is 17; its fingerprint is 'ff'"),
+        (Cursor("test", "ab12", 17, 0), "pipeline is 'test', expected 'train'"),
+        (Cursor("train", "ff", 17, 0), "fingerprint is 'ff', expected 'ab12'"),
+        (Cursor("train", "ab12", 1, 0), "seed is 1, expected 17"),
+        (Cursor("train", "ff", 1, 0), "seed is 1, expected 17; its fingerprint is 'ff'"),
     ],
 )
-def test_cursors_of_another_run(cursor: Cursor, told: str) -> None:
+def test_cursor_of_another_run_is_rejected(cursor: Cursor, message: str) -> None:
     CURSOR.check(SPEC, 17)
-    with pytest.raises(CursorError, match=told):
+    with pytest.raises(CursorError, match=message):
         cursor.check(SPEC, 17)
 
 
-def test_without_an_order_only_the_start_can_be_resumed() -> None:
+def test_without_an_order_only_position_0_can_be_resumed() -> None:
     spec = replace(SPEC, guarantee=Guarantee("none", "at_most_once", "none"))
     replace(CURSOR, position=0).check(spec, 17)
-    with pytest.raises(CursorError, match="cursor stands at 640; connect without"):
+    with pytest.raises(CursorError, match="position 640 of the cursor; connect without"):
         CURSOR.check(spec, 17)

@@ -1,4 +1,4 @@
-"""A run that is saved and goes on again and again, each time with other ranks and batches."""
+"""Runs that are saved and resumed several times, with other world sizes and batch sizes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from infeed.testing import FakeTransport
 worlds = st.integers(1, 4)
 sizes = st.integers(1, 7)
 legs = st.lists(st.tuples(worlds, sizes, st.integers(0, 6)), max_size=4)
-"""World size, batch size and the steps that are taken before the run is saved."""
+"""World size, batch size, and the steps before the run is saved."""
 
 
 class Run:
-    """All ranks of a run, in turn; what they were given over its whole life."""
+    """Runs all ranks one after another, and records their samples."""
 
     def __init__(self, fake: FakeTransport, count: int, epochs: int, remainder: Remainder) -> None:
         self._fake = fake
@@ -30,10 +30,10 @@ class Run:
         self._options: dict[str, Any] = {"epochs": epochs, "remainder": remainder}
         self.state: dict[str, Any] | None = None
         self.seen: list[tuple[int, int]] = []
-        """(epoch, sample) of each delivered sample; the epoch follows from its position."""
+        """(epoch, sample) of each delivered sample."""
 
-    def go_on(self, world: int, size: int, steps: int | None) -> int:
-        """Every rank takes so many steps, or all; the steps that there were."""
+    def resume(self, world: int, size: int, steps: int | None) -> int:
+        """Takes the steps on every rank, all of them if None; returns their number."""
         before, states, taken = self.state, [], set()
         for rank in range(world):
             shard = infeed.Shard(rank, world)
@@ -48,8 +48,8 @@ class Run:
             ) as feed:
                 taken.add(self._take(feed, steps))
                 states.append(feed.state())
-        assert len(taken) == 1  # as many steps on every rank
-        assert all(state == states[0] for state in states)  # any rank's cursor will do
+        assert len(taken) == 1  # the same number of steps on every rank
+        assert all(state == states[0] for state in states)  # any rank's cursor can be saved
         self.state = states[0]
         return taken.pop()
 
@@ -75,7 +75,7 @@ class Run:
     legs=legs,
     last=st.tuples(worlds, sizes),
 )
-def test_every_sample_of_every_epoch_once(
+def test_every_sample_is_delivered_once_per_epoch(
     count: int,
     epochs: int,
     remainder: Remainder,
@@ -89,19 +89,19 @@ def test_every_sample_of_every_epoch_once(
     )
     total = count * epochs
     run = Run(fake, count, epochs, remainder)
-    at = 0
+    position = 0
     for world, size, steps in legs:
-        if remainder == "drop" and length_known and not at and world * size > total:
-            with pytest.raises(infeed.InvalidRequestError, match="not one step fits"):
-                run.go_on(world, size, steps)
+        if remainder == "drop" and length_known and not position and world * size > total:
+            with pytest.raises(infeed.InvalidRequestError, match="no complete step"):
+                run.resume(world, size, steps)
             continue
-        run.go_on(world, size, steps)
+        run.resume(world, size, steps)
         assert run.state is not None
-        at = run.state["position"]
+        position = run.state["position"]
     world, size = last
-    if remainder == "drop" and length_known and not at and world * size > total:
+    if remainder == "drop" and length_known and not position and world * size > total:
         return
-    run.go_on(world, size, None)
+    run.resume(world, size, None)
     seen = Counter(run.seen)
     assert max(seen.values(), default=1) == 1
     every = {(epoch, sample) for epoch in range(epochs) for sample in range(count)}
@@ -110,6 +110,6 @@ def test_every_sample_of_every_epoch_once(
     assert len(seen) == run.state["position"]
     left = total - len(seen)
     assert left == 0 if remainder == "pad" else 0 <= left < world * size
-    # Epochs before the last one are whole, or the last batch was larger than an epoch.
+    # All epochs but the last are complete.
     for epoch in range((total - left) // count):
-        assert {sample for of, sample in seen if of == epoch} == set(range(count))
+        assert {sample for in_epoch, sample in seen if in_epoch == epoch} == set(range(count))

@@ -1,4 +1,4 @@
-"""The tree of errors is complete and its reasons are stable."""
+"""Exceptions: the tree is complete and its reasons are stable."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CODES = {
 
 
 @pytest.mark.parametrize("error", ALL)
-def test_every_error_is_public_and_explained(error: type[InfeedError]) -> None:
+def test_error_is_public_and_documented(error: type[InfeedError]) -> None:
     assert error.__name__ in errors.__all__
     assert error.__name__ in infeed.__all__
     assert error.__doc__
@@ -40,13 +40,13 @@ def test_every_error_is_public_and_explained(error: type[InfeedError]) -> None:
     assert error.code in CODES
 
 
-def test_public_names_are_sorted_and_exist() -> None:
+def test_public_names_exist_once() -> None:
     for module in (errors, infeed):
         assert all(hasattr(module, name) for name in module.__all__)
         assert len(set(module.__all__)) == len(module.__all__)
 
 
-def test_reasons_are_unique_upper_snake() -> None:
+def test_reasons_are_unique_and_upper_case() -> None:
     reasons = [error.reason for error in LEAVES]
     assert len(set(reasons)) == len(reasons)
     assert all(re.fullmatch(r"[A-Z][A-Z_]*[A-Z]", reason) for reason in reasons)
@@ -55,7 +55,7 @@ def test_reasons_are_unique_upper_snake() -> None:
 
 
 @pytest.mark.parametrize("error", LEAVES)
-def test_round_trip(error: type[InfeedError]) -> None:
+def test_error_round_trips_through_its_reason(error: type[InfeedError]) -> None:
     sent = error("what happened", sample_id=7, file="a.jpg", offset=None)
     got = errors.from_reason(sent.reason, sent.message, sent.metadata)
     assert type(got) is error
@@ -63,13 +63,13 @@ def test_round_trip(error: type[InfeedError]) -> None:
     assert got.metadata == {"sample_id": "7", "file": "a.jpg"}
 
 
-def test_reason_of_a_newer_version() -> None:
+def test_unknown_reason_becomes_a_server_error() -> None:
     got = errors.from_reason("OUT_OF_COFFEE", "none left", {})
     assert type(got) is errors.ServerError
     assert got.message == "none left"
 
 
-def test_errors_are_also_what_python_calls_them() -> None:
+def test_errors_have_builtin_base_classes() -> None:
     assert issubclass(errors.StallError, TimeoutError)
     assert issubclass(errors.ServerUnavailableError, ConnectionError)
     assert issubclass(errors.InvalidRequestError, ValueError)

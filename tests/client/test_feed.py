@@ -1,4 +1,4 @@
-"""A feed over the fake transport: order, ranks, resume, ends and refusals."""
+"""Feeds over the fake transport: order, ranks, resuming, ends and errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from tests.client.waiting import HANG_SECONDS, blocked_in, infeed_threads, until
 
 import infeed
 from infeed import feed as feed_module
-from infeed import stream as stream_module
 from infeed.errors import (
     CursorError,
     FeedClosedError,
@@ -28,13 +27,15 @@ from infeed.errors import (
     SampleError,
     StallError,
 )
+from infeed.prefetch import prefetcher as prefetcher_module
 from infeed.spec import Cast, FieldSpec, Normalize, OneHot
-from infeed.stats import Meter
+from infeed.stats import StatsRecorder
 from infeed.testing import FakeTransport
 from infeed.v1 import stream_pb2
 
 
 def ids(feed: infeed.Feed) -> list[int]:
+    """Consumes and closes the feed; returns its sample ids."""
     with feed:
         return [int(i) for batch in feed for i in batch.sample_ids[batch.mask]]
 
@@ -43,7 +44,7 @@ def connect(fake: FakeTransport, **options: Any) -> infeed.Feed:
     return infeed.connect("fake", "fake", transport=fake, **options)
 
 
-def test_batches_hold_what_was_put_in(fake: FakeTransport, arrays: Any) -> None:
+def test_batches_hold_the_samples_of_the_arrays(fake: FakeTransport, arrays: Any) -> None:
     with connect(fake, epochs=1) as feed:
         batches = list(feed)
         assert (feed.steps, feed.batch_size, feed.steps_per_epoch) == (12, 4, 12)
@@ -63,24 +64,24 @@ def test_batches_hold_what_was_put_in(fake: FakeTransport, arrays: Any) -> None:
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_ranks_see_everything_exactly_once(fake: FakeTransport, world: int) -> None:
-    found = []
+def test_ranks_get_every_sample_exactly_once(fake: FakeTransport, world: int) -> None:
+    samples = []
     for rank in range(world):
         shard = infeed.Shard(rank, world)
-        found += ids(connect(fake, epochs=2, shard=shard, remainder="pad"))
-    assert sorted(found) == sorted([*range(50)] * 2)
+        samples += ids(connect(fake, epochs=2, shard=shard, remainder="pad"))
+    assert sorted(samples) == sorted([*range(50)] * 2)
 
 
-def test_seeds(fake: FakeTransport) -> None:
-    first, again, default, other = (
+def test_seed_determines_the_order(fake: FakeTransport) -> None:
+    first, repeated, default, other = (
         ids(connect(fake, epochs=1, **options))
         for options in ({"seed": 3}, {"seed": 3}, {}, {"seed": 4})
     )
-    assert first == again == default
+    assert first == repeated == default
     assert first != other
 
 
-def test_pad(fake: FakeTransport) -> None:
+def test_remainder_pad_fills_up_the_last_batch(fake: FakeTransport) -> None:
     with connect(fake, epochs=1, batch_size=20, remainder="pad") as feed:
         *_, last = feed
     assert last.mask.tolist() == [True] * 10 + [False] * 10
@@ -103,27 +104,27 @@ def test_resume_at_every_step(fake: FakeTransport) -> None:
             rest = list(feed)
             assert feed.state() == states[-1]
         assert len(rest) == len(whole) - done
-        for got, want in zip(rest, whole[done:], strict=True):
-            assert got.start == want.start
-            np.testing.assert_array_equal(got["image"], want["image"])
+        for resumed, original in zip(rest, whole[done:], strict=True):
+            assert resumed.start == original.start
+            np.testing.assert_array_equal(resumed["image"], original["image"])
 
 
 def test_resume_with_another_world_size(fake: FakeTransport) -> None:
-    found: list[int] = []
+    samples: list[int] = []
     state: Any = None
     for rank in range(3):
         with connect(fake, epochs=1, shard=infeed.Shard(rank, 3)) as feed:
             for _ in range(2):
-                found += next(feed).sample_ids.tolist()
+                samples += next(feed).sample_ids.tolist()
             state = feed.state()
     assert state["position"] == 24
     for rank in range(2):
         options = {"shard": infeed.Shard(rank, 2), "batch_size": 5, "remainder": "pad"}
-        found += ids(connect(fake, epochs=1, state=state, **options))
-    assert sorted(found) == list(range(50))
+        samples += ids(connect(fake, epochs=1, state=state, **options))
+    assert sorted(samples) == list(range(50))
 
 
-def test_the_state_counts_delivered_batches_only(fake: FakeTransport) -> None:
+def test_state_counts_delivered_batches_only(fake: FakeTransport) -> None:
     with connect(fake) as feed:
         for step in range(30):
             assert feed.state()["position"] == 4 * step
@@ -132,17 +133,17 @@ def test_the_state_counts_delivered_batches_only(fake: FakeTransport) -> None:
         assert feed.steps_left is None
 
 
-def test_the_cursors_seed_is_taken(fake: FakeTransport) -> None:
+def test_resumed_feed_uses_the_seed_of_the_cursor(fake: FakeTransport) -> None:
     with connect(fake, epochs=1, seed=8) as feed:
         first = next(feed).sample_ids.tolist()
         state = feed.state()
     assert state["seed"] == 8
     assert first + ids(connect(fake, epochs=1, state=state)) == ids(connect(fake, epochs=1, seed=8))
-    with pytest.raises(CursorError, match="seed is 8, here it is 9"):
+    with pytest.raises(CursorError, match="seed is 8, expected 9"):
         connect(fake, seed=9, state=state)
 
 
-def test_a_state_behind_the_end_does_not_go_back(fake: FakeTransport) -> None:
+def test_state_behind_the_end_is_kept(fake: FakeTransport) -> None:
     with connect(fake) as feed:
         for _ in range(15):
             next(feed)
@@ -153,7 +154,7 @@ def test_a_state_behind_the_end_does_not_go_back(fake: FakeTransport) -> None:
         assert feed.state() == state
 
 
-def test_cursors_of_other_pipelines_are_refused(fake: FakeTransport, arrays: Any) -> None:
+def test_cursor_of_another_pipeline_is_rejected(fake: FakeTransport, arrays: Any) -> None:
     with connect(fake) as feed:
         state = feed.state()
     changed = FakeTransport({**arrays, "label": arrays["label"] + 1}, batch_size=4, seed=3)
@@ -164,7 +165,7 @@ def test_cursors_of_other_pipelines_are_refused(fake: FakeTransport, arrays: Any
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"batch_size": 0}, "batch_size must be from 1 to 131072, not 0"),
         ({"batch_size": 1 << 18}, "batch_size must be"),
@@ -178,19 +179,17 @@ def test_cursors_of_other_pipelines_are_refused(fake: FakeTransport, arrays: Any
         ({"prefetch_bytes": -1}, "prefetch_bytes must"),
         (
             {"batch_size": 30, "epochs": 1, "shard": infeed.Shard(0, 2)},
-            "2 ranks take 60 samples in a step and there are 50",
+            "2 ranks need 60 samples for a step, and there are 50",
         ),
     ],
 )
-def test_options_out_of_range(fake: FakeTransport, options: Any, told: str) -> None:
-    with pytest.raises(InvalidRequestError, match=told):
+def test_option_out_of_range_is_rejected(fake: FakeTransport, options: Any, message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
         connect(fake, **options)
     assert fake.streams == 0
 
 
-def test_a_feed_closes_the_connections_that_it_made_itself(
-    arrays: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_feed_closes_only_its_own_transport(arrays: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     class Closing(FakeTransport):
         closed = 0
 
@@ -207,31 +206,36 @@ def test_a_feed_closes_the_connections_that_it_made_itself(
 
 
 @pytest.mark.parametrize(
-    ("epochs", "remainder", "batch_stride", "on_error", "may"),
+    ("epochs", "remainder", "batch_stride", "on_error", "may_mask"),
     [
         (None, "pad", 0, "raise", False),
         (1, "drop", 0, "raise", False),
         (1, "pad", 0, "raise", True),
-        (None, "pad", 4, "raise", True),  # every epoch ends with what is left
+        (None, "pad", 4, "raise", True),  # every epoch ends with a partial batch
         (None, "drop", 0, "mask", True),
     ],
 )
-def test_which_feeds_may_have_empty_slots(
-    arrays: Any, epochs: int | None, remainder: Any, batch_stride: int, on_error: Any, may: bool
+def test_may_mask_where_slots_can_be_empty(
+    arrays: Any,
+    epochs: int | None,
+    remainder: Any,
+    batch_stride: int,
+    on_error: Any,
+    may_mask: bool,
 ) -> None:
     fake = FakeTransport(arrays, batch_size=4, on_error=on_error)
     fake.spec = replace(fake.spec, batch_stride=batch_stride)
     with connect(fake, epochs=epochs, remainder=remainder) as feed:
-        assert feed.may_mask is may
+        assert feed.may_mask is may_mask
 
 
-def test_unknown_pipeline(fake: FakeTransport) -> None:
+def test_unknown_pipeline_is_rejected(fake: FakeTransport) -> None:
     with pytest.raises(PipelineNotFoundError, match="'other'; known: fake"):
         infeed.connect("fake", "other", transport=fake)
 
 
 @pytest.mark.parametrize("finish", ["trainer", "server"])
-def test_finish_transforms(arrays: Any, finish: Any) -> None:
+def test_finish_transforms_give_the_same_on_both_sides(arrays: Any, finish: Any) -> None:
     fake = FakeTransport(
         arrays,
         batch_size=20,
@@ -247,17 +251,19 @@ def test_finish_transforms(arrays: Any, finish: Any) -> None:
         assert feed.element_spec[1] == FieldSpec("label", "uint8", (50,))
     assert len(batches) == 3
     for batch in batches:
-        real = batch.sample_ids[batch.mask]
-        want = (
-            arrays["image"][real].astype(np.float32) / np.float32(255) - np.float32(0.5)
+        samples = batch.sample_ids[batch.mask]
+        expected = (
+            arrays["image"][samples].astype(np.float32) / np.float32(255) - np.float32(0.5)
         ) / np.float32(0.25)
-        np.testing.assert_array_equal(batch["image"][batch.mask], want)
+        np.testing.assert_array_equal(batch["image"][batch.mask], expected)
         assert not batch["image"][~batch.mask].any()
-        assert batch["label"].argmax(axis=1)[batch.mask].tolist() == real.tolist()
+        assert batch["label"].argmax(axis=1)[batch.mask].tolist() == samples.tolist()
 
 
 @pytest.mark.parametrize(("remainder", "steps"), [("drop", 12), ("pad", 13)])
-def test_a_data_set_of_unknown_length(arrays: Any, remainder: Any, steps: int) -> None:
+def test_data_set_of_unknown_length_is_delivered_to_its_end(
+    arrays: Any, remainder: Any, steps: int
+) -> None:
     fake = FakeTransport(arrays, batch_size=4, length_known=False, shuffle=False)
     with connect(fake, epochs=1, remainder=remainder) as feed:
         assert feed.steps is None
@@ -268,7 +274,7 @@ def test_a_data_set_of_unknown_length(arrays: Any, remainder: Any, steps: int) -
     assert [i for b in batches for i in b.sample_ids[b.mask]] == list(range(50))[: 4 * steps]
 
 
-def test_byte_strings() -> None:
+def test_byte_strings_arrive_unchanged() -> None:
     words = np.array([b"", b"a", b"\x00\xff", b"longer"] * 3, object)
     fake = FakeTransport({"word": words}, batch_size=4, shuffle=False)
     with connect(fake, epochs=1) as feed:
@@ -276,7 +282,7 @@ def test_byte_strings() -> None:
             assert batch["word"].tolist() == [b"", b"a", b"\x00\xff", b"longer"]
 
 
-def test_errors_come_in_order_and_stay(arrays: Any) -> None:
+def test_error_is_raised_in_order_and_repeated(arrays: Any) -> None:
     def fail(start: int) -> None:
         if start == 12:
             raise SampleError("a.jpg is no image", file="a.jpg")
@@ -290,7 +296,7 @@ def test_errors_come_in_order_and_stay(arrays: Any) -> None:
         assert feed.state()["position"] == 12
 
 
-def test_unexpected_errors_reach_the_trainer(arrays: Any) -> None:
+def test_unexpected_error_is_raised_in_the_trainer(arrays: Any) -> None:
     def fail(start: int) -> None:
         raise MemoryError("no room")
 
@@ -301,73 +307,73 @@ def test_unexpected_errors_reach_the_trainer(arrays: Any) -> None:
         next(feed)
 
 
-def test_stall(arrays: Any) -> None:
-    gate = threading.Event()
+def test_timeout_raises_a_stall_error_and_the_feed_continues(arrays: Any) -> None:
+    release = threading.Event()
 
     def wait(start: int) -> None:
         if start == 8:
-            gate.wait(HANG_SECONDS)
+            release.wait(HANG_SECONDS)
 
     with connect(FakeTransport(arrays, batch_size=4, before_batch=wait)) as feed:
         feed.next(HANG_SECONDS)
         feed.next(HANG_SECONDS)
         with pytest.raises(StallError, match=r"fake: position 8 of 'fake'.*within 0.1 s"):
             feed.next(timeout=0.1)
-        gate.set()
+        release.set()
         assert feed.next(HANG_SECONDS).start == 8
 
 
-def test_a_long_wait_is_told(
+def test_long_wait_is_logged(
     arrays: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    asked, gate = threading.Event(), threading.Event()
+    requested, release = threading.Event(), threading.Event()
 
     def wait(start: int) -> None:
         if start == 4:
-            asked.set()
-            gate.wait(HANG_SECONDS)
+            requested.set()
+            release.wait(HANG_SECONDS)
 
-    def told() -> list[str]:
+    def messages() -> list[str]:
         return [record.getMessage() for record in caplog.records]
 
-    def open_gate() -> None:
-        until(lambda: len(told()) >= 2)
-        gate.set()
+    def release_after_two_warnings() -> None:
+        until(lambda: len(messages()) >= 2)
+        release.set()
 
-    opener = threading.Thread(target=open_gate)
+    releaser = threading.Thread(target=release_after_two_warnings)
     with connect(FakeTransport(arrays, batch_size=4, before_batch=wait)) as feed:
         next(feed)
-        assert asked.wait(HANG_SECONDS)
-        monkeypatch.setattr(feed_module, "STALL_SECONDS", 0.05)
-        opener.start()
+        assert requested.wait(HANG_SECONDS)
+        monkeypatch.setattr(feed_module, "STALL_WARNING_INTERVAL_SECONDS", 0.05)
+        releaser.start()
         assert next(feed).start == 4
-    opener.join()
-    expected = "fake: position 4 of 'fake': no batch within {} s; asked for it"
-    for message, seconds in zip(told(), ("0.05", "0.1"), strict=False):
+    releaser.join()
+    expected = "fake: position 4 of 'fake': no batch within {} s; requested"
+    for message, seconds in zip(messages(), ("0.05", "0.1"), strict=False):
         assert message.startswith(expected.format(seconds))
-        assert message.endswith("waiting on")
+        assert message.endswith("still waiting")
 
 
 @pytest.mark.parametrize("transforms", [(), (Normalize("image", scale=255.0),)])
-def test_close_frees_a_waiting_trainer(
+def test_close_wakes_a_waiting_trainer(
     arrays: Any, monkeypatch: pytest.MonkeyPatch, transforms: Any
 ) -> None:
-    monkeypatch.setattr(stream_module, "JOIN_SECONDS", 0.01)  # the supplier is stuck
-    gate = threading.Event()
+    monkeypatch.setattr(prefetcher_module, "JOIN_TIMEOUT_SECONDS", 0.01)  # the reader is stuck
+    release = threading.Event()
     stuck = FakeTransport(
         arrays,
         batch_size=4,
         finish_transforms=transforms,
-        before_batch=lambda start: gate.wait(2 * HANG_SECONDS),
+        before_batch=lambda start: release.wait(2 * HANG_SECONDS),
     )
     feed = connect(stuck)
-    seen: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def train() -> None:
         try:
             next(feed)
         except InfeedError as error:
-            seen.append(error)
+            errors.append(error)
 
     trainer = threading.Thread(target=train)
     trainer.start()
@@ -375,70 +381,70 @@ def test_close_frees_a_waiting_trainer(
     feed.close()
     feed.close()
     trainer.join(HANG_SECONDS)
-    gate.set()
+    release.set()
     until(lambda: not infeed_threads())
-    assert isinstance(seen[0], FeedClosedError)
+    assert isinstance(errors[0], FeedClosedError)
     with pytest.raises(FeedClosedError, match="'fake' was closed"):
         next(feed)
 
 
-def test_no_two_threads_count_a_batch_at_once(
+def test_batches_are_recorded_under_the_lock(
     fake: FakeTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held: list[bool] = []
+    locked: list[bool] = []
 
-    class Watched(Meter):
-        def took(self, *numbers: Any) -> None:
-            held.append(feed._lock.locked())
-            super().took(*numbers)
+    class Recorder(StatsRecorder):
+        def record(self, *numbers: Any) -> None:
+            locked.append(feed._lock.locked())
+            super().record(*numbers)
 
-    monkeypatch.setattr(feed_module, "Meter", Watched)
+    monkeypatch.setattr(feed_module, "StatsRecorder", Recorder)
     with connect(fake) as feed:
         next(feed)
-    assert held == [True]
+    assert locked == [True]
 
 
-def nothing_more_is_asked() -> None:
-    """Waits until the only supplier waits to be allowed another request."""
+def wait_until_idle() -> None:
+    """Waits until the only reader may not request another step."""
     (reader,) = infeed_threads("infeed-reader")
-    until(lambda: blocked_in(reader, "wait", "ask"))
+    until(lambda: blocked_in(reader, "wait", "wait_for_step"))
 
 
-def test_the_prefetch_is_bounded(arrays: Any) -> None:
+def test_prefetch_is_bounded_in_bytes(arrays: Any) -> None:
     starts: list[int] = []
     fake = FakeTransport(arrays, batch_size=4, before_batch=starts.append)
     batch_bytes = 64 + 32
     with connect(fake, prefetch_bytes=5 * batch_bytes) as feed:
         until(lambda: len(starts) >= 5)
-        nothing_more_is_asked()
+        wait_until_idle()
         assert len(starts) == 5
         next(feed)
         until(lambda: len(starts) >= 6)
-        nothing_more_is_asked()
+        wait_until_idle()
         assert len(starts) == 6
 
 
 @pytest.mark.parametrize(("prefetch_bytes", "batches"), [(1, 2), (1 << 30, 64)])
-def test_the_prefetch_has_limits_in_batches(arrays: Any, prefetch_bytes: int, batches: int) -> None:
+def test_prefetch_is_bounded_in_batches(arrays: Any, prefetch_bytes: int, batches: int) -> None:
     starts: list[int] = []
     fake = FakeTransport(arrays, batch_size=4, before_batch=starts.append)
     with connect(fake, prefetch_bytes=prefetch_bytes):
         until(lambda: len(starts) >= batches)
-        nothing_more_is_asked()
+        wait_until_idle()
         assert len(starts) == batches
 
 
-def test_a_dropped_feed_ends_its_threads(fake: FakeTransport) -> None:
+def test_dropped_feed_ends_its_threads(fake: FakeTransport) -> None:
     feed = connect(fake)
     next(feed)
     del feed
     until(lambda: not infeed_threads())
 
 
-def test_a_dropped_feed_ends_its_threads_where_no_other_can_be_started(
+def test_dropped_feed_ends_its_threads_without_a_new_thread(
     fake: FakeTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As at the end of the interpreter."""
+    """The interpreter starts no threads while it shuts down."""
 
     def fail(*_: object) -> None:
         raise RuntimeError("can't start new thread")
@@ -450,15 +456,15 @@ def test_a_dropped_feed_ends_its_threads_where_no_other_can_be_started(
     until(lambda: not infeed_threads())
 
 
-def test_a_feed_is_dropped_where_a_lock_is_held_that_its_stop_takes(fake: FakeTransport) -> None:
-    """The garbage collector runs finalizers in the middle of any line of any thread."""
+def test_feed_dropped_under_a_lock_of_its_own_does_not_hang(fake: FakeTransport) -> None:
+    """The garbage collector runs finalizers on any thread at any line."""
     feed = connect(fake)
-    waits_for_the_stop: Any = feed._stream._stopping
+    stopping: Any = feed._prefetcher._stopping
     feeds = [feed]
     del feed
 
     def drop() -> None:
-        with waits_for_the_stop._cond:
+        with stopping._cond:
             feeds.clear()
 
     dropping = threading.Thread(target=drop, daemon=True)
@@ -468,7 +474,7 @@ def test_a_feed_is_dropped_where_a_lock_is_held_that_its_stop_takes(fake: FakeTr
     until(lambda: not infeed_threads())
 
 
-def test_nothing_left_after_the_end(fake: FakeTransport) -> None:
+def test_feed_resumed_at_the_end_is_empty(fake: FakeTransport) -> None:
     with connect(fake, epochs=1) as feed:
         list(feed)
         state = feed.state()
@@ -477,11 +483,11 @@ def test_nothing_left_after_the_end(fake: FakeTransport) -> None:
     assert fake.streams == streams
 
 
-def test_after_a_fork(fake: FakeTransport) -> None:
+def test_feed_cannot_be_used_after_a_fork(fake: FakeTransport) -> None:
     with connect(fake) as feed:
         next(feed)
-        # What a forked child sees is another process id; a real fork of a process with gRPC and
-        # TensorFlow threads would hang the test for reasons of theirs.
+        # Simulates the process id in a forked child. A real fork of a process with the threads of
+        # gRPC and TensorFlow could hang the test.
         feed._pid = os.getpid() + 1
         with pytest.raises(FeedClosedError, match="spawn"):
             next(feed)
@@ -491,7 +497,7 @@ def test_after_a_fork(fake: FakeTransport) -> None:
     assert "spawn" in multiprocessing.get_all_start_methods()
 
 
-def test_repr(fake: FakeTransport) -> None:
+def test_repr_names_pipeline_target_and_rank(fake: FakeTransport) -> None:
     with connect(fake, shard=infeed.Shard(1, 2)) as feed:
         assert repr(feed) == "Feed('fake' at fake, batch_size=4, rank 1 of 2, 0 delivered)"
 
@@ -503,7 +509,7 @@ class EndsAt(FakeTransport):
 
     def answer(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Iterator[bytes]:
         for number, message in enumerate(super().answer(requests)):
-            if number == 5:  # behind the opening, and two batches of a header and a chunk
+            if number == 5:  # after the opening message and two batches of a header and a chunk
                 end = stream_pb2.EndOfData(request_id=2, position_count=self.count)
                 yield stream_pb2.StreamBatchesResponse(end=end).SerializeToString()
             yield message
@@ -513,28 +519,30 @@ class EndsAt(FakeTransport):
     ("epochs", "length_known", "count"),
     [(None, True, 8), (None, False, 8), (1, True, 8), (1, False, -1), (1, False, 12)],
 )
-def test_an_end_where_there_can_be_none(
+def test_impossible_end_of_data_is_a_protocol_error(
     arrays: Any, epochs: int | None, length_known: bool, count: int
 ) -> None:
     fake = EndsAt(arrays, batch_size=4, length_known=length_known)
     fake.count = count
     with connect(fake, epochs=epochs) as feed:
         assert [next(feed).start for _ in range(2)] == [0, 4]
-        with pytest.raises(ProtocolError, match="needs 12 positions with the end of the data"):
+        with pytest.raises(
+            ProtocolError, match=f"end of the data at position {count}, .* requires 12"
+        ):
             next(feed)
 
 
 class EndsWith(FakeTransport):
-    """Says `count` of the data with each batch."""
+    """Sends `count` as the length of the data with each batch."""
 
     count = 0
 
     def answer(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Iterator[bytes]:
         for message in super().answer(requests):
-            told = stream_pb2.StreamBatchesResponse.FromString(message)
-            if told.HasField("header"):
-                told.header.position_count = self.count
-            yield told.SerializeToString() if told.HasField("header") else message
+            response = stream_pb2.StreamBatchesResponse.FromString(message)
+            if response.HasField("header"):
+                response.header.position_count = self.count
+            yield response.SerializeToString() if response.HasField("header") else message
 
 
 @pytest.mark.parametrize(
@@ -544,10 +552,10 @@ class EndsWith(FakeTransport):
         ({"epochs": 1, "remainder": "drop"}, 3),
         ({"epochs": 1}, -1),
         ({"epochs": 1}, 4),
-        ({"epochs": 1, "state": 4}, 4),  # which is none of the step from 4 to 8
+        ({"epochs": 1, "state": 4}, 4),  # not in the step from 4 to 8
     ],
 )
-def test_a_last_batch_where_there_can_be_none(
+def test_impossible_position_count_is_a_protocol_error(
     arrays: Any, options: dict[str, Any], count: int
 ) -> None:
     fake = EndsWith(arrays, batch_size=4, remainder="pad", length_known=False)
@@ -557,66 +565,64 @@ def test_a_last_batch_where_there_can_be_none(
             options = {**options, "state": {**feed.state(), "position": options["state"]}}
     with (
         connect(fake, **options) as feed,
-        pytest.raises(ProtocolError, match=f"the data ends at position {count} with a batch"),
+        pytest.raises(ProtocolError, match=f"end of the data at position {count}, with a batch"),
     ):
         next(feed)
 
 
 @pytest.mark.parametrize("remainder", ["drop", "pad"])
-def test_the_state_behind_the_last_batch_knows_the_end_before_it_is_told(
-    arrays: Any, remainder: Any
-) -> None:
-    """On every rank, though 50 is no multiple of what three take, and no rest was asked for yet."""
+def test_state_after_the_last_batch_is_exact_on_every_rank(arrays: Any, remainder: Any) -> None:
+    """50 is not a multiple of the step of three ranks, and no end of data was received yet."""
     ended = threading.Event()
 
-    def hold(start: int) -> None:
-        if start >= 60:  # behind the last step that pad has
+    def block(start: int) -> None:
+        if start >= 60:  # after the last step with remainder="pad"
             ended.wait(HANG_SECONDS)
 
     fake = FakeTransport(
-        arrays, batch_size=4, remainder=remainder, length_known=False, before_batch=hold
+        arrays, batch_size=4, remainder=remainder, length_known=False, before_batch=block
     )
-    found = []
+    positions = []
     for rank in range(3):
         with connect(fake, epochs=1, shard=infeed.Shard(rank, 3)) as feed:
             for _ in range(4):
                 next(feed)
-            found.append([feed.state()["position"]])
+            positions.append([feed.state()["position"]])
             if remainder == "pad":
                 next(feed)
-                found[-1].append(feed.state()["position"])
+                positions[-1].append(feed.state()["position"])
             ended.set()
             assert list(feed) == []
-            found[-1].append(feed.state()["position"])
+            positions[-1].append(feed.state()["position"])
         ended.clear()
-    assert found == [[48, 50, 50] if remainder == "pad" else [48, 48]] * 3
+    assert positions == [[48, 50, 50] if remainder == "pad" else [48, 48]] * 3
 
 
 class OldServer(FakeTransport):
-    """One that does not know what a step's end is."""
+    """A server that does not support `step_end`."""
 
     def answer(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Iterator[bytes]:
-        def forgetful() -> Iterator[stream_pb2.StreamBatchesRequest]:
+        def without_step_end() -> Iterator[stream_pb2.StreamBatchesRequest]:
             for request in requests:
                 request.batch.ClearField("step_end") if request.HasField("batch") else None
                 yield request
 
-        return super().answer(forgetful())
+        return super().answer(without_step_end())
 
 
-def test_the_state_behind_the_end_of_an_old_server(arrays: Any) -> None:
+def test_state_at_the_end_is_exact_with_an_old_server(arrays: Any) -> None:
     fake = OldServer(arrays, batch_size=4, remainder="pad", length_known=False)
     with connect(fake, epochs=1) as feed:
         assert len(list(feed)) == 13
         assert feed.state()["position"] == 50
 
 
-def test_an_endless_feed_does_not_end_with_an_empty_slot(arrays: Any) -> None:
+def test_empty_slot_does_not_end_an_endless_feed(arrays: Any) -> None:
     with connect(LastSlotMasked(arrays, batch_size=4, length_known=False)) as feed:
         assert [next(feed).start for _ in range(3)] == [0, 4, 8]
 
 
-def test_a_stall_that_a_server_tells(arrays: Any) -> None:
+def test_stall_error_of_a_server_ends_the_feed(arrays: Any) -> None:
     def fail(start: int) -> None:
         raise StallError("the server's own", path="x")
 
@@ -627,7 +633,7 @@ def test_a_stall_that_a_server_tells(arrays: Any) -> None:
 
 
 class LastSlotMasked(FakeTransport):
-    """A bad sample in the last slot of the second batch, under `on_error: mask`."""
+    """Has a bad sample in the last slot of the second batch, as with `on_error: mask`."""
 
     def sample_ids(self, seed: int, start: int, count: int) -> Any:
         ids = super().sample_ids(seed, start, count)
@@ -636,7 +642,7 @@ class LastSlotMasked(FakeTransport):
         return ids
 
 
-def test_a_masked_last_slot_is_not_the_end(arrays: Any) -> None:
+def test_masked_last_slot_does_not_end_the_feed(arrays: Any) -> None:
     with connect(LastSlotMasked(arrays, batch_size=4, on_error="mask")) as feed:
         masks = [next(feed).mask.tolist() for _ in range(3)]
     assert masks == [[True] * 4, [True] * 3 + [False], [True] * 4]

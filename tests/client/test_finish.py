@@ -1,4 +1,4 @@
-"""Finish transforms in NumPy. tests/server/transforms/test_values.py holds them to TensorFlow."""
+"""Finish transforms in NumPy; test_values.py of the server compares them with TensorFlow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALL = np.ones(2, np.bool_)
 finish_module = sys.modules[finish.__module__]
 
 
-def test_normalize_rounds_each_step_once_in_the_results_type() -> None:
+def test_normalize_rounds_each_step_in_the_result_type() -> None:
     x = np.arange(256, dtype=np.uint8)
     transform = Normalize("x", scale=255.0, mean=(0.485,), std=(0.229,))
     step = np.float32
@@ -48,7 +48,7 @@ def test_normalize_keeps_the_shape(data_type: str, shape: tuple[int, ...]) -> No
 
 @examples(50)
 @given(x=hnp.arrays(np.float64, 5, elements=st.floats(-100, 100)))
-def test_cast_cuts_floats_towards_zero(x: Any) -> None:
+def test_cast_truncates_floats_towards_zero(x: Any) -> None:
     np.testing.assert_array_equal(apply(Cast("x", "int8"), x), np.trunc(x).astype(np.int64))
 
 
@@ -58,7 +58,7 @@ def test_cast_wraps_integers(x: Any) -> None:
     np.testing.assert_array_equal(apply(Cast("x", "uint8"), x), x % 256)
 
 
-def test_what_overflows_does_so_without_a_warning() -> None:
+def test_overflow_causes_no_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         huge = apply(Normalize("x", scale=1e-4, data_type="float16"), np.array([10**9, -(10**9)]))
@@ -67,7 +67,7 @@ def test_what_overflows_does_so_without_a_warning() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "int64", "uint64"])
-def test_one_hot(dtype: str) -> None:
+def test_one_hot_of_each_integer_type(dtype: str) -> None:
     labels = np.array([[0, 2], [3, 1]], dtype)
     result = apply(OneHot("x", 3), labels)
     expected = np.concatenate([np.eye(3), np.zeros((1, 3))])[labels.astype(int)]
@@ -85,7 +85,7 @@ def test_one_hot_values_and_labels_out_of_range() -> None:
     "transform",
     [Cast("x", "uint8"), Normalize("x", scale=1.0, data_type="float32"), OneHot("x", 2)],
 )
-def test_the_arrays_that_go_in_are_left_alone(transform: Any) -> None:
+def test_input_arrays_are_not_changed(transform: Any) -> None:
     for dtype in (np.uint8, np.float32):
         if isinstance(transform, OneHot) and dtype is np.float32:
             continue
@@ -99,7 +99,7 @@ def test_the_arrays_that_go_in_are_left_alone(transform: Any) -> None:
         assert (x == 1).all()
 
 
-def test_empty_slots_are_zero_again() -> None:
+def test_empty_slots_are_zero_after_transforms() -> None:
     arrays = {"x": np.zeros((2, 3), np.uint8), "label": np.zeros(2, np.int64)}
     transforms = [
         Normalize("x", mean=(1.0,)),
@@ -118,7 +118,7 @@ def test_transforms_run_in_order() -> None:
     assert finish({"x": x}, [], ALL)["x"] is x
 
 
-def test_the_finished_spec_is_that_of_the_finished_arrays() -> None:
+def test_finished_spec_matches_the_finished_arrays() -> None:
     spec = (
         FieldSpec("image", "uint8", (4, 4, 3)),
         FieldSpec("name", "bytes"),
@@ -141,13 +141,13 @@ def test_the_finished_spec_is_that_of_the_finished_arrays() -> None:
         assert (arrays[field.name].shape, arrays[field.name].dtype) == (zeros.shape, zeros.dtype)
 
 
-def test_a_transform_of_a_field_that_is_not_there() -> None:
-    with pytest.raises(ProtocolError, match="field 'y', where the fields are x"):
+def test_transform_of_an_unknown_field_is_rejected() -> None:
+    with pytest.raises(ProtocolError, match="unknown field 'y'; the fields are x"):
         finished_spec((FieldSpec("x", "uint8"),), [Cast("y", "int32")])
 
 
-def in_one(transform: Any, x: Any) -> Any:
-    """The same steps on the whole array at once."""
+def reference(transform: Any, x: Any) -> Any:
+    """Returns the transform of the whole array at once."""
     with np.errstate(all="ignore"):
         if isinstance(transform, Cast):
             return x.astype(numpy_dtype(transform.data_type))
@@ -163,7 +163,7 @@ def in_one(transform: Any, x: Any) -> Any:
 
 
 def shape(values: tuple[float, ...]) -> tuple[int, ...]:
-    """One value is for everything, several are for the last dimension."""
+    """Returns a shape that broadcasts one value to all, or several along the last dimension."""
     return () if len(values) == 1 else (len(values),)
 
 
@@ -188,11 +188,13 @@ PER_CHANNEL: list[Any] = [
     + [(case, shape) for case in PER_CHANNEL for shape in SHAPES if shape[-1:] == (3,)],
 )
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "int64"])
-def test_blocks_give_the_same_bits(transform: Any, shape: tuple[int, ...], dtype: str) -> None:
+def test_blocks_do_not_change_the_result(
+    transform: Any, shape: tuple[int, ...], dtype: str
+) -> None:
     rng = np.random.default_rng(0)
     x = (rng.standard_normal(shape) * 300).astype(np.int64).astype(dtype)
     result = apply(transform, x)
-    expected = in_one(transform, x)
+    expected = reference(transform, x)
     assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
     assert result.tobytes() == expected.tobytes()
 
@@ -204,7 +206,7 @@ def test_blocks_give_the_same_bits(transform: Any, shape: tuple[int, ...], dtype
     transform=st.sampled_from(CASES),
     strided=st.booleans(),
 )
-def test_blocks_of_any_size(
+def test_blocks_of_any_size_do_not_change_the_result(
     shape: tuple[int, ...], block: int, transform: Any, strided: bool
 ) -> None:
     x = np.arange(2 * int(np.prod(shape)), dtype=np.int32).reshape(2, *shape)[0]
@@ -213,21 +215,21 @@ def test_blocks_of_any_size(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(finish_module, "_BLOCK_BYTES", block)
         result = apply(transform, x)
-    expected = in_one(transform, x)
+    expected = reference(transform, x)
     assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
     assert result.tobytes() == expected.tobytes()
 
 
-def test_the_memory_of_results_comes_from_where_it_is_said() -> None:
-    made: list[Any] = []
+def test_results_are_allocated_by_the_given_function() -> None:
+    allocated: list[Any] = []
 
     def empty(shape: tuple[int, ...], dtype: Any) -> Any:
-        made.append(np.full(shape, 77).astype(dtype))
-        return made[-1]
+        allocated.append(np.full(shape, 77).astype(dtype))
+        return allocated[-1]
 
     x = np.arange(6, dtype=np.uint8).reshape(2, 3)
     transforms = [Normalize("x", scale=2.0), Cast("x", "float64")]
     result = finish({"x": x}, transforms, np.array([True, False]), empty)
-    assert [array.dtype.name for array in made] == ["float32", "float64"]
-    assert result["x"] is made[-1]
+    assert [array.dtype.name for array in allocated] == ["float32", "float64"]
+    assert result["x"] is allocated[-1]
     np.testing.assert_array_equal(result["x"], [[0, 0.5, 1], [0, 0, 0]])

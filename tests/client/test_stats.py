@@ -1,4 +1,4 @@
-"""The numbers of a feed, and the line that they amount to."""
+"""Statistics of a feed and their verdict."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.examples import examples
 
-from infeed.stats import Meter, Stats, Tally
+from infeed.stats import PrefetchCounters, Stats, StatsRecorder
 
 
-def meter(waits: list[float], work: float) -> Stats:
-    """A run whose steps take `work` seconds between the waits."""
-    found, now = Meter(), 100.0
+def stats_of(waits: list[float], work: float) -> Stats:
+    """Returns the statistics of a run with `work` seconds between the waits."""
+    recorder, now = StatsRecorder(), 100.0
     for wait in waits:
-        found.took(now, now + wait, 4, 1000)
+        recorder.record(now, now + wait, 4, 1000)
         now += wait + work
-    return found.stats(
-        Tally(["a:1", "b:2"], 2, 2, prefetched_bytes=3000, prefetch_limit_bytes=9000)
+    return recorder.stats(
+        PrefetchCounters(["a:1", "b:2"], 2, 2, prefetched_bytes=3000, prefetch_limit_bytes=9000)
     )
 
 
-def test_input_bound() -> None:
-    stats = meter([5.0] + [0.03] * 100, work=0.01)
+def test_verdict_of_long_waits_is_input_bound() -> None:
+    stats = stats_of([5.0] + [0.03] * 100, work=0.01)
     assert (stats.steps, stats.samples, stats.bytes) == (101, 404, 101_000)
     assert stats.first_batch_seconds == pytest.approx(5.0)
     assert stats.wait_share == pytest.approx(0.75)
@@ -39,30 +39,30 @@ def test_input_bound() -> None:
     )
 
 
-def test_compute_bound() -> None:
-    stats = meter([0.5] + [0.0001] * 50, work=0.1)
+def test_verdict_of_short_waits_is_compute_bound() -> None:
+    stats = stats_of([0.5] + [0.0001] * 50, work=0.1)
     assert stats.starved_steps == 0
     assert (
         stats.verdict == "compute-bound: the trainer waited 0.1 % of the time; the input keeps up"
     )
-    told = str(stats)
-    assert told.startswith(stats.verdict)
+    text = str(stats)
+    assert text.startswith(stats.verdict)
     for part in ("51 steps, 204 samples", "p50 100 µs", "500.0 ms", "2 reconnects", "a:1, b:2"):
-        assert part in told
+        assert part in text
 
 
-@pytest.mark.parametrize(("steps", "told"), [(0, "0 batches taken"), (1, "1 batch taken")])
-def test_too_early_to_tell(steps: int, told: str) -> None:
-    stats = meter([0.1] * steps, work=1.0)
-    assert stats.verdict == f"no verdict yet: {told}"
+@pytest.mark.parametrize(("steps", "text"), [(0, "0 batches taken"), (1, "1 batch taken")])
+def test_no_verdict_before_two_batches(steps: int, text: str) -> None:
+    stats = stats_of([0.1] * steps, work=1.0)
+    assert stats.verdict == f"no verdict yet: {text}"
     assert stats.wait_share == stats.bytes_per_second == 0
     assert str(stats)
 
 
 @examples(100)
 @given(st.lists(st.floats(0, 9e3), min_size=1, max_size=200))
-def test_quantiles_are_within_four_percent(waits: list[float]) -> None:
-    stats = meter([0.0, *waits], work=0.01)
+def test_percentiles_are_within_four_percent(waits: list[float]) -> None:
+    stats = stats_of([0.0, *waits], work=0.01)
     ranked = sorted(waits)
     for q, got in ((0.5, stats.wait_p50_seconds), (0.99, stats.wait_p99_seconds)):
         want = ranked[max(0, -int(-q * len(ranked) // 1) - 1)]
@@ -71,11 +71,11 @@ def test_quantiles_are_within_four_percent(waits: list[float]) -> None:
     assert 0 <= stats.wait_share <= 1
 
 
-def test_memory_does_not_grow() -> None:
-    found = Meter()
-    found.took(0.0, 1.0, 1, 1)
-    size = sys.getsizeof(found._bins)
+def test_recorder_memory_is_constant() -> None:
+    recorder = StatsRecorder()
+    recorder.record(0.0, 1.0, 1, 1)
+    size = sys.getsizeof(recorder._bins)
     for step in range(10_000):
-        found.took(float(step), step + 0.1 / (step + 1), 1, 1)
-    assert sys.getsizeof(found._bins) == size
-    assert dataclasses.is_dataclass(found.stats(Tally()))
+        recorder.record(float(step), step + 0.1 / (step + 1), 1, 1)
+    assert sys.getsizeof(recorder._bins) == size
+    assert dataclasses.is_dataclass(recorder.stats(PrefetchCounters()))

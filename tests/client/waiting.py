@@ -1,4 +1,4 @@
-"""Waits for events that have no object to wait on: a condition, a thread that blocks, a clock."""
+"""Waits for conditions and blocked threads, and fake clocks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 HANG_SECONDS = 60.0
-"""After which a test has failed; no machine is so slow."""
+"""Bound on every wait of a test, after which it fails."""
 
 
 def until(condition: Callable[[], Any], seconds: float = HANG_SECONDS) -> None:
@@ -32,29 +32,28 @@ def innermost(frame: FrameType | None, count: int) -> tuple[str, ...]:
 
 
 def blocked_in(thread: threading.Thread, *functions: str) -> bool:
-    """Returns whether these are the thread's innermost functions: it waits there."""
+    """Returns whether the thread waits in these functions, its innermost ones."""
     frame = sys._current_frames().get(thread.ident or 0)
     return innermost(frame, len(functions)) == functions
 
 
 def any_blocked_in(*functions: str) -> bool:
-    """The same of any thread, those that other libraries started too."""
+    """Returns whether any thread waits in these functions, also one of another library."""
     frames = sys._current_frames().values()
     return any(innermost(frame, len(functions)) == functions for frame in frames)
 
 
 def infeed_threads(name: str = "infeed") -> list[threading.Thread]:
-    """Returns the threads of the client whose names begin so.
+    """Returns the client's threads whose names start with `name`.
 
-    A server of an earlier test in this process may have left threads that destroy its iterators,
-    for which TensorFlow takes up to a minute.
+    Excludes those of an earlier test's server that destroy iterators: TensorFlow can take a minute.
     """
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(name)]
     return [thread for thread in threads if thread.name != "infeed-retire"]
 
 
 class Clock:
-    """Stands in for the module `time` of a module under test: time passes when it sleeps."""
+    """A fake of the module `time`, in which time passes by sleeping only."""
 
     def __init__(self, on_sleep: Callable[[], None] = lambda: None) -> None:
         self.now = 1000.0
@@ -71,7 +70,7 @@ class Clock:
 
 
 class AheadClock:
-    """The same, and time passes as usual too; `ahead` seconds are added to it."""
+    """A fake of the module `time` that is ahead of the real one, by every sleep."""
 
     def __init__(self) -> None:
         self.ahead = 0.0

@@ -1,78 +1,68 @@
-"""The command line, as often as one likes: processes of their own that need not load TensorFlow."""
+"""The command line in processes forked from the nursery, and a small folder of photos."""
 
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from tests.harness.nursery import ForkedProcess, Nursery
-from tests.harness.waiting import TIMEOUT_SECONDS, wait_until
-
-
-def until(condition: Callable[[], bool], seconds: float, what: str) -> None:
-    wait_until(condition, what, seconds)
 
 
 class Command(ForkedProcess):
-    """A command that was started: its process, and what it says."""
-
-    def __init__(self, log: Path, order: Callable[[], None]) -> None:
-        self.started = time.monotonic()
-        super().__init__(log, order)
-
-    def wait(self, seconds: float = TIMEOUT_SECONDS) -> int:
-        """The exit status; that of a process ended by signal n is -n."""
-        status = super().wait(seconds)
-        self.seconds = time.monotonic() - self.started
-        return status
+    """A process of `infeed` or of a Python program."""
 
     @property
     def address(self) -> str:
-        """Of a server, once it serves."""
+        """The address of a server, once it serves."""
         self.wait_until(lambda: "\n" in self.stdout, "it serves")
         assert self.stdout.startswith("serving on "), self.stderr
         return self.stdout.split()[2]
 
+    def error(self) -> str:
+        """Waits for a command that must fail with an error; returns its message."""
+        assert self.wait() == 1, self.stderr
+        before, prefix, message = f"\n{self.stderr}".rpartition("\nerror: ")
+        assert prefix, self.stderr
+        assert "Traceback" not in before
+        return message.rstrip("\n")
+
 
 class CommandLine:
-    """Starts `infeed ...`, or `python FILE ...`, in processes of their own."""
+    """Starts `infeed ...`, or `python FILE ...`, in child processes."""
 
     def __init__(self, folder: Path, nursery: Nursery) -> None:
         self._folder = folder
         self._nursery = nursery
         self._count = 0
 
-    def start(self, *words: str, cwd: Path, **env: str) -> Command:
+    def start(self, *arguments: str, cwd: Path, **env: str) -> Command:
+        """Starts a command."""
         log = self._folder / str(self._count)
         self._count += 1
-        return self._nursery.start(words, log, cwd, env, Command)
+        return self._nursery.start(arguments, log, cwd, env, Command)
 
-    def run(self, *words: str, cwd: Path, **env: str) -> Command:
-        command = self.start(*words, cwd=cwd, **env)
+    def run(self, *arguments: str, cwd: Path, **env: str) -> Command:
+        """Starts a command, and waits for its end."""
+        command = self.start(*arguments, cwd=cwd, **env)
         command.wait()
         return command
 
     def serve(self, text: str, cwd: Path, listen: str = "127.0.0.1:0", *options: str) -> Command:
-        """A server on the YAML text; its paths are seen from `cwd`."""
+        """Starts a server on YAML text, whose paths are relative to `cwd`."""
         part = cwd / "pipelines.yaml.part"
         part.write_text(text)
         part.rename(cwd / "pipelines.yaml")  # a server that starts reads the old text or the new
-        words = ("serve", "pipelines.yaml", "--listen", listen, "--http", "off", *options)
-        return self.start(*words, cwd=cwd)
+        arguments = ("serve", "pipelines.yaml", "--listen", listen, "--http", "off", *options)
+        return self.start(*arguments, cwd=cwd)
 
-    def refused(self, text: str, cwd: Path) -> str:
-        """What a server that must not start says: one error, no traceback of infeed's own."""
+    def serve_error(self, text: str, cwd: Path) -> str:
+        """Returns the error of a server that must not start on this YAML text."""
         command = self.serve(text, cwd)
-        assert command.wait() == 1, command.stderr
+        message = command.error()
         assert command.stdout == ""
-        before, error, message = ("\n" + command.stderr).partition("\nerror: ")
-        assert error, command.stderr
-        assert "Traceback" not in before
-        return message.rstrip("\n")
+        return message
 
 
 @pytest.fixture(scope="session")
@@ -84,7 +74,7 @@ def command_line(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> 
 def few_photos(
     photos: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory
 ) -> SimpleNamespace:
-    """The first 60 of `photos`, as a folder of its own: for tests that do not need them all."""
+    """The first 60 of `photos`, in a folder of their own."""
     folder = tmp_path_factory.mktemp("few_photos")
     names = sorted(photos.labels)[:60]
     for name in names:

@@ -1,4 +1,4 @@
-"""The count of delivered samples by epoch and id."""
+"""Counts of delivered samples by epoch and id."""
 
 from __future__ import annotations
 
@@ -7,28 +7,27 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 Slot = tuple[int, ...]
-"""A sample's id, then its key, which differs in every epoch: so it names (epoch, id). With one
-epoch the id will do."""
+"""A sample's id and its key, which differs in every epoch; in a job of one epoch, the id alone."""
 
 
 @dataclass(frozen=True)
 class Deliveries:
-    """What came of the samples of some epochs; a slot is one sample of one epoch."""
+    """Counts over a job's epochs; a slot is one sample of one epoch."""
 
     lost: int
-    """Slots that never came."""
+    """Slots that were not delivered."""
     repeated: int
     """Deliveries beyond the first, summed over all slots."""
     unknown: int = 0
-    """Slots that the job does not have: of a foreign id, or of more epochs than it has."""
+    """Delivered slots that the job does not have: unknown ids, or surplus epochs."""
 
 
-def count(seen: Iterable[Slot], samples: int, epochs: int) -> Deliveries:
+def count(delivered: Iterable[Slot], samples: int, epochs: int) -> Deliveries:
     """Counts the slots of a job over `samples` samples.
 
-    Sums per sample would not do: a slot that comes twice makes up for one that never comes.
+    It counts slots, not samples: else a repeat would cancel a loss of the same sample.
     """
-    times = Counter(seen)
+    times = Counter(delivered)
     epochs_of = Counter(sample for sample, *_ in times)
     known = sum(min(epochs_of[sample], epochs) for sample in range(samples))
     return Deliveries(

@@ -1,4 +1,4 @@
-"""The command line with shorter intervals between looks, and more time to end on a busy machine.
+"""Command line with shorter intervals and timeouts of the data service.
 
 python impatient.py COMMAND ...
 """
@@ -7,19 +7,24 @@ from __future__ import annotations
 
 import sys
 
-# None of these imports TensorFlow: a worker chooses before that what TensorFlow logs.
+# None of these imports TensorFlow: a worker sets its log level before it does.
 import infeed.cli
-from infeed_server.cluster import journal, lost, wedged, worker
-from infeed_server.runtime import fleet, local_workers, roles, signals
+from infeed_server.data_service import run
+from infeed_server.data_service.dispatcher import monitor as dispatcher_monitor
+from infeed_server.data_service.gateway import local_workers
+from infeed_server.data_service.worker import monitor as worker_monitor
+from infeed_server.data_service.worker import role, stuck
+from infeed_server.processes import signals, supervisor
 
-journal.LOOK_SECONDS = 0.2
-lost.LOOK_SECONDS = 0.2
-wedged.WEDGED_SECONDS = 4.0
-worker.HEARTBEAT_SECONDS = 0.5
-fleet.FIRST_PAUSE = 0.1
-local_workers.ASK_SECONDS = 1.0
-roles._LOOK_SECONDS = 0.05
-signals._END_SECONDS = 120.0
+worker_monitor.CHECK_INTERVAL_SECONDS = 0.2
+dispatcher_monitor.CHECK_INTERVAL_SECONDS = 0.2
+stuck.STUCK_TIMEOUT_SECONDS = 4.0
+role.HEARTBEAT_INTERVAL_SECONDS = 0.5
+supervisor.MIN_BACKOFF_SECONDS = 0.1
+local_workers.PROBE_INTERVAL_SECONDS = 1.0
+local_workers.PROBE_TIMEOUT_SECONDS = 1.0
+run._CHECK_INTERVAL_SECONDS = 0.05
+signals._EXIT_TIMEOUT_SECONDS = 120.0  # longer: shutdown is slow on a busy machine
 
 if __name__ == "__main__":
     sys.argv[0] = "infeed"

@@ -2,7 +2,7 @@
 
     python mirrored_trainer.py TARGET PIPELINE
 
-Prints a line of JSON: the losses of two epochs, and the devices that took part.
+Prints a line of JSON: the losses of two epochs, and the number of replicas.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def main(target: str, pipeline: str) -> None:
         loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile("sgd", loss)
     history = model.fit(data, epochs=2, steps_per_epoch=STEPS, verbose=0)
-    told = {"losses": history.history["loss"], "replicas": strategy.num_replicas_in_sync}
-    print(json.dumps(told), flush=True)
+    result = {"losses": history.history["loss"], "replicas": strategy.num_replicas_in_sync}
+    print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

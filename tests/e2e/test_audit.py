@@ -1,4 +1,4 @@
-"""`infeed audit` against real servers, as a person runs it and as a script reads it."""
+"""`infeed audit` against servers: its text, its JSON and its exit status."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infeed.audit import audit
+from infeed.audit.run import audit
 from infeed.cli import main
 
 FUNCTIONS = """
@@ -89,42 +89,42 @@ def address(command_line: Any, folder: Path, few_photos: SimpleNamespace) -> Ite
 def test_photos_are_exact_on_three_ranks(
     command_line: Any, address: str, few_photos: SimpleNamespace, tmp_path: Path
 ) -> None:
-    words = ("audit", address, "photos", "--world-size", "3", "--epochs", "2")
-    run = command_line.run(*words, "--json", "found.json", cwd=tmp_path)
+    arguments = ("audit", address, "photos", "--world-size", "3", "--epochs", "2")
+    run = command_line.run(*arguments, "--json", "report.json", cwd=tmp_path)
     assert run.status == 0, run.stderr
     assert run.stdout.splitlines()[-1] == "exact"
-    for words in ("photos fingerprint", "exactly once delivery", "seed 17", "world size 3"):
-        assert words in run.stdout
-    assert run.stderr == ""  # no bar where nobody sees it
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert found["exact"] is True
-    assert found["total"]["once"] == 2 * few_photos.count
-    assert found["total"]["never"] == found["total"]["more"] == 0
+    for text in ("photos fingerprint", "exactly once delivery", "seed 17", "world size 3"):
+        assert text in run.stdout
+    assert run.stderr == ""  # no progress bar without a terminal
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["exact"] is True
+    assert report["total"]["once"] == 2 * few_photos.count
+    assert report["total"]["never"] == report["total"]["more"] == 0
 
 
 def test_photos_are_exact_across_resumes(
     command_line: Any, address: str, few_photos: SimpleNamespace, tmp_path: Path
 ) -> None:
-    words = ("--world-size", "3,2,5", "--resume-every", "1", "--batch-size", "5")
-    words = (*words, "--remainder", "drop", "--seed", "4", "--json", "-")
-    run = command_line.run("audit", address, "photos", *words, cwd=tmp_path)
+    options = ("--world-size", "3,2,5", "--resume-every", "1", "--batch-size", "5")
+    options = (*options, "--remainder", "drop", "--seed", "4", "--json", "-")
+    run = command_line.run("audit", address, "photos", *options, cwd=tmp_path)
     assert run.status == 0, run.stderr
-    found = json.loads(run.stdout)
-    assert found["seed"] == 4
-    assert [run["world_size"] for run in found["runs"][:3]] == [3, 2, 5]
-    assert found["total"]["once"] + found["total"]["left_out"] == few_photos.count
-    # The three steps take 15, 10 and 25 samples; what is left fills no step of three ranks.
-    assert found["total"]["left_out"] == few_photos.count - 50 == 10
+    report = json.loads(run.stdout)
+    assert report["seed"] == 4
+    assert [run["world_size"] for run in report["runs"][:3]] == [3, 2, 5]
+    assert report["total"]["once"] + report["total"]["left_out"] == few_photos.count
+    # The three steps take 15, 10 and 25 samples; the remaining 10 do not fill a step of 3 ranks.
+    assert report["total"]["left_out"] == few_photos.count - 50 == 10
 
 
-def test_bad_samples(command_line: Any, address: str, folder: Path) -> None:
-    """Numbers 7, 27 and 47 of 50 are bad."""
-    words = ("--world-size", "2", "--epochs", "2")
-    run = command_line.run("audit", address, "bad-mask", *words, cwd=folder)
+def test_bad_samples_are_counted_by_action(command_line: Any, address: str, folder: Path) -> None:
+    """Samples 7, 27 and 47 of 50 are bad."""
+    options = ("--world-size", "2", "--epochs", "2")
+    run = command_line.run("audit", address, "bad-mask", *options, cwd=folder)
     assert run.status == 0, run.stderr
-    assert "6 bad samples masked, as on_error: mask says" in run.stdout
+    assert "6 bad samples masked (on_error: mask)" in run.stdout
 
-    run = command_line.run("audit", address, "bad-substitute", *words, cwd=folder)
+    run = command_line.run("audit", address, "bad-substitute", *options, cwd=folder)
     assert run.status == 2
     assert "epoch 0: 3 samples lost: 7, 27, 47" in run.stdout
     assert "--quarantine LOG" in run.stdout
@@ -132,16 +132,16 @@ def test_bad_samples(command_line: Any, address: str, folder: Path) -> None:
     assert run.stderr == ""
 
     log = ("--quarantine", "bad-substitute.jsonl")
-    run = command_line.run("audit", address, "bad-substitute", *words, *log, cwd=folder)
+    run = command_line.run("audit", address, "bad-substitute", *options, *log, cwd=folder)
     assert run.status == 0, run.stdout + run.stderr
     assert "6 bad samples substituted" in run.stdout
 
-    # Entries of other pipelines and actions tell nothing.
+    # Entries of other pipelines and actions do not count.
     log = ("--quarantine", "bad-mask.jsonl")
-    run = command_line.run("audit", address, "bad-substitute", *words, *log, cwd=folder)
+    run = command_line.run("audit", address, "bad-substitute", *options, *log, cwd=folder)
     assert run.status == 2
 
-    run = command_line.run("audit", address, "bad-raise", *words, cwd=folder)
+    run = command_line.run("audit", address, "bad-raise", *options, cwd=folder)
     assert run.status == 1
     assert run.stderr.startswith("error: ")
     assert "data.npz" in run.stderr
@@ -149,70 +149,74 @@ def test_bad_samples(command_line: Any, address: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", DATASETS)
 @pytest.mark.parametrize("remainder", ["pad", "drop"])
-def test_data_sets_read_from_the_front(address: str, name: str, remainder: Any) -> None:
+def test_sequential_dataset_is_exact(address: str, name: str, remainder: Any) -> None:
     result = audit(address, name, world_size=2, epochs=3, remainder=remainder)
     assert result.exact, result.findings()
-    there = 15 if name == "odd_numbers" else 30
-    # With "drop" two ranks leave out what fills no step; of unknown length, it is not known.
+    samples = 15 if name == "odd_numbers" else 30
+    # With "drop", two ranks omit the incomplete step; for unknown lengths, it is not counted.
     drops = remainder == "drop" and name != "batches"
-    left_out = 3 * there % 16 if drops and name != "odd_numbers" else 0
-    dropped = 3 * there % 16 if drops and name == "odd_numbers" else 0
-    assert result.total("once") == 3 * there - left_out - dropped
+    left_out = 3 * samples % 16 if drops and name != "odd_numbers" else 0
+    dropped = 3 * samples % 16 if drops and name == "odd_numbers" else 0
+    assert result.total("once") == 3 * samples - left_out - dropped
     assert result.total("left_out") == left_out
-    assert any("reads a data set from its front" in note for note in result.notes())
-    promised = any("none order" in note for note in result.notes())
-    assert promised == (name == "any_order")
+    assert any("reads a dataset sequentially" in note for note in result.notes())
+    is_unordered = any("none order" in note for note in result.notes())
+    assert is_unordered == (name == "any_order")
 
 
 @pytest.mark.parametrize("name", ["odd_numbers", "batches"])
-def test_data_sets_across_resumes(address: str, name: str) -> None:
+def test_sequential_dataset_is_exact_across_resumes(address: str, name: str) -> None:
     result = audit(address, name, world_size=(2, 1, 3), resume_every=1, epochs=4)
     assert result.exact, result.findings()
     assert len(result.runs) >= 3
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("arguments", "message"),
     [
         (("photo",), "this server has: "),
-        (("photos", "--world-size", "two"), "--world-size 'two' is no number"),
+        (("photos", "--world-size", "two"), "not 'two'"),
         (("photos", "--epochs", "0"), "epochs must be at least 1"),
         (("photos", "--quarantine", "none.jsonl"), "--quarantine none.jsonl: "),
         (("photos", "--quarantine", "audited_functions.py"), "line 1: not an entry"),
         (("photos", "--quarantine", "bad.jsonl"), "photos' has on_error: raise"),
-        (("numbers", "--json", "none/found.json"), "--json none/found.json: "),
+        (("numbers", "--json", "none/report.json"), "--json none/report.json: "),
     ],
 )
-def test_errors(
-    monkeypatch: pytest.MonkeyPatch, address: str, folder: Path, words: tuple[str, ...], told: str
+def test_wrong_argument_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+    address: str,
+    folder: Path,
+    arguments: tuple[str, ...],
+    message: str,
 ) -> None:
     entry = {"pipeline": "photos", "action": "substitute", "sample_id": "3"}
     (folder / "bad.jsonl").write_text(json.dumps(entry) + "\n")
     monkeypatch.chdir(folder)
-    text = ended(monkeypatch, address, *words)
-    assert str(text).startswith("error: ")
-    assert told in str(text)
+    error = str(exit_code(monkeypatch, address, *arguments))
+    assert error.startswith("error: ")
+    assert message in error
 
 
-def test_a_server_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = ended(monkeypatch, "127.0.0.1:1", "photos", "--timeout", "0.1")
-    assert str(text).startswith("error: ")
-    assert "127.0.0.1:1" in str(text)
+def test_unreachable_server_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = str(exit_code(monkeypatch, "127.0.0.1:1", "photos", "--timeout", "0.1"))
+    assert error.startswith("error: ")
+    assert "127.0.0.1:1" in error
 
 
-def test_help_tells_the_exit_status(
+def test_help_lists_the_exit_status(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    assert ended(monkeypatch, "--help") == 0
-    told = capsys.readouterr().out
-    assert "Exit status: 0 every sample came exactly once" in told
-    assert "2 not exact" in told
+    assert exit_code(monkeypatch, "--help") == 0
+    text = capsys.readouterr().out
+    assert "Exit status: 0 if every sample is delivered exactly once" in text
+    assert "2 if not exact" in text
 
 
-def ended(monkeypatch: pytest.MonkeyPatch, *words: str) -> int | str | None:
-    """Runs the command in this process; what it exits with, a text being an error and status 1."""
-    monkeypatch.setattr(sys, "argv", ["infeed", "audit", *words])
+def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
+    """Runs the command in this process; returns its exit code, or the message of its error."""
+    monkeypatch.setattr(sys, "argv", ["infeed", "audit", *arguments])
     with pytest.raises(SystemExit) as caught:
         main()
     return caught.value.code

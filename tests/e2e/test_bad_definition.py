@@ -1,4 +1,4 @@
-"""What a person gets wrong in a definition: told at once, with its place, and nothing is served."""
+"""Errors of definitions, each with its line and key."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import infeed
+from infeed_server.pipeline.load import load
 
-MINE = """
+FUNCTIONS = """
 import tensorflow as tf
 
 def numbers():
@@ -50,13 +51,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "photos").mkdir()
     (folder / "photos" / "a.jpg").write_bytes(b"")
     (folder / "labels.csv").write_text("file,label\na.jpg,1\nb.jpg,2\n")
-    (folder / "bad_functions.py").write_text(MINE)
+    (folder / "bad_functions.py").write_text(FUNCTIONS)
     (folder / "bad_module.py").write_text("import json\n\nTABLE = {}['nothing']\n")
     return folder
 
 
-def test_every_problem_of_a_file_is_told_at_once(command_line: Any, folder: Path) -> None:
-    told = command_line.refused(
+def test_error_lists_every_problem_of_a_file(command_line: Any, folder: Path) -> None:
+    error = command_line.serve_error(
         """
 pipelines:
   first:
@@ -77,8 +78,8 @@ pipelines:
 """,
         folder,
     )
-    lines = told.splitlines()
-    expected = [
+    lines = error.splitlines()
+    patterns = [
         r"4: pipelines.first.sorce: unknown key 'sorce' \(did you mean 'source'\?\); allowed: ba",
         r"5: pipelines.first.batch.size: .*integer.*, not '4'",
         r"7: pipelines.second.source.lables: unknown key 'lables' \(did you mean 'labels'",
@@ -92,39 +93,23 @@ pipelines:
         r"16: pipelines.fourth.source: a source has one of: tfrecord, images, arrays, dataset; th",
         r"17: pipelines.fourth.batch.size: .*greater than or equal to 1, not 0",
     ]
-    for words in expected:
-        assert any(re.match("pipelines.yaml:" + words, line) for line in lines), (words, told)
+    for pattern in patterns:
+        assert any(re.match("pipelines.yaml:" + pattern, line) for line in lines), (pattern, error)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "pipelines.yaml:1: expected a mapping with the key 'pipelines'"),
-        ("pipelines:\n  one: {a\n", "pipelines.yaml:3: not valid YAML"),
-        ("pipeline: {}\n", r"pipelines.yaml:1: .*unknown key 'pipeline' \(did you mean 'pipelines"),
-        ("pipelines: {}\n", "pipelines.yaml:1: pipelines: expected pipelines by name"),
-    ],
-)
-def test_a_file_without_pipelines(serve: Any, text: str, words: str) -> None:
-    with pytest.raises(infeed.ConfigError, match=words):
-        serve(text)
-
-
-def test_a_process_ends_at_once_and_says_only_what_is_wrong(
-    command_line: Any, folder: Path
-) -> None:
-    told = command_line.refused(
-        definition(transforms="[{resize: {field: imge, size: [4, 4]}}]"), folder
-    )
-    assert told == (
+def test_stderr_of_a_wrong_option_is_one_line(command_line: Any, folder: Path) -> None:
+    text = definition(transforms="[{resize: {field: imge, size: [4, 4]}}]")
+    assert command_line.serve_error(text, folder) == (
         "pipelines.yaml:6: pipelines.one.transforms[0].resize: no field 'imge'; available: image, x"
     )
-    told = command_line.refused(definition(transforms="[{map: bad_functions:raises}]"), folder)
-    first, *lines = told.splitlines()
+
+
+def test_traceback_has_the_frames_of_the_user_only(command_line: Any, folder: Path) -> None:
+    text = definition(transforms="[{map: bad_functions:raises}]")
+    first, *lines = command_line.serve_error(text, folder).splitlines()
     assert first.startswith("pipelines.yaml:6: pipelines.one.transforms[0].map: bad_functions:rai")
     assert lines[0] == "Traceback (most recent call last):"
     assert lines[-1] == "RuntimeError: not today"
-    # The user's two frames, each with its line, and no other.
     files = [line for line in lines if line.startswith("  File ")]
     assert [line.rpartition(" in ")[2] for line in files] == ["raises", "helper"]
     assert all(str(folder / "bad_functions.py") in line for line in files)
@@ -133,7 +118,7 @@ def test_a_process_ends_at_once_and_says_only_what_is_wrong(
 def definition(
     source: str = "{arrays: data.npz}", transforms: str = "[]", rest: str = "batch: {size: 4}"
 ) -> str:
-    """One pipeline: the source in line 3, options in 4, transforms in 6."""
+    """Returns one pipeline: its source in line 4, options in 5, transforms in 6."""
     return f"""
 pipelines:
   one:
@@ -155,9 +140,17 @@ RANDOM_FIRST = "[{random_flip_left_right: {field: image}}, cache]"
 
 
 @pytest.mark.parametrize(
-    ("text", "error", "words"),
+    ("text", "error", "pattern"),
     [
-        (arrays(rest="on_error: mask"), "Config", ":3: pipelines.one.batch: missing; say for exam"),
+        ("", "Config", ":1: expected a mapping with the key 'pipelines'"),
+        ("pipelines:\n  one: {a\n", "Config", ":3: not valid YAML"),
+        (
+            "pipeline: {}\n",
+            "Config",
+            r":1: .*unknown key 'pipeline' \(did you mean 'pipelines",
+        ),
+        ("pipelines: {}\n", "Config", ":1: pipelines: expected pipelines by name"),
+        (arrays(rest="on_error: mask"), "Config", ":3: pipelines.one.batch: missing; add for exam"),
         (
             arrays(rest="batch: {size: 11}"),
             "Config",
@@ -241,7 +234,7 @@ RANDOM_FIRST = "[{random_flip_left_right: {field: image}}, cache]"
         (
             definition("{tfrecord: HERE/text.tfrecord, features: {x: int64}}"),
             "Source",
-            ":4: .*text.tfrecord is no TFRecord file",
+            ":4: .*text.tfrecord is not a TFRecord file",
         ),
         (
             definition("{images: HERE/nothing_here}"),
@@ -252,23 +245,23 @@ RANDOM_FIRST = "[{random_flip_left_right: {field: image}}, cache]"
         (
             definition("{images: HERE/photos, labels: HERE/labels.csv}"),
             "Source",
-            ":4: .*labels.csv names files that are no image .*line 3: 'b.jpg'",
+            ":4: .*labels.csv names files that are not images .*line 3: 'b.jpg'",
         ),
         (definition("{arrays: HERE/empty.npz}"), "Source", ":4: .*the arrays x are empty"),
         (definition("{arrays: HERE/no_zip.npz}"), "Source", ":4: .*cannot read .*no_zip.npz"),
     ],
 )
-def test_what_cannot_be_served(
-    serve: Any, folder: Path, monkeypatch: Any, text: str, error: str, words: str
+def test_error_names_line_and_key(
+    serve: Any, folder: Path, monkeypatch: Any, text: str, error: str, pattern: str
 ) -> None:
     monkeypatch.syspath_prepend(folder)
-    kind = getattr(infeed, f"{error}Error")
-    with pytest.raises(kind, match="pipelines.yaml" + words):
+    error_class = getattr(infeed, f"{error}Error")
+    with pytest.raises(error_class, match="pipelines.yaml" + pattern):
         serve(text.replace("HERE", str(folder)))
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "pattern"),
     [
         ("bad_functions:numbers", "must be a Pipeline"),
         ("bad_functions:dataset_that_raises", "KeyError: 'no such data'"),
@@ -277,11 +270,9 @@ def test_what_cannot_be_served(
         ("nowhere", "neither a YAML file that exists nor of the form module:attr"),
     ],
 )
-def test_names_that_lead_to_no_pipeline(
-    folder: Path, monkeypatch: Any, name: str, words: str
+def test_name_without_a_pipeline_is_refused(
+    folder: Path, monkeypatch: Any, name: str, pattern: str
 ) -> None:
-    from infeed_server.pipeline.load import load
-
     monkeypatch.syspath_prepend(folder)
-    with pytest.raises(infeed.InfeedError, match=words):
+    with pytest.raises(infeed.InfeedError, match=pattern):
         load(name)

@@ -1,10 +1,9 @@
-"""Abnormal ends: servers killed or stopped, functions that fail, indices cut short."""
+"""Abnormal ends: servers killed or stopped, failing datasets, interrupted indexing."""
 
 from __future__ import annotations
 
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,17 +71,15 @@ def server(command_line: Any, folder: Path) -> Iterator[Any]:
     server.kill()
 
 
-def test_a_server_that_is_gone_before_the_first_batch(server: Any) -> None:
+def test_feed_fails_when_its_server_ends_before_the_first_batch(server: Any) -> None:
     with infeed.connect(server.address, "slow", batch_size=100, reconnect_timeout=0.2) as feed:
         server.kill()
-        with pytest.raises(infeed.ServerUnavailableError, match="was lost at position 0 and did"):
+        with pytest.raises(infeed.ServerUnavailableError, match="lost at position 0, no reconnect"):
             feed.next(100)
         assert feed.state()["position"] == 0
 
 
-def test_sigterm_while_batches_flow_and_a_dataset_is_read_up_to_a_far_position(
-    server: Any,
-) -> None:
+def test_sigterm_ends_a_server_that_reads_a_dataset_far_ahead(server: Any) -> None:
     with infeed.connect(server.address, "endless") as feed:
         state = {**feed.state(), "position": 1 << 40}
     with (
@@ -91,35 +88,35 @@ def test_sigterm_while_batches_flow_and_a_dataset_is_read_up_to_a_far_position(
     ):
         with pytest.raises(infeed.StallError, match=r"no batch within 0\.1 s"):
             far.next(0.1)
-        # Others are served meanwhile.
+        # Other feeds are served meanwhile.
         with infeed.connect(server.address, "endless", epochs=1) as near:
             assert len(list(near)) == 5
         slow.next(60)
         server.signal(signal.SIGTERM)
-        with pytest.raises(infeed.ServerUnavailableError, match=r"did not come back within 0\.2 s"):
+        with pytest.raises(infeed.ServerUnavailableError, match=r"no reconnect within 0\.2 s"):
             list(slow)
-        assert server.wait() == 0  # the far feed is owed a batch until the grace is over
+        assert server.wait() == 0  # at the end of the grace period: a request of `far` is pending
     assert "Traceback" not in server.stderr
 
 
-def test_a_dataset_that_fails_late(server: Any, folder: Path) -> None:
+def test_error_of_a_dataset_follows_its_good_batches(server: Any, folder: Path) -> None:
     with infeed.connect(server.address, "fails_late", epochs=1) as feed:
         assert feed.next(60)["features"].tolist() == list(range(8))
         assert feed.next(60)["features"].tolist() == list(range(8, 16))
         with pytest.raises(infeed.UserCodeError) as caught:
             feed.next(60)
-    told = str(caught.value).splitlines()
-    assert "bad_end_functions:fails_late" in told[0]
-    assert told[-1] == "ValueError: cannot do with 20"
-    assert '  File "bad_end_functions.py", line 8, in check' in told
+    lines = str(caught.value).splitlines()
+    assert "bad_end_functions:fails_late" in lines[0]
+    assert lines[-1] == "ValueError: cannot do with 20"
+    assert '  File "bad_end_functions.py", line 8, in check' in lines
     assert f'  File "{folder}/bad_end_functions.py", line 8, in check' in server.stderr
-    assert not [line for line in told if "site-packages" in line or "__autograph" in line]
+    assert not [line for line in lines if "site-packages" in line or "__autograph" in line]
     with infeed.connect(server.address, "numbers") as feed:
         assert feed.next(60)["x"].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("action", ["raise", "mask"])
-def test_a_file_that_changes_while_it_is_served(serve: Any, tmp_path: Path, action: str) -> None:
+def test_file_changed_while_served_is_an_error(serve: Any, tmp_path: Path, action: str) -> None:
     data = tmp_path / "data.tfrecord"
     write_numbers(data, 1000)
     server = serve(f"""
@@ -133,33 +130,33 @@ pipelines:
     with infeed.connect(str(server.address), "one", prefetch_bytes=0) as feed:
         feed.next(60)
         data.write_bytes(bytes(data.stat().st_size + 1))
-        # No sample is to blame, so none is replaced.
+        # Not a bad sample: on_error does not apply.
         with pytest.raises(infeed.SourceError, match=f"{data} changed since it was indexed"):
             list(feed)
     assert not (tmp_path / "bad.jsonl").exists()
 
 
-# The command line, in which no index gets beyond the first kilobyte of its file.
+# The command line, whose indexing stops after the first kilobyte of a file.
 HALTED = """
 import sys, time
 import infeed.cli
-from infeed_server.sources import framing
+from infeed_server.sources.tfrecord import framing
 
-window = framing._window
+read_window = framing._read_window
 
-def halted(handle, path, at, size, previous):
-    if at > 0:
+def read_first_window(handle, path, offset, size, previous_length):
+    if offset > 0:
         print("reading on", flush=True)
         time.sleep(1000)
-    return window(handle, path, at, size, previous)
+    return read_window(handle, path, offset, size, previous_length)
 
 framing._SCAN_WINDOW = 1 << 10
-framing._window = halted
+framing._read_window = read_first_window
 infeed.cli.main()
 """
 
 
-def test_killed_while_the_index_is_built(command_line: Any, tmp_path: Path) -> None:
+def test_interrupted_indexing_leaves_no_files(command_line: Any, tmp_path: Path) -> None:
     data = tmp_path / "numbers.tfrecord"
     write_numbers(data, 1000)
     definition = f"""
@@ -172,13 +169,13 @@ pipelines:
     (tmp_path / "halted.py").write_text(HALTED)
     before = set(tmp_path.iterdir())
     serve = ("serve", "pipelines.yaml", "--listen", "127.0.0.1:0", "--http", "off")
-    for words, number, expected in (
+    for arguments, number, expected in (
         (("index", "numbers.tfrecord"), signal.SIGKILL, -signal.SIGKILL),
         (serve, signal.SIGKILL, -signal.SIGKILL),
         (serve, signal.SIGTERM, 128 + signal.SIGTERM),
     ):
-        command = command_line.start("python", "halted.py", *words, cwd=tmp_path)
-        until(lambda one=command: one.stdout == "reading on\n", command)
+        command = command_line.start("python", "halted.py", *arguments, cwd=tmp_path)
+        command.wait_until(lambda one=command: one.stdout == "reading on\n", "it indexes the file")
         command.signal(number)
         assert command.wait() == expected, command.stderr
         assert "Traceback" not in command.stderr
@@ -191,7 +188,7 @@ pipelines:
 
 
 def write_numbers(file: Path, count: int) -> None:
-    """Records of x = 0, 1, ... modulo 100."""
+    """Writes records of x = 0, 1, ... modulo 100."""
     examples = []
     for number in range(100):
         value = tf.train.Feature(int64_list=tf.train.Int64List(value=[number]))
@@ -200,11 +197,3 @@ def write_numbers(file: Path, count: int) -> None:
     with tf.io.TFRecordWriter(str(file)) as writer:
         for number in range(count):
             writer.write(examples[number % 100])
-
-
-def until(condition: Callable[[], bool], command: Any) -> None:
-    deadline = time.monotonic() + 200
-    while not condition():
-        assert not command.ended, command.stderr
-        assert time.monotonic() < deadline, command.stderr
-        time.sleep(0.01)

@@ -1,5 +1,4 @@
-"""Requests that make no sense, from our client and from a raw peer: each gets a proper status,
-and the server goes on serving others."""
+"""Invalid requests, from the client and from a raw peer, beside a feed that stays served."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 import infeed
-from infeed.status import error_from_details
+from infeed.rpc.status import error_from_details
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
 from infeed_server.pipeline.load import parse
@@ -30,10 +29,15 @@ def server() -> Iterator[Server]:
         yield running
 
 
+@pytest.fixture
+def address(server: Server) -> str:
+    return str(server.address)
+
+
 @pytest.fixture(autouse=True)
-def _others_are_served(server: Server) -> Iterator[None]:
-    """Opens a stream before each test, and reads on from it afterwards."""
-    with infeed.connect(str(server.address), "alpha", epochs=3, prefetch_bytes=0) as feed:
+def _concurrent_feed(address: str) -> Iterator[None]:
+    """Opens a feed before each test, and reads the rest of it afterwards."""
+    with infeed.connect(address, "alpha", epochs=3, prefetch_bytes=0) as feed:
         first = feed.next(10)
         yield
         rest = list(feed)
@@ -41,103 +45,103 @@ def _others_are_served(server: Server) -> Iterator[None]:
 
 
 @pytest.fixture
-def channel(server: Server) -> Iterator[grpc.Channel]:
-    with grpc.insecure_channel(str(server.address)) as channel:
+def channel(address: str) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(address) as channel:
         yield channel
 
 
 def stream(channel: grpc.Channel, *messages: bytes) -> Any:
-    """What the server answers to raw messages."""
+    """Sends raw messages; returns the responses."""
     method: Any = channel.stream_stream(SERVICE + "StreamBatches")
     return method(iter(messages), timeout=100)
 
 
-def opening(**fields: Any) -> bytes:
+def open_message(**fields: Any) -> bytes:
     message = stream_pb2.StreamOpen(**{"pipeline": "alpha", **fields})
     return stream_pb2.StreamBatchesRequest(open=message).SerializeToString()
 
 
-def asking(**fields: Any) -> bytes:
+def batch_message(**fields: Any) -> bytes:
     message = stream_pb2.BatchRequest(**fields)
     return stream_pb2.StreamBatchesRequest(batch=message).SerializeToString()
 
 
-def refusal(answers: Any) -> tuple[grpc.StatusCode, infeed.InfeedError, list[bytes]]:
-    """The status, the error inside it, and what came before."""
+def failure(responses: Any) -> tuple[grpc.StatusCode, infeed.InfeedError, list[bytes]]:
+    """Returns the status of a call that fails, the error in it, and the responses before it."""
     before = []
     with pytest.raises(grpc.RpcError) as caught:
-        before.extend(answers)
-    error: Any = caught.value
-    details = dict(error.trailing_metadata())["grpc-status-details-bin"]
-    told = error_from_details(details)
-    assert told is not None
-    assert error.details() == str(told)
-    return error.code(), told, before
+        before.extend(responses)
+    status: Any = caught.value
+    details = dict(status.trailing_metadata())["grpc-status-details-bin"]
+    error = error_from_details(details)
+    assert error is not None
+    assert status.details() == str(error)
+    return status.code(), error, before
 
 
 @pytest.mark.parametrize(
-    ("messages", "code", "words"),
+    ("messages", "code", "pattern"),
     [
-        ([opening(pipeline="gamma")], "NOT_FOUND", "no pipeline 'gamma'; .*: alpha, beta"),
-        ([opening(pipeline="")], "NOT_FOUND", "no pipeline ''; .*: alpha, beta"),
-        ([opening(fingerprint="0" * 32)], "FAILED_PRECONDITION", "has the fingerprint .* not 000"),
-        ([opening(batch_size=11)], "INVALID_ARGUMENT", "batch size 11 is larger .* 10 samples"),
-        ([opening(batch_size=-4)], "INVALID_ARGUMENT", "batch size -4 is outside of"),
-        ([opening(batch_size=1 << 62)], "INVALID_ARGUMENT", "batch size .* is outside of"),
-        ([opening(seed=-1)], "INVALID_ARGUMENT", "seed -1 is outside of"),
-        ([opening(epochs=-1)], "INVALID_ARGUMENT", "epochs -1 is negative"),
-        ([asking(start=0, count=4)], "INVALID_ARGUMENT", "first message .* must be StreamOpen"),
+        ([open_message(pipeline="gamma")], "NOT_FOUND", "no pipeline 'gamma'; .*: alpha, beta"),
+        ([open_message(pipeline="")], "NOT_FOUND", "no pipeline ''; .*: alpha, beta"),
+        ([open_message(fingerprint="0" * 32)], "FAILED_PRECONDITION", "the fingerprint .* not 000"),
+        ([open_message(batch_size=11)], "INVALID_ARGUMENT", "size 11 is larger .* 10 samples"),
+        ([open_message(batch_size=-4)], "INVALID_ARGUMENT", "batch size -4 is outside of"),
+        ([open_message(batch_size=1 << 62)], "INVALID_ARGUMENT", "batch size .* is outside of"),
+        ([open_message(seed=-1)], "INVALID_ARGUMENT", "seed -1 is outside of"),
+        ([open_message(epochs=-1)], "INVALID_ARGUMENT", "epochs -1 is negative"),
+        ([batch_message(start=0, count=4)], "INVALID_ARGUMENT", "first message .* be StreamOpen"),
         ([], "INVALID_ARGUMENT", "first message .* must be StreamOpen"),
         ([b""], "INVALID_ARGUMENT", "first message .* must be StreamOpen"),
-        ([b"\xff\xfe garbage"], "INVALID_ARGUMENT", "10 bytes that is no StreamBatchesRequest"),
+        ([b"\xff\xfe garbage"], "INVALID_ARGUMENT", "10 bytes is not a valid StreamBatchesRequest"),
     ],
 )
-def test_streams_that_are_not_opened(
-    channel: grpc.Channel, messages: list[bytes], code: str, words: str
+def test_invalid_first_message_opens_no_stream(
+    channel: grpc.Channel, messages: list[bytes], code: str, pattern: str
 ) -> None:
-    status, error, before = refusal(stream(channel, *messages))
+    status, error, before = failure(stream(channel, *messages))
     assert status.name == code
     assert not before
-    with pytest.raises(type(error), match=words):
+    with pytest.raises(type(error), match=pattern):
         raise error
 
 
 @pytest.mark.parametrize(
-    ("message", "words"),
+    ("message", "pattern"),
     [
-        (asking(start=-1, count=4), "position -1 is outside of"),
-        (asking(start=(1 << 62) + 1, count=4), "position .* is outside of"),
-        (asking(start=0, count=5), "5 positions asked for; .* takes 0 to 4"),
-        (asking(start=0, count=-1), "-1 positions asked for"),
-        (opening(), "after StreamOpen, a stream takes BatchRequest only"),
+        (batch_message(start=-1, count=4), "position -1 is outside of"),
+        (batch_message(start=(1 << 62) + 1, count=4), "position .* is outside of"),
+        (batch_message(start=0, count=5), "5 positions requested; .* has 0 to 4"),
+        (batch_message(start=0, count=-1), "-1 positions requested"),
+        (open_message(), "after StreamOpen, a stream takes BatchRequest only"),
         (b"", "after StreamOpen, a stream takes BatchRequest only"),
-        (b"\x12\xff garbage", "10 bytes that is no StreamBatchesRequest"),
+        (b"\x12\xff garbage", "10 bytes is not a valid StreamBatchesRequest"),
     ],
 )
-def test_a_bad_request_comes_after_all_good_batches(
-    channel: grpc.Channel, message: bytes, words: str
+def test_invalid_batch_request_fails_after_earlier_batches(
+    channel: grpc.Channel, message: bytes, pattern: str
 ) -> None:
-    good = asking(request_id=1, start=4, count=4)
-    status, error, before = refusal(stream(channel, opening(), good, message))
+    valid = batch_message(request_id=1, start=4, count=4)
+    status, error, before = failure(stream(channel, open_message(), valid, message))
     assert status is grpc.StatusCode.INVALID_ARGUMENT
-    with pytest.raises(infeed.InvalidRequestError, match=words):
+    with pytest.raises(infeed.InvalidRequestError, match=pattern):
         raise error
-    parsed = [stream_pb2.StreamBatchesResponse.FromString(answer) for answer in before]
-    events = [answer.WhichOneof("event") for answer in parsed]
+    responses = [stream_pb2.StreamBatchesResponse.FromString(each) for each in before]
+    events = [response.WhichOneof("event") for response in responses]
     assert events == ["opened", "header", "chunk"]
 
 
-def test_extreme_requests_that_are_allowed(channel: grpc.Channel) -> None:
-    # The last position there is, no position at all, and a seed of 63 bits.
-    answers = stream(
+def test_requests_at_the_limits_are_served(channel: grpc.Channel) -> None:
+    # The last position, an empty batch, the largest request id, and a seed of 63 bits.
+    messages = stream(
         channel,
-        opening(seed=(1 << 63) - 1),
-        asking(request_id=1, start=1 << 62, count=4),
-        asking(request_id=2, start=8, count=0),
-        asking(request_id=(1 << 64) - 1, start=9, count=3),
+        open_message(seed=(1 << 63) - 1),
+        batch_message(request_id=1, start=1 << 62, count=4),
+        batch_message(request_id=2, start=8, count=0),
+        batch_message(request_id=(1 << 64) - 1, start=9, count=3),
     )
-    parsed = [stream_pb2.StreamBatchesResponse.FromString(answer) for answer in answers]
-    headers = [answer.header for answer in parsed if answer.WhichOneof("event") == "header"]
+    responses = [stream_pb2.StreamBatchesResponse.FromString(each) for each in messages]
+    headers = [each.header for each in responses if each.WhichOneof("event") == "header"]
     assert [header.start for header in headers] == [1 << 62, 8, 9]
     assert headers[0].epoch == (1 << 62) // 10
     assert list(headers[1].sample_ids) == [-1] * 4
@@ -146,57 +150,74 @@ def test_extreme_requests_that_are_allowed(channel: grpc.Channel) -> None:
     assert headers[2].request_id == (1 << 64) - 1
 
 
-@pytest.mark.parametrize("method", ["ListPipelines", "GetPipeline"])
-def test_garbage_in_a_single_call(channel: grpc.Channel, method: str) -> None:
+GARBAGE = b"\xff\xfe garbage"
+NEGATIVE_PAGE_SIZE = service.ListPipelinesRequest(page_size=-1).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("method", "message", "code", "text"),
+    [
+        ("ListPipelines", GARBAGE, "INVALID_ARGUMENT", "is not a valid ListPipelinesRequest"),
+        ("GetPipeline", GARBAGE, "INVALID_ARGUMENT", "is not a valid GetPipelineRequest"),
+        ("ListPipelines", NEGATIVE_PAGE_SIZE, "INVALID_ARGUMENT", ""),
+        ("GetPipeline", b"", "NOT_FOUND", ""),
+        ("DeletePipeline", b"", "UNIMPLEMENTED", ""),
+        ("GetPipeline", bytes(1 << 20), "RESOURCE_EXHAUSTED", ""),  # larger than any valid request
+    ],
+    ids=["garbage-list", "garbage-get", "negative", "unnamed", "unknown-method", "too-large"],
+)
+def test_invalid_unary_call_is_refused(
+    channel: grpc.Channel, method: str, message: bytes, code: str, text: str
+) -> None:
     call: Any = channel.unary_unary(SERVICE + method)
     with pytest.raises(grpc.RpcError) as caught:
-        call(b"\xff\xfe garbage", timeout=100)
-    error: Any = caught.value
-    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert f"is no {method}Request" in error.details()
+        call(message, timeout=100)
+    status: Any = caught.value
+    assert status.code().name == code
+    assert text in status.details()
 
 
-def test_other_calls(channel: grpc.Channel) -> None:
-    def status(method: str, message: bytes) -> grpc.StatusCode:
-        call: Any = channel.unary_unary(SERVICE + method)
-        with pytest.raises(grpc.RpcError) as caught:
-            call(message, timeout=100)
-        error: Any = caught.value
-        code: grpc.StatusCode = error.code()
-        return code
+@pytest.mark.parametrize(
+    ("options", "pattern"),
+    [
+        ({"batch_size": 11}, r"larger than the data set: .* 10 samples"),
+        ({"rank": 0, "world_size": 3, "epochs": 1}, "no complete step: 3 ranks need 12"),
+        ({"rank": 2, "world_size": 2}, r"rank 2 is out of range: .* from 0 to 1"),
+    ],
+)
+def test_connect_with_invalid_options_fails(
+    address: str, options: dict[str, int], pattern: str
+) -> None:
+    shard = ("rank", "world_size")
+    ranks = {name: options[name] for name in shard if name in options}
+    others = {name: value for name, value in options.items() if name not in shard}
+    with pytest.raises(infeed.InvalidRequestError, match=pattern):
+        infeed.connect(address, "alpha", shard=infeed.Shard(**ranks), **others)
 
-    negative = service.ListPipelinesRequest(page_size=-1).SerializeToString()
-    assert status("ListPipelines", negative) is grpc.StatusCode.INVALID_ARGUMENT
-    assert status("GetPipeline", b"") is grpc.StatusCode.NOT_FOUND
-    assert status("DeletePipeline", b"") is grpc.StatusCode.UNIMPLEMENTED
-    # Nobody needs a request of this size.
-    assert status("GetPipeline", bytes(1 << 20)) is grpc.StatusCode.RESOURCE_EXHAUSTED
 
-
-def test_what_our_client_is_told(server: Server) -> None:
-    address = str(server.address)
-    with pytest.raises(infeed.PipelineNotFoundError, match="this server has: alpha, beta") as gone:
+def test_connect_to_an_unknown_pipeline_lists_the_known(address: str) -> None:
+    with pytest.raises(infeed.PipelineNotFoundError, match="this server has: alpha, beta") as error:
         infeed.connect(address, "gamma")
-    assert gone.value.metadata == {"pipeline": "gamma", "known": "alpha, beta"}
-    with pytest.raises(
-        infeed.InvalidRequestError, match=r"larger than the data set: .* 10 samples"
-    ):
-        infeed.connect(address, "alpha", batch_size=11)
-    with pytest.raises(infeed.InvalidRequestError, match="not one step fits: 3 ranks take 12"):
-        infeed.connect(address, "alpha", shard=infeed.Shard(0, 3), epochs=1)
-    with pytest.raises(infeed.InvalidRequestError, match=r"rank 2 is out of range: .* from 0 to 1"):
-        infeed.connect(address, "alpha", shard=infeed.Shard(2, 2))
+    assert error.value.metadata == {"pipeline": "gamma", "known": "alpha, beta"}
 
 
-def test_cursors_of_other_runs(server: Server) -> None:
-    address = str(server.address)
+@pytest.mark.parametrize(
+    ("changes", "pattern"),
+    [
+        ({"pipeline": "beta"}, "its pipeline is "),
+        ({"seed": 5}, "its seed is "),
+        ({"fingerprint": "0" * 32}, "its fingerprint is "),
+        ({"pipeline": "x", "fingerprint": "y"}, r"its pipeline is .*; its fingerprint is "),
+    ],
+)
+def test_cursor_of_another_run_is_refused(
+    address: str, changes: dict[str, Any], pattern: str
+) -> None:
     with infeed.connect(address, "alpha") as feed:
         feed.next(10)
         state = feed.state()
-    changes = {"pipeline": "beta", "seed": 5, "fingerprint": "0" * 32}
-    for name, value in changes.items():
-        with pytest.raises(infeed.CursorError, match=f"its {name} is ") as caught:
-            infeed.connect(address, "alpha", state={**state, name: value}, seed=0)
-        assert caught.value.metadata["differs"] == name
-    with pytest.raises(infeed.CursorError, match=r"its pipeline is .*; its fingerprint is "):
-        infeed.connect(address, "alpha", state={**state, "pipeline": "x", "fingerprint": "y"})
+    seed = {} if len(changes) > 1 else {"seed": 0}
+    with pytest.raises(infeed.CursorError, match=pattern) as caught:
+        infeed.connect(address, "alpha", state={**state, **changes}, **seed)
+    if len(changes) == 1:
+        assert [caught.value.metadata["differs"]] == list(changes)

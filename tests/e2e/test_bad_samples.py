@@ -1,7 +1,7 @@
-"""Samples that cannot be read or transformed: what each choice of `on_error` makes of them.
+"""Bad samples under each value of `on_error`.
 
-One server process serves the same damaged data under every choice; a second one, started later,
-must do the very same.
+One server serves the damaged data under every value; another one, started later, must deliver the
+same batches.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BAD = {
     "cached": {3: "decode_image", 7: "decode_image", 12: "decode_image"},
     "functions": {8: "KeyError: 'no entry for 8'"},
 }
-"""Pipeline → its bad samples, each with a part of what is said of it."""
+"""Pipeline → bad sample → a part of its error."""
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +50,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     for name in ("photos", "unlabelled"):
         (folder / name).mkdir()
         for number in range(PHOTOS):
-            picture = rng.integers(0, 255, (24, 32, 3)).astype(np.uint8)
-            encoded = tf.io.encode_jpeg(picture).numpy()
+            pixels = rng.integers(0, 255, (24, 32, 3)).astype(np.uint8)
+            encoded = tf.io.encode_jpeg(pixels).numpy()
             if name == "photos":
-                # Text, nothing at all, and a JPEG that ends early.
+                # Text, an empty file, and a truncated JPEG.
                 encoded = {3: b"no image", 7: b"", 12: encoded[:200]}.get(number, encoded)
             (folder / name / f"{number:02}.jpg").write_bytes(encoded)
     labels = [f"{number:02}.jpg,{number}" for number in range(PHOTOS) if number not in (5, 6)]
@@ -81,7 +81,7 @@ def functions(sample):
 
 
 def write_records(path: Path) -> list[int]:
-    """Thirty records of x = 0..29; number 21 lacks it. The offset of each."""
+    """Writes records of x = 0..29, where record 21 lacks it; returns the offset of each."""
     offsets = [0]
     with tf.io.TFRecordWriter(str(path)) as writer:
         for number in range(RECORDS):
@@ -126,22 +126,22 @@ def definition(run: str) -> str:
 
 @pytest.fixture(scope="module")
 def servers(command_line: Any, data: SimpleNamespace) -> Iterator[Callable[[str], str]]:
-    """The address of a server by the name of its run; each is started once."""
+    """Starts one server for each run; returns the address of a run's server."""
     running: dict[str, Any] = {}
 
     def address(run: str) -> str:
         if run not in running:
             running[run] = command_line.serve(definition(run), data.folder)
-        found: str = running[run].address
-        return found
+        result: str = running[run].address
+        return result
 
     yield address
     for server in running.values():
         server.kill()
 
 
-def quarantined(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in folder.read_text().splitlines()]
+def read_quarantine_log(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def file_and_offset(data: SimpleNamespace, name: str, sample: int) -> tuple[str, int | None]:
@@ -154,14 +154,13 @@ def file_and_offset(data: SimpleNamespace, name: str, sample: int) -> tuple[str,
 
 
 @pytest.mark.parametrize("name", [name for name in SOURCES if name != "cut"])
-def test_raise_names_sample_file_and_offset(
+def test_on_error_raise_names_sample_file_and_offset(
     servers: Callable[[str], str], data: SimpleNamespace, name: str
 ) -> None:
     first = min(BAD[name])
     file, offset = file_and_offset(data, name, first)
     with infeed.connect(servers("first"), f"{name}-raise", epochs=1) as feed:
         for step in range(first // 4):
-            # Every batch before the bad one arrives.
             assert feed.next(60).start == 4 * step
         with pytest.raises((infeed.SampleError, infeed.UserCodeError)) as caught:
             feed.next(60)
@@ -169,14 +168,14 @@ def test_raise_names_sample_file_and_offset(
     assert error.metadata["sample_id"] == str(first)
     assert error.metadata["file"] == file
     assert error.metadata.get("offset") == (None if offset is None else str(offset))
-    for words in (f"sample {first} ", file, BAD[name][first], *([str(offset)] if offset else [])):
-        assert words in str(error)
-    # One bad sample harms nobody else: a batch without it is served.
+    for text in (f"sample {first} ", file, BAD[name][first], *([str(offset)] if offset else [])):
+        assert text in str(error)
+    # A batch without the bad sample is still served.
     with infeed.connect(servers("first"), f"{name}-raise", batch_size=2) as feed:
         assert feed.next(60).sample_ids.tolist() == [0, 1]
 
 
-def test_a_users_function_is_told_with_its_own_lines(
+def test_error_of_a_user_function_has_its_lines(
     servers: Callable[[str], str], data: SimpleNamespace
 ) -> None:
     with (
@@ -184,31 +183,31 @@ def test_a_users_function_is_told_with_its_own_lines(
         pytest.raises(infeed.UserCodeError) as caught,
     ):
         list(feed)
-    told = str(caught.value).splitlines()
-    begin = told.index("Traceback (most recent call last):")
-    assert told[begin + 1 : begin + 3] == [
+    lines = str(caught.value).splitlines()
+    begin = lines.index("Traceback (most recent call last):")
+    assert lines[begin + 1 : begin + 3] == [
         '  File "bad_sample_functions.py", line 9, in look_up',
         '    raise KeyError(f"no entry for {number}")',
     ]
-    assert told[-1] == "KeyError: 'no entry for 8'"
-    assert not [line for line in told if "site-packages" in line or "__autograph" in line]
+    assert lines[-1] == "KeyError: 'no entry for 8'"
+    assert not [line for line in lines if "site-packages" in line or "__autograph" in line]
 
 
 @pytest.mark.parametrize("action", ["substitute", "mask"])
 @pytest.mark.parametrize("name", list(SOURCES))
-def test_bad_samples_leave_order_and_shapes_as_they_are(
+def test_bad_samples_change_neither_order_nor_shapes(
     servers: Callable[[str], str], data: SimpleNamespace, name: str, action: str
 ) -> None:
-    runs = [epochs(servers("first"), f"{name}-{action}") for _ in range(2)]
-    # A server that is new meets epoch 1 before epoch 0.
-    runs.append(epochs(servers("second"), f"{name}-{action}", late=True))
-    for other in runs[1:]:
-        for one, again in zip(runs[0], other, strict=True):
-            assert one.start == again.start
-            assert one.sample_ids.tolist() == again.sample_ids.tolist()
-            assert one.mask.tolist() == again.mask.tolist()
-            assert all(one[field].tobytes() == again[field].tobytes() for field in one)
+    runs = [read_epochs(servers("first"), f"{name}-{action}") for _ in range(2)]
+    # The second server makes epoch 1 before epoch 0.
+    runs.append(read_epochs(servers("second"), f"{name}-{action}", last_first=True))
     batches = runs[0]
+    for run in runs[1:]:
+        for batch, repeated in zip(batches, run, strict=True):
+            assert batch.start == repeated.start
+            assert batch.sample_ids.tolist() == repeated.sample_ids.tolist()
+            assert batch.mask.tolist() == repeated.mask.tolist()
+            assert all(batch[field].tobytes() == repeated[field].tobytes() for field in batch)
     bad = set(BAD[name])
     count = RECORDS if name in ("records", "cut") else PHOTOS
     ids = np.concatenate([batch.sample_ids for batch in batches])
@@ -221,44 +220,47 @@ def test_bad_samples_leave_order_and_shapes_as_they_are(
         assert all((batch[field][~batch.mask] == 0).all() for batch in batches for field in batch)
     else:
         assert masks.all()
-    log = quarantined(data.folder / "first" / f"{name}-{action}.jsonl")
-    assert sorted(line["sample_id"] for line in log) == sorted(map(str, bad))
-    for line in log:
-        file, offset = file_and_offset(data, name, int(line["sample_id"]))
-        assert (line["file"], line.get("offset")) == (file, offset and str(offset))
-        assert line["pipeline"] == f"{name}-{action}"
-        assert line["action"] == action
-        assert BAD[name][int(line["sample_id"])] in line["error"]
+    entries = read_quarantine_log(data.folder / "first" / f"{name}-{action}.jsonl")
+    assert sorted(entry["sample_id"] for entry in entries) == sorted(map(str, bad))
+    for entry in entries:
+        file, offset = file_and_offset(data, name, int(entry["sample_id"]))
+        assert (entry["file"], entry.get("offset")) == (file, offset and str(offset))
+        assert entry["pipeline"] == f"{name}-{action}"
+        assert entry["action"] == action
+        assert BAD[name][int(entry["sample_id"])] in entry["error"]
 
 
-def epochs(address: str, pipeline: str, *, late: bool = False) -> list[infeed.Batch]:
+def read_epochs(address: str, pipeline: str, *, last_first: bool = False) -> list[infeed.Batch]:
     with infeed.connect(address, pipeline, epochs=2) as feed:
-        if late:
+        if last_first:
             half = feed.steps // 2
             state = {**feed.state(), "position": half * 4}
-            with infeed.connect(address, pipeline, epochs=2, state=state) as second:
-                assert second.next(60).start == half * 4
+            with infeed.connect(address, pipeline, epochs=2, state=state) as other:
+                assert other.next(60).start == half * 4
         return list(feed)
 
 
-def test_damage_that_on_error_cannot_repair_is_refused_at_the_start(
-    serve: Any, data: SimpleNamespace
+@pytest.mark.parametrize(
+    ("file", "record", "action"),
+    [
+        ("cut", 29, "raise"),  # a truncated file is an error, unless bad samples are replaced
+        ("length", 9, "mask"),  # after a wrong length, no record can be found
+    ],
+)
+def test_unreadable_file_is_refused_at_start(
+    serve: Any, data: SimpleNamespace, file: str, record: int, action: str
 ) -> None:
-    for file, offset, action in (
-        ("cut", data.offsets[29], "raise"),  # a cut file is a mistake, unless bad samples are not
-        ("length", data.offsets[9], "mask"),  # behind a bad length, no record can be found
-    ):
-        with pytest.raises(infeed.SourceError) as caught:
-            serve(
-                f"""
+    with pytest.raises(infeed.SourceError) as caught:
+        serve(
+            f"""
 pipelines:
   one:
     source: {{tfrecord: {data.folder}/{file}.tfrecord, features: {{x: int64}}}}
     batch: {{size: 4}}
     on_error: {action}
 """
-            )
-        told = str(caught.value)
-        assert f"{data.folder}/{file}.tfrecord is " in told
-        assert f"byte {offset}" in told
-        assert "pipelines.yaml:4: pipelines.one.source: " in told
+        )
+    error = str(caught.value)
+    assert f"{data.folder}/{file}.tfrecord is " in error
+    assert f"byte {data.offsets[record]}" in error
+    assert "pipelines.yaml:4: pipelines.one.source: " in error

@@ -1,11 +1,10 @@
-"""What goes wrong with TensorFlow's data service is said clearly, and soon."""
+"""Errors of a tf.data service cluster: wrong addresses, versions and pipelines, a hung process."""
 
 from __future__ import annotations
 
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,76 +13,80 @@ import tensorflow as tf
 from tests.e2e.service import Cluster, numbers_text
 
 import infeed
-from infeed_server.cluster import marker
+from infeed_server.data_service import process_info
 
-WITHIN = 200
-"""Seconds that any of these may take on a busy machine."""
-
-
-def nobody() -> str:
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        return f"127.0.0.1:{taken.getsockname()[1]}"
-
-
-def error_of(command: Any) -> str:
-    """What a command that must fail says: one error, no traceback of infeed's own."""
-    assert command.wait(WITHIN) == 1, command.stderr
-    before, found, message = ("\n" + command.stderr).rpartition("\nerror: ")
-    assert found, command.stderr
-    assert "Traceback" not in before
-    return str(message.strip())
+LOOPBACK = ("--listen", "127.0.0.1:0", "--http", "off")
+TF_DATA_SERVICE = ("serve", "pipelines.yaml", "--engine", "tf-data-service")
 
 
 @pytest.fixture(scope="module")
 def cluster(command_line: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One dispatcher, one worker and a gateway; other servers are for the tests."""
+    """One dispatcher, one worker and a gateway."""
     folder = tmp_path_factory.mktemp("cluster")
-    started = Cluster(command_line, folder, "pipelines:" + numbers_text(folder, 40, 4))
-    yield started.start(1)
-    started.stop()
+    cluster = Cluster(command_line, folder, "pipelines:" + numbers_text(folder, 40, 4))
+    yield cluster.start(1)
+    cluster.stop()
 
 
-def joining(cluster: Cluster, text: str, folder: Path, *options: str) -> Any:
+@pytest.fixture
+def closed() -> str:
+    """An address that refuses connections."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def gateway_error(cluster: Cluster, text: str, folder: Path) -> str:
+    """Returns the error of another gateway of the cluster, with this definition."""
     (folder / "pipelines.yaml").write_text(text)
-    words = ("serve", "pipelines.yaml", "--listen", "127.0.0.1:0", "--http", "off")
-    engine = ("--engine", "tf-data-service", "--dispatcher", cluster.addresses["dispatcher"])
-    return cluster.command_line.start(*words, *engine, *options, cwd=folder)
+    arguments = (*TF_DATA_SERVICE, *LOOPBACK, "--dispatcher", cluster.addresses["dispatcher"])
+    return str(cluster.command_line.start(*arguments, cwd=folder).error())
 
 
-@pytest.mark.slow  # it waits half a minute for a dispatcher that may still come
-def test_nobody_at_the_dispatchers_address(command_line: Any, tmp_path: Path) -> None:
-    gone = nobody()
-    worker = command_line.start(
-        "worker", "--dispatcher", gone, "--listen", "127.0.0.1:0", "--http", "off", cwd=tmp_path
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        pytest.param(
+            ("worker", "--dispatcher", "{closed}", *LOOPBACK),
+            [
+                "no dispatcher of TensorFlow's data service answers at {closed}",
+                "Connection refused",
+            ],
+            id="worker-without-dispatcher",
+            marks=pytest.mark.slow,  # waits half a minute for the dispatcher
+        ),
+        pytest.param(
+            (*TF_DATA_SERVICE, *LOOPBACK, "--dispatcher", "{closed}"),
+            ["TensorFlow's data service is not ready after 45 s: no dispatcher", "{closed}"],
+            id="gateway-without-dispatcher",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ("worker", "--dispatcher", "{dispatcher}", *LOOPBACK, "--advertise", "{closed}"),
+            ["{closed}", "--advertise"],
+            id="unreachable-worker",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            (*TF_DATA_SERVICE, "--dispatcher-listen", "0.0.0.0:0"),
+            ["--dispatcher-listen 0.0.0.0:0", "--insecure"],
+            id="open-dispatcher",
+        ),
+    ],
+)
+def test_command_with_a_wrong_address_fails(
+    cluster: Cluster, tmp_path: Path, closed: str, arguments: tuple[str, ...], expected: list[str]
+) -> None:
+    (tmp_path / "pipelines.yaml").write_text("pipelines:" + numbers_text(tmp_path, 40, 4))
+    names = {"closed": closed, "dispatcher": cluster.addresses["dispatcher"]}
+    command = cluster.command_line.start(
+        *(each.format(**names) for each in arguments), cwd=tmp_path
     )
-    message = error_of(worker)
-    assert f"no dispatcher of TensorFlow's data service answers at {gone}" in message
-    assert "Connection refused" in message
+    message = command.error()
+    for text in expected:
+        assert text.format(**names) in message
 
 
-@pytest.mark.slow
-def test_a_server_that_finds_no_dispatcher(command_line: Any, tmp_path: Path) -> None:
-    gone = Cluster(command_line, tmp_path, "", addresses={"dispatcher": nobody()})
-    message = error_of(joining(gone, "pipelines:" + numbers_text(tmp_path, 40, 4), tmp_path))
-    assert "TensorFlow's data service is not ready after 45 s: no dispatcher" in message
-    assert gone.addresses["dispatcher"] in message
-
-
-@pytest.mark.slow
-def test_a_worker_that_nobody_can_reach(cluster: Cluster, tmp_path: Path) -> None:
-    wrong = nobody()
-    dispatcher = cluster.addresses["dispatcher"]
-    worker = cluster.command_line.start(
-        *("worker", "--dispatcher", dispatcher, "--listen", "127.0.0.1:0", "--http", "off"),
-        *("--advertise", wrong),
-        cwd=tmp_path,
-    )
-    message = error_of(worker)
-    assert wrong in message
-    assert "--advertise" in message
-
-
-def test_python_in_a_pipeline(cluster: Cluster, tmp_path: Path) -> None:
+def test_pipeline_that_calls_python_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "steps.py").write_text(
         "import tensorflow as tf\n"
         "def doubled(sample):\n"
@@ -92,53 +95,46 @@ def test_python_in_a_pipeline(cluster: Cluster, tmp_path: Path) -> None:
     )
     text = "pipelines:" + numbers_text(tmp_path, 40, 4)
     text = text.replace("      - map: ", "      - map: steps:doubled\n      - map: ")
-    message = error_of(joining(cluster, text, tmp_path))
-    assert "pipelines.numbers.transforms[0].map" in message
-    assert "steps:doubled calls Python for each sample" in message
-    assert "--engine local" in message
-    assert "pipelines.yaml:" in message
+    message = gateway_error(cluster, text, tmp_path)
+    for expected in (
+        "pipelines.numbers.transforms[0].map",
+        "steps:doubled calls Python for each sample",
+        "--engine local",
+        "pipelines.yaml:",
+    ):
+        assert expected in message
 
 
-def test_an_open_address_of_an_own_dispatcher_is_refused(command_line: Any, tmp_path: Path) -> None:
-    (tmp_path / "pipelines.yaml").write_text("pipelines:" + numbers_text(tmp_path, 40, 4))
-    service = ("--engine", "tf-data-service", "--dispatcher-listen", "0.0.0.0:0")
-    refused = command_line.start("serve", "pipelines.yaml", *service, cwd=tmp_path)
-    message = error_of(refused)
-    assert "--dispatcher-listen 0.0.0.0:0" in message
-    assert "--insecure" in message
-
-
-def test_another_tensorflow(
+def test_worker_of_another_tensorflow_is_refused(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker that runs TensorFlow 2.20, as it told the dispatcher: its name is in the error."""
     dispatcher, address = cluster.addresses["dispatcher"], cluster.addresses["worker 0"]
+    role = process_info.worker_role(address)
     monkeypatch.setattr(tf, "__version__", "2.20.0")
-    marker.leave(dispatcher, marker.worker(address))
+    process_info.publish(dispatcher, role)
     monkeypatch.undo()
     try:
         text = "pipelines:" + numbers_text(tmp_path, 40, 4)
-        message = error_of(joining(cluster, text, tmp_path))
+        message = gateway_error(cluster, text, tmp_path)
     finally:
-        marker.leave(dispatcher, marker.worker(address))
+        process_info.publish(dispatcher, role)
     assert f"worker {address} runs TensorFlow 2.20.0, this server {tf.__version__}" in message
 
 
-def exhaust(feed: infeed.Feed) -> None:
-    """Takes what was made already."""
+def read_until_stalled(feed: infeed.Feed) -> None:
     while True:
         feed.next(0.5)
 
 
-def test_a_dispatcher_that_hangs_for_a_while(cluster: Cluster) -> None:
-    """Stopped, not killed: connections stay without an answer. Then it goes on, and all do."""
+def test_feed_stalls_and_continues_with_its_dispatcher(cluster: Cluster) -> None:
+    """The dispatcher is stopped, not killed: its connections stay open."""
     dispatcher = cluster.processes["dispatcher"]
     with infeed.connect(cluster.target, "numbers") as feed:
         next(feed)
         dispatcher.signal(signal.SIGSTOP)
         try:
             with pytest.raises(infeed.StallError):
-                exhaust(feed)
+                read_until_stalled(feed)
         finally:
             dispatcher.signal(signal.SIGCONT)
         for _ in range(100):

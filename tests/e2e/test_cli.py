@@ -1,4 +1,4 @@
-"""The commands, as a person runs them."""
+"""Commands `demo`, `peek`, `index` and `--help`."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ import tensorflow as tf
 from PIL import Image
 
 
-def test_demo_learns(command_line: Any, tmp_path: Path) -> None:
+def test_demo_trains_to_95_percent(command_line: Any, tmp_path: Path) -> None:
     demo = command_line.start("demo", "--epochs", "3", "--directory", "kept", cwd=tmp_path)
     assert demo.wait() == 0, demo.stderr
-    shown = demo.stdout + demo.stderr
-    accuracy = re.search(r"accuracy on unseen pictures: ([\d.]+)%", shown)
+    output = demo.stdout + demo.stderr
+    accuracy = re.search(r"accuracy on unseen images: ([\d.]+)%", output)
     assert accuracy is not None
     assert float(accuracy[1]) >= 95
-    assert re.search(r"\d+ images/s", shown)
-    assert re.search(r"the trainer waited [\d.]+% of the time", shown)
-    assert re.search(r"verdict: (compute|input)-bound", shown)
+    assert re.search(r"\d+ images/s", output)
+    assert re.search(r"the trainer waited [\d.]+% of the time", output)
+    assert re.search(r"verdict: (compute|input)-bound", output)
     assert (tmp_path / "kept" / "pipelines.yaml").is_file()
 
 
-def test_peek_shows_and_draws(
+def test_peek_prints_a_batch_and_writes_a_png(
     command_line: Any, few_photos: SimpleNamespace, tmp_path: Path
 ) -> None:
     server = command_line.serve(
@@ -43,13 +43,13 @@ pipelines:
 """,
         tmp_path,
     )
-    words = ("peek", server.address, "photos", "--png", "p.png", "--step", "2")
-    run = command_line.run(*words, cwd=tmp_path)
+    arguments = ("peek", server.address, "photos", "--png", "p.png", "--step", "2")
+    run = command_line.run(*arguments, cwd=tmp_path)
     assert run.status == 0, run.stderr
-    for words in ("fingerprint", "float32", "uint8", "exactly once", "start 24, epoch 0"):
-        assert words in run.stdout
+    for text in ("fingerprint", "float32", "uint8", "exactly once", "start 24, epoch 0"):
+        assert text in run.stdout
     image = np.asarray(Image.open(tmp_path / "p.png"))
-    # Twelve images, eight in a row, a pixel apart.
+    # Twelve images, eight in a row, one pixel apart.
     assert image.shape == (2 * 41, 8 * 61, 3)
     assert image[:40, :60].std() > 5
 
@@ -60,7 +60,7 @@ pipelines:
     server.kill()
 
 
-def test_index_builds_then_checks(command_line: Any, tmp_path: Path) -> None:
+def test_index_is_built_then_checked(command_line: Any, tmp_path: Path) -> None:
     for shard in range(2):
         with tf.io.TFRecordWriter(str(tmp_path / f"part-{shard}.tfrecord")) as out:
             for number in range(5 + shard):
@@ -71,7 +71,7 @@ def test_index_builds_then_checks(command_line: Any, tmp_path: Path) -> None:
         assert run.stdout.count(f"index {state}") == 2
         assert "11 records in 2 files" in run.stdout
     with (tmp_path / "part-0.tfrecord").open("ab") as out:
-        out.write(b"torn")
+        out.write(b"truncated")
     run = command_line.run("index", "part-*.tfrecord", cwd=tmp_path)
     assert run.status == 1
     assert "part-0.tfrecord" in run.stderr
@@ -79,7 +79,7 @@ def test_index_builds_then_checks(command_line: Any, tmp_path: Path) -> None:
 
 
 def test_help_lists_the_commands(tmp_path: Path) -> None:
-    # From a Python that starts from nothing, where all others here are forked from one.
+    # In a new interpreter, since the nursery forks from one that has imported everything.
     run = subprocess.run(
         [sys.executable, "-m", "infeed", "--help"],
         capture_output=True,

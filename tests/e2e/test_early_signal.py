@@ -1,4 +1,4 @@
-"""A server that is sent SIGTERM as soon as it announces its address ends in good order."""
+"""Graceful shutdown on a SIGTERM that arrives while the server announces its address."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-# The signal comes while the line is being printed, before the server waits for one.
+# The signal arrives before the server waits for signals.
 SERVE = """
 import os, signal
-import infeed_server.cli as cli
+import infeed_server.cli.commands as cli
 
 def announce(address, http):
     print("serving", flush=True)
@@ -21,7 +21,9 @@ cli.serve("pipelines.yaml", listen="127.0.0.1:0", http="off")
 """
 
 
-def test_a_signal_with_the_line_on_standard_output(command_line: Any, tmp_path: Path) -> None:
+def test_sigterm_during_the_announcement_stops_the_server(
+    command_line: Any, tmp_path: Path
+) -> None:
     np.save(tmp_path / "n.npy", np.arange(100))
     (tmp_path / "pipelines.yaml").write_text(
         "pipelines: {n: {source: {arrays: n.npy}, batch: {size: 4}}}"

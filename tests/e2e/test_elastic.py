@@ -1,4 +1,4 @@
-"""Resume with other world sizes and batch sizes, over the kill and restart of a real server."""
+"""Resume with other world sizes and batch sizes, across a kill and restart of the server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from infeed.spec import Remainder
 N = 103
 EPOCHS = 3
 LEGS = [(2, 8, 3), (3, 5, 2), (1, 17, 4), (4, 3, 1), (2, 1, 5), (5, 4, None)]
-"""World size, batch size, and the steps until it ends; None: to the end."""
+"""World size, batch size and number of steps; None: until the end."""
 
 FUNCTIONS = f"""
 import tensorflow as tf
@@ -38,18 +38,18 @@ DEFINITION = "pipelines:\n" + "".join(
 
 
 class Run:
-    """One pipeline over all legs of a run; what was delivered."""
+    """A run of one pipeline over all legs, and its delivered samples."""
 
     def __init__(self, pipeline: str, remainder: Remainder) -> None:
         self.name = f"{pipeline}, {remainder}"
         self.remainder: Remainder = remainder
-        self.seen: Counter[tuple[int, int]] = Counter()
-        """(epoch, sample), as often as it came."""
+        self.deliveries: Counter[tuple[int, int]] = Counter()
+        """(epoch, sample) → number of deliveries."""
         self._pipeline = pipeline
         self._state: dict[str, Any] | None = None
 
-    def go_on(self, address: str, world: int, size: int, steps: int | None) -> None:
-        """Connects every rank with the cursor of the leg before, and takes so many steps."""
+    def run_leg(self, address: str, world: int, size: int, steps: int | None) -> None:
+        """Connects every rank with the cursor of the previous leg, and reads `steps` steps."""
         states = []
         for rank in range(world):
             with infeed.connect(
@@ -64,15 +64,14 @@ class Run:
                 for batch in islice(feed, steps):
                     positions = batch.start + np.flatnonzero(batch.mask)
                     numbers = batch["n"][batch.mask]
-                    self.seen.update(zip((positions // N).tolist(), numbers.tolist(), strict=True))
+                    slots = zip((positions // N).tolist(), numbers.tolist(), strict=True)
+                    self.deliveries.update(slots)
                 states.append(feed.state())
         assert all(state == states[0] for state in states), self.name
         self._state = states[0]
 
 
-def test_every_sample_comes_once_over_all_world_sizes_and_restarts(
-    command_line: Any, tmp_path: Path
-) -> None:
+def test_every_sample_is_delivered_once_across_resumes(command_line: Any, tmp_path: Path) -> None:
     (tmp_path / "elastic_functions.py").write_text(FUNCTIONS)
     np.savez(tmp_path / "n.npz", n=np.arange(N))
     server = command_line.serve(DEFINITION, tmp_path)
@@ -84,10 +83,10 @@ def test_every_sample_comes_once_over_all_world_sizes_and_restarts(
             server = command_line.serve(DEFINITION, tmp_path, address)
             assert server.address == address
         for run in runs:
-            run.go_on(address, *leg)
+            run.run_leg(address, *leg)
     server.kill()
     for run in runs:
-        left = EPOCHS * N - run.seen.total()
-        assert set(run.seen.values()) == {1}, run.name
-        assert left == 0 if run.remainder == "pad" else 0 <= left < 5 * 4, run.name
-        assert {n for epoch, n in run.seen if epoch == 0} == set(range(N)), run.name
+        missing = EPOCHS * N - run.deliveries.total()
+        assert set(run.deliveries.values()) == {1}, run.name
+        assert missing == 0 if run.remainder == "pad" else 0 <= missing < 5 * 4, run.name
+        assert {n for epoch, n in run.deliveries if epoch == 0} == set(range(N)), run.name

@@ -1,4 +1,4 @@
-"""`infeed serve --engine tf-data-service --workers n`: all of it in one command."""
+"""`infeed serve --engine tf-data-service --workers N`: an embedded data service."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.service import kept, numbers_text, until
+from tests.e2e.service import numbers_text, valid_ids
 from tests.harness.children import children, is_alive
+from tests.harness.waiting import wait_until
 
 import infeed
 
@@ -20,11 +21,11 @@ IMPATIENT = str(Path(__file__).with_name("impatient.py"))
 
 SAMPLES = 320
 
-MUCH = 50_000
-"""Bytes: more than a worker sends for an epoch, and for questions."""
+EPOCH_BYTES = 50_000
+"""More than a worker sends for an epoch and for RPCs."""
 
 
-def workers_of(pid: int) -> list[int]:
+def worker_pids(pid: int) -> list[int]:
     return [child for child in children(pid) if b"worker" in cmdline(child)]
 
 
@@ -35,20 +36,24 @@ def cmdline(pid: int) -> bytes:
         return b""
 
 
-def served(http: str) -> dict[str, float]:
-    """Bytes by worker, from the server's metrics."""
-    with urllib.request.urlopen(f"http://{http}/metrics", timeout=60) as answer:
-        text = answer.read().decode()
-    found = re.findall(r'^infeed_service_served_bytes\{worker="(.+)"\} (\S+)$', text, re.MULTILINE)
-    return {worker: float(size) for worker, size in found}
+def served_bytes(http: str) -> dict[str, float]:
+    """Returns the bytes sent by each worker, from the server's metrics."""
+    with urllib.request.urlopen(f"http://{http}/metrics", timeout=60) as response:
+        text = response.read().decode()
+    samples = re.findall(
+        r'^infeed_service_served_bytes\{worker="(.+)"\} (\S+)$', text, re.MULTILINE
+    )
+    return {worker: float(size) for worker, size in samples}
 
 
 def read_epoch(address: str) -> Counter[int]:
     with infeed.connect(address, "numbers", epochs=1) as feed:
-        return Counter(kept(batch.sample_ids.tolist() for batch in feed))
+        return Counter(valid_ids(batch.sample_ids.tolist() for batch in feed))
 
 
-def test_it_reads_survives_a_worker_and_leaves_nothing(command_line: Any, tmp_path: Path) -> None:
+def test_embedded_service_survives_the_kill_of_its_worker(
+    command_line: Any, tmp_path: Path
+) -> None:
     (tmp_path / "pipelines.yaml").write_text("pipelines:" + numbers_text(tmp_path, SAMPLES, 8))
     server = command_line.start(
         *("python", IMPATIENT, "serve", "pipelines.yaml", "--engine", "tf-data-service"),
@@ -57,54 +62,52 @@ def test_it_reads_survives_a_worker_and_leaves_nothing(command_line: Any, tmp_pa
     )
     address = server.address
     http = server.stdout.split()[4].rstrip(")")
-    (first,) = workers_of(server.pid)
+    (first,) = worker_pids(server.pid)
 
     assert read_epoch(address) == dict.fromkeys(range(SAMPLES), 1)
-    # While the connections live: what they send after the last look is not counted.
+    # Read while connected: bytes after the last probe of a connection are not counted.
     with infeed.connect(address, "numbers") as feed:
 
-        def much_was_sent() -> bool:
+        def is_epoch_exceeded() -> bool:
             for _ in range(40):
                 next(feed)
-            return any(size > MUCH for size in served(http).values())
+            return any(size > EPOCH_BYTES for size in served_bytes(http).values())
 
-        until(much_was_sent, "the bytes of the worker are not counted")
-    before = served(http)
+        wait_until(is_epoch_exceeded, "the bytes of the worker are counted")
+    before = served_bytes(http)
     assert len(before) == 1
 
     os.kill(first, signal.SIGKILL)
-    until(lambda: "starting it again" in server.stderr, "the end of a worker is not noticed")
-    # The reading waits for the new worker.
+    wait_until(lambda: "restarting it" in server.stderr, "the worker is restarted")
+    # The feed waits for the new worker.
     assert read_epoch(address) == dict.fromkeys(range(SAMPLES), 1)
 
-    def counts_anew() -> bool:
-        now = served(http)
+    def is_counter_reset() -> bool:
+        now = served_bytes(http)
         return set(now) != set(before) or any(now[each] < before[each] for each in before)
 
-    until(counts_anew, "the new worker is not asked")
-    assert set(served(http)) == set(before), "a worker comes back where it was"
-    (second,) = workers_of(server.pid)
+    wait_until(is_counter_reset, "the new worker is probed")
+    assert set(served_bytes(http)) == set(before), "a worker restarts on its address"
+    (second,) = worker_pids(server.pid)
     assert second != first
 
     server.signal(signal.SIGTERM)
     assert server.wait() == 0, server.stderr
-    until(lambda: not is_alive(second), "a worker outlives its server")
+    wait_until(lambda: not is_alive(second), "the worker exits with its server")
 
 
 @pytest.mark.slow
-def test_a_server_that_was_killed_goes_on_from_its_journal(
-    command_line: Any, tmp_path: Path
-) -> None:
+def test_killed_server_restarts_from_its_journal(command_line: Any, tmp_path: Path) -> None:
     (tmp_path / "pipelines.yaml").write_text("pipelines:" + numbers_text(tmp_path, SAMPLES, 8))
-    words = ("serve", "pipelines.yaml", "--engine", "tf-data-service", "--work-dir", "journal")
-    places = ("--workers", "2", "--listen", "127.0.0.1:0", "--http", "off", "--grace", "60")
-    killed = command_line.start(*words, *places, cwd=tmp_path)
-    with infeed.connect(killed.address, "numbers") as feed:  # the worker has something to do
+    arguments = ("serve", "pipelines.yaml", "--engine", "tf-data-service", "--work-dir", "journal")
+    options = ("--workers", "2", "--listen", "127.0.0.1:0", "--http", "off", "--grace", "60")
+    killed = command_line.start(*arguments, *options, cwd=tmp_path)
+    with infeed.connect(killed.address, "numbers") as feed:  # so that a worker has a task
         next(feed)
-        workers = workers_of(killed.pid)
+        workers = worker_pids(killed.pid)
         assert len(workers) == 2
         killed.signal(signal.SIGKILL)
-    server = command_line.start(*words, *places, cwd=tmp_path)
+    server = command_line.start(*arguments, *options, cwd=tmp_path)
     assert read_epoch(server.address) == dict.fromkeys(range(SAMPLES), 1)
     assert not any(map(is_alive, workers))
     server.signal(signal.SIGTERM)

@@ -1,5 +1,4 @@
-"""`infeed serve --processes`: several interchangeable processes on one port, and files that are
-renewed: each process reads them again."""
+"""`infeed serve --processes`: several processes on one port, which all reload changed files."""
 
 from __future__ import annotations
 
@@ -7,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -18,13 +16,13 @@ import numpy as np
 import pytest
 import yaml
 from tests.harness.children import children, is_alive
-from tests.harness.waiting import TIMEOUT_SECONDS
+from tests.harness.waiting import wait_until
 
 import infeed
 from infeed import TLS, AuthenticationError
+from infeed_server.runtime.multiprocess import serve_processes
 from infeed_server.runtime.options import ServerOptions
-from infeed_server.runtime.processes import serve_processes
-from infeed_server.service.tokens import fingerprint
+from infeed_server.serving.auth import hash_token
 
 TEXT = """
 pipelines:
@@ -36,7 +34,7 @@ pipelines:
 ANN, BEN = "infeed_ann", "infeed_ben"
 
 FOREVER = 100_000.0
-"""Seconds for which a trainer would go on trying: a refusal ends it before."""
+"""Timeout in seconds: a refusal ends the trainer before."""
 
 
 @pytest.fixture
@@ -50,144 +48,140 @@ def write_definition(folder: Path) -> None:
     (folder / "pipelines.yaml").write_text(TEXT)
 
 
-def ready(http: str) -> dict[str, Any]:
+def readiness(http: str) -> dict[str, Any]:
+    """Returns the response of `/readyz`."""
     try:
-        with urllib.request.urlopen(f"http://{http}/readyz", timeout=100) as answer:
-            return dict(json.load(answer))
+        with urllib.request.urlopen(f"http://{http}/readyz", timeout=100) as response:
+            return dict(json.load(response))
     except urllib.error.HTTPError as error:
         with error:
             return dict(json.load(error))
 
 
-def sent(http: str) -> float:
-    """Batches that all processes together have sent."""
-    with urllib.request.urlopen(f"http://{http}/metrics", timeout=100) as answer:
-        lines = answer.read().decode().splitlines()
+def batches_sent(http: str) -> float:
+    """Returns the number of batches that all processes have sent."""
+    with urllib.request.urlopen(f"http://{http}/metrics", timeout=100) as response:
+        lines = response.read().decode().splitlines()
     counts = [line.split()[-1] for line in lines if line.startswith("infeed_batches_total{")]
     return sum(map(float, counts))
 
 
-def until(condition: Any, seconds: float = TIMEOUT_SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def write_tokens(file: Path, *names: str) -> None:
     grants = [
-        {"name": name, "sha256": fingerprint(f"infeed_{name}"), "pipelines": ["n"]}
-        for name in names
+        {"name": name, "sha256": hash_token(f"infeed_{name}"), "pipelines": ["n"]} for name in names
     ]
     replace(file, yaml.safe_dump({"tokens": grants}))
 
 
 def replace(file: Path, text: str) -> None:
-    """Writes in one step, as a file is renewed that others read."""
+    """Replaces a file in one step."""
     new = file.with_suffix(".new")
     new.write_text(text)
     new.rename(file)
 
 
 class Pair:
-    """A server of two processes, with the files of its certificate, key and tokens."""
+    """A server of two processes, with files of its certificate, key and tokens."""
 
     def __init__(self, command_line: Any, folder: Path, pki: Any) -> None:
         self._pki = pki
         self.cert, self.key, self.tokens = (
             folder / name for name in ("cert.pem", "key.pem", "tokens.yaml")
         )
-        self.put("server")
+        self.replace_certificate("server")
         write_tokens(self.tokens, "ann", "ben")
-        both = folder / "both.pem"
-        both.write_text(pki.ca.read_text() + pki.stranger_ca.read_text())
-        self.options: dict[str, Any] = {"tls": TLS(ca=both), "token": BEN}
-        """Of a trainer that is served whichever certificate the server has by now."""
-        words = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--processes", "2")
+        authorities = folder / "authorities.pem"
+        authorities.write_text(pki.ca.read_text() + pki.untrusted_ca.read_text())
+        self.options: dict[str, Any] = {"tls": TLS(ca=authorities), "token": BEN}
+        """Options of a trainer that trusts each of the server's certificates."""
+        options = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--processes", "2")
         files = ("--tls-cert", self.cert, "--tls-key", self.key, "--tokens", self.tokens)
         self.parent = command_line.start(
-            "serve", "pipelines.yaml", *words, *map(str, files), cwd=folder
+            "serve", "pipelines.yaml", *options, *map(str, files), cwd=folder
         )
         self.address = self.parent.address
         self.http = self.parent.stdout.split("(http ")[1].split(")")[0]
 
-    def put(self, name: str) -> None:
-        """Renews the certificate and its key."""
+    def replace_certificate(self, name: str) -> None:
+        """Replaces the certificate and its key."""
         replace(self.key, getattr(self._pki, f"{name}_key").read_text())
         replace(self.cert, getattr(self._pki, name).read_text())
 
-    def epoch(self) -> list[Any]:
+    def read_epoch(self) -> list[Any]:
+        """Returns the sample ids of each batch of an epoch."""
         with infeed.connect(self.address, "n", epochs=1, **self.options) as feed:
             return [batch.sample_ids.tolist() for batch in feed]
 
 
 @pytest.fixture(scope="module")
 def pair(command_line: Any, pki: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """One server for all tests: a process of it takes seconds to start. It ends in good order."""
+    """One server for all tests, since it takes seconds to start."""
     folder = tmp_path_factory.mktemp("pair")
     write_definition(folder)
-    found = Pair(command_line, folder, pki)
+    pair = Pair(command_line, folder, pki)
     try:
-        yield found
-        both = children(found.parent.pid)
-        assert len(both) == 2
-        found.parent.signal(signal.SIGTERM)
-        assert found.parent.wait() == 0
-        assert not any(is_alive(pid) for pid in both)
+        yield pair
+        pids = children(pair.parent.pid)
+        assert len(pids) == 2
+        pair.parent.signal(signal.SIGTERM)
+        assert pair.parent.wait() == 0
+        assert not any(is_alive(pid) for pid in pids)
     finally:
-        found.parent.kill()
+        pair.parent.kill()
 
 
 def test_two_processes_serve_one_pipeline(pair: Pair) -> None:
-    assert ready(pair.http)["ready"]
+    assert readiness(pair.http)["ready"]
     assert len(children(pair.parent.pid)) == 2
-    before = sent(pair.http)
-    # Whichever process the kernel chooses for each.
-    epochs = [pair.epoch() for _ in range(6)]
+    before = batches_sent(pair.http)
+    # The kernel chooses a process for each connection.
+    epochs = [pair.read_epoch() for _ in range(6)]
     assert sorted(index for batch in epochs[0] for index in batch) == list(range(100))
     assert all(other == epochs[0] for other in epochs)
-    # Each feed's last batch may be missing: the feed can leave before that is counted. And what a
-    # feed asks for again after a broken connection is sent twice.
-    until(lambda: sent(pair.http) >= before + 6 * 24)
+    # Of 25 batches: a feed can close before its last batch is counted. After a reconnect, batches
+    # are sent twice.
+    wait_until(lambda: batches_sent(pair.http) >= before + 6 * 24, "the batches are counted")
 
 
-def test_a_process_that_is_killed_is_started_again_and_a_feed_goes_on_at_the_other(
-    pair: Pair,
-) -> None:
-    expected = pair.epoch()
+def test_killed_process_restarts_and_its_feed_continues(pair: Pair) -> None:
+    expected = pair.read_epoch()
     with infeed.connect(pair.address, "n", epochs=1, **pair.options) as feed:
         before = [next(feed).sample_ids.tolist() for _ in range(5)]
         os.kill(children(pair.parent.pid)[0], signal.SIGKILL)
         after = [batch.sample_ids.tolist() for batch in feed]
     assert before + after == expected
-    told: list[dict[str, Any]] = []
-    until(lambda: not told.append(ready(pair.http)) and not told[-1]["ready"])
-    assert "process" in told[-1]["reason"]
-    until(lambda: ready(pair.http)["ready"])
+    responses: list[dict[str, Any]] = []
+
+    def is_unready() -> bool:
+        responses.append(readiness(pair.http))
+        return not responses[-1]["ready"]
+
+    wait_until(is_unready, "the server is not ready")
+    assert "process" in responses[-1]["reason"]
+    wait_until(lambda: readiness(pair.http)["ready"], "the server is ready again")
     assert "ended with status -9" in pair.parent.stderr
 
 
-def test_files_that_are_renewed_are_read_again_by_every_process(pair: Pair, pki: Any) -> None:
-    """The certificate counts for new connections, the tokens for open streams too."""
+def test_changed_files_are_reloaded_by_every_process(pair: Pair, pki: Any) -> None:
+    """The certificate applies to new connections, the tokens to open streams too."""
     server, address = pair.parent, pair.address
-    old, new = TLS(ca=pki.ca), TLS(ca=pki.stranger_ca)
+    old, new = TLS(ca=pki.ca), TLS(ca=pki.untrusted_ca)
 
-    def both(line: str, tls: TLS) -> None:
-        """Connects until each process, of which the kernel chooses one, has logged the line. They
-        look at files when one is needed, once a second at most."""
+    def connect_until_logged(line: str, tls: TLS) -> None:
+        """Connects until each process has logged the line: a process checks its files when it needs
+        one, and the kernel chooses the process of a connection."""
 
-        def told() -> bool:
-            assert not server.ended, server.stderr
+        def is_logged_twice() -> bool:
             if server.stderr.count(line) >= 2:
                 return True
             with (
-                contextlib.suppress(AuthenticationError),  # of a process that has not looked yet
+                contextlib.suppress(AuthenticationError),  # of a process that has not reloaded yet
                 infeed.connect(address, "n", timeout=100, tls=tls, token=BEN) as feed,
             ):
                 feed.next(100)
             return False
 
-        until(told)
+        server.wait_until(is_logged_twice, f"each process logs {line!r}")
         assert server.stderr.count(line) == 2
 
     options: dict[str, Any] = {"tls": old, "prefetch_bytes": 1, "timeout": 100}
@@ -197,22 +191,22 @@ def test_files_that_are_renewed_are_read_again_by_every_process(pair: Pair, pki:
     ):
         assert ann.next(100).start == ben.next(100).start == 0
         replace(pair.tokens, "tokens: [{name: 5}]")
-        both("; what was read before stays in force", old)
-        pair.put("stranger")
-        both(f"read again: {pair.cert}, {pair.key}", new)
+        connect_until_logged("; the previous content stays in force", old)
+        pair.replace_certificate("untrusted")
+        connect_until_logged(f"reloaded: {pair.cert}, {pair.key}", new)
         for _ in range(10):
             ann.next(100)
         with pytest.raises(AuthenticationError, match="unable to get local issuer certificate"):
             infeed.connect(address, "n", token=ANN, tls=old, timeout=FOREVER)
         write_tokens(pair.tokens, "ben")
-        both(f"read again: {pair.tokens}", new)
-        with pytest.raises(AuthenticationError, match=r"none that this server knows \(any more\)"):
+        connect_until_logged(f"reloaded: {pair.tokens}", new)
+        with pytest.raises(AuthenticationError, match="unknown or revoked token"):
             list(ann)
         for _ in range(10):
             ben.next(100)
 
 
-# As the parent starts it: with the read end of a pipe, here a named one, as standard input.
+# As its parent starts it: stdin is the read end of a pipe, here a named one.
 ONE_OF_TWO = """
 import os
 import infeed.cli
@@ -225,13 +219,13 @@ infeed.cli.main()
 def start_one_of_two(command_line: Any, folder: Path) -> Any:
     os.mkfifo(folder / "parent")
     (folder / "one_of_two.py").write_text(ONE_OF_TWO)
-    words = ("--listen", "127.0.0.1:0", "--http", "off", "--one-of", "2")
+    options = ("--listen", "127.0.0.1:0", "--http", "off", "--one-of", "2")
     return command_line.start(
-        *("python", "one_of_two.py", "serve", "pipelines.yaml", *words), cwd=folder
+        "python", "one_of_two.py", "serve", "pipelines.yaml", *options, cwd=folder
     )
 
 
-def test_a_process_ends_with_its_parents_end_of_the_pipe(command_line: Any, folder: Path) -> None:
+def test_process_exits_when_its_parent_closes_the_pipe(command_line: Any, folder: Path) -> None:
     process = start_one_of_two(command_line, folder)
     with (folder / "parent").open("w"):
         with infeed.connect(process.address, "n", epochs=1) as feed:
@@ -240,9 +234,7 @@ def test_a_process_ends_with_its_parents_end_of_the_pipe(command_line: Any, fold
     assert process.wait() == 0
 
 
-def test_a_dataset_whose_ranks_have_to_meet_ends_each_process(
-    command_line: Any, folder: Path
-) -> None:
+def test_dataset_without_an_order_ends_each_process(command_line: Any, folder: Path) -> None:
     (folder / "draws.py").write_text(
         "import tensorflow as tf\n"
         "def make():\n"
@@ -252,20 +244,22 @@ def test_a_dataset_whose_ranks_have_to_meet_ends_each_process(
     (folder / "pipelines.yaml").write_text(text)
     process = start_one_of_two(command_line, folder)
     with (folder / "parent").open("w"):
-        assert process.wait() == 1  # which ends the parent: test_fleet has that
+        assert process.wait() == 1
     assert process.stdout == ""
     assert "n.source.dataset: it has no order" in process.stderr
     assert "leave out --processes" in process.stderr
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (ServerOptions("unix:/tmp/none/s", None), "processes cannot share unix:/tmp/none/s"),
         (ServerOptions("0.0.0.0:0", None), "--insecure"),
         (ServerOptions("127.0.0.1:0", "0.0.0.0:0"), "--http 0.0.0.0:0"),
     ],
 )
-def test_what_cannot_be_shared(options: ServerOptions, told: str) -> None:
-    with pytest.raises(infeed.ConfigError, match=told):
+def test_options_that_processes_cannot_share_are_refused(
+    options: ServerOptions, message: str
+) -> None:
+    with pytest.raises(infeed.ConfigError, match=message):
         serve_processes("pipelines.yaml", options, 2, pytest.fail, pytest.fail)

@@ -1,4 +1,4 @@
-"""Exactly-once delivery of real JPEGs from a real server, for several world sizes."""
+"""Exactly-once delivery of JPEGs, for several world sizes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ TRANSFORMS = """
 def address(
     command_line: Any, photos: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """Serves the photos twice: as a folder with its CSV, and as TFRecords packed from it."""
+    """A server of the photos as a folder with its CSV, and as TFRecords."""
     folder = tmp_path_factory.mktemp("real_photos")
-    pack(photos, folder)
+    write_records(photos, folder)
     definition = f"""
 pipelines:
   folder:
@@ -47,7 +47,7 @@ pipelines:
     assert server.wait() == 0
 
 
-def pack(photos: SimpleNamespace, folder: Path, shards: int = 3) -> None:
+def write_records(photos: SimpleNamespace, folder: Path, shards: int = 3) -> None:
     names = sorted(photos.labels)
     for shard in range(shards):
         with tf.io.TFRecordWriter(str(folder / f"part-{shard}.tfrecord")) as out:
@@ -68,12 +68,12 @@ def _bytes(value: bytes) -> tf.train.Feature:
 
 
 @pytest.mark.parametrize("pipeline", ["folder", "records"])
-def test_every_file_once_for_one_two_and_three_ranks(
+def test_every_file_is_delivered_once_to_each_world_size(
     address: str, photos: SimpleNamespace, pipeline: str
 ) -> None:
     names = sorted(photos.labels)
     for world_size in (1, 2, 3):
-        seen: Counter[int] = Counter()
+        deliveries: Counter[int] = Counter()
         steps = set()
         for rank in range(world_size):
             with infeed.connect(
@@ -89,14 +89,14 @@ def test_every_file_once_for_one_two_and_three_ranks(
                 assert batch["image"].shape == (16, 32, 32, 3)
                 assert batch["image"].dtype == np.float32
                 ids = batch.sample_ids[batch.mask].tolist()
-                seen.update(ids)
+                deliveries.update(ids)
                 labels = [photos.labels[names[index]] for index in ids]
                 assert batch["label"][batch.mask].tolist() == labels
         assert len(steps) == 1
-        assert seen == Counter(range(photos.count))
+        assert deliveries == Counter(range(photos.count))
 
 
-def test_ids_are_the_files_in_sorted_order(address: str, photos: SimpleNamespace) -> None:
+def test_sample_ids_follow_the_sorted_file_names(address: str, photos: SimpleNamespace) -> None:
     names = sorted(photos.labels)
     with infeed.connect(address, "records", epochs=1) as feed:
         batch = next(feed)
@@ -104,10 +104,10 @@ def test_ids_are_the_files_in_sorted_order(address: str, photos: SimpleNamespace
     assert batch["name"].tolist() == expected
 
 
-def test_folder_and_records_give_the_same_pixels(address: str) -> None:
+def test_folder_and_records_have_the_same_pixels(address: str) -> None:
     runs = []
     for pipeline in ("folder", "records"):
         with infeed.connect(address, pipeline) as feed:
             runs.append([next(feed) for _ in range(3)])
-    for one, other in zip(*runs, strict=True):
-        assert one["image"].tobytes() == other["image"].tobytes()
+    for batch, other in zip(*runs, strict=True):
+        assert batch["image"].tobytes() == other["image"].tobytes()

@@ -13,7 +13,7 @@ import pytest
 
 import infeed
 
-# What a new trainer process does: connect with the saved cursor, digest what is left.
+# A new trainer process: connects with the saved cursor, and prints the digests of the rest.
 REST = """
 import hashlib, json, sys, infeed
 target, state = sys.argv[1], json.loads(sys.argv[2])
@@ -49,8 +49,8 @@ pipelines:
 """
 
 
-def epoch(address: str, **options: Any) -> tuple[list[str], list[dict[str, Any]]]:
-    """The digest of each batch of one epoch, and the cursor before each and at the end."""
+def read_epoch(address: str, **options: Any) -> tuple[list[str], list[dict[str, Any]]]:
+    """Returns the digest of each batch of one epoch, and the cursor before each and at the end."""
     digests, states = [], []
     with infeed.connect(address, "photos", epochs=1, remainder="pad", **options) as feed:
         states.append(feed.state())
@@ -62,16 +62,16 @@ def epoch(address: str, **options: Any) -> tuple[list[str], list[dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def server(command_line: Any, definition: str, folder: Path) -> Iterator[Any]:
-    """A server that no test ends."""
+    """A server that no test stops."""
     server = command_line.serve(definition, folder)
     yield server
     server.kill()
 
 
 @pytest.fixture(scope="module")
-def whole(server: Any) -> tuple[list[str], list[dict[str, Any]]]:
-    """One epoch that nothing disturbed."""
-    return epoch(server.address)
+def expected(server: Any) -> tuple[list[str], list[dict[str, Any]]]:
+    """The digests and cursors of an undisturbed epoch."""
+    return read_epoch(server.address)
 
 
 @pytest.fixture(scope="module")
@@ -81,19 +81,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_one_seed_gives_the_same_bits_and_another_seed_others(server: Any, whole: Any) -> None:
-    first, _ = whole
+def test_batches_depend_on_the_seed(server: Any, expected: Any) -> None:
+    first, _ = expected
     assert len(first) == len(set(first)) == 8
-    assert epoch(server.address)[0] == first
-    assert epoch(server.address, seed=17)[0] == first
-    other, _ = epoch(server.address, seed=18)
+    assert read_epoch(server.address)[0] == first
+    assert read_epoch(server.address, seed=17)[0] == first
+    other, _ = read_epoch(server.address, seed=18)
     assert not set(first) & set(other)
 
 
-def test_resuming_at_every_step_in_a_new_process_against_a_restarted_server(
-    command_line: Any, definition: str, folder: Path, whole: Any
+def test_new_trainer_resumes_at_every_step_of_a_restarted_server(
+    command_line: Any, definition: str, folder: Path, expected: Any
 ) -> None:
-    digests, states = whole
+    digests, states = expected
     restarted = command_line.serve(definition, folder)
     assert len(states) == len(digests) + 1
     for step, state in enumerate(states):
@@ -105,8 +105,8 @@ def test_resuming_at_every_step_in_a_new_process_against_a_restarted_server(
     restarted.kill()
 
 
-def test_a_server_that_is_killed_and_restarted_costs_no_batch(
-    command_line: Any, definition: str, folder: Path, whole: Any
+def test_feed_survives_a_kill_and_restart_of_its_server(
+    command_line: Any, definition: str, folder: Path, expected: Any
 ) -> None:
     server = command_line.serve(definition, folder)
     with infeed.connect(
@@ -118,4 +118,4 @@ def test_a_server_that_is_killed_and_restarted_costs_no_batch(
         digests += [digest(batch) for batch in feed]
         assert feed.stats().reconnects >= 1
     restarted.kill()
-    assert digests == whole[0]
+    assert digests == expected[0]

@@ -1,4 +1,4 @@
-"""`infeed dispatcher` and `infeed worker` as processes."""
+"""Processes of `infeed dispatcher` and `infeed worker`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from tests.e2e.service import until
 from tests.harness.nursery import Nursery
 from tests.harness.process import Process
 from tests.harness.spawned import SpawnedProcess
+from tests.harness.waiting import wait_until
 
-from infeed.inquiry import Dispatcher
-from infeed_server.cluster import marker
+from infeed.rpc.tf_dispatcher import DispatcherClient
+from infeed_server.data_service import process_info
 
 SERVICE = tf.data.experimental.service
 
-# A dispatcher that infeed did not start: it tells nothing of its journal.
-STRANGER = """
+# A dispatcher that is not of infeed: it publishes no id of its journal.
+PLAIN_DISPATCHER = """
 import sys, tensorflow as tf
 from tensorflow.core.protobuf.service_config_pb2 import DispatcherConfig
 server = tf.data.experimental.service.DispatchServer(DispatcherConfig(
@@ -38,35 +38,36 @@ IMPATIENT = (sys.executable, str(Path(__file__).with_name("impatient.py")))
 
 
 class Role:
-    """A process that says where it serves."""
+    """A process of a role."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
-        self._said: list[str] | None = None
+        self._addresses: tuple[str, str] | None = None
 
     @property
-    def said(self) -> list[str]:
-        """The address for others and that of the control plane, once it serves."""
-        if self._said is None:
+    def addresses(self) -> tuple[str, str]:
+        """The advertised address and that of the control plane, once it serves."""
+        if self._addresses is None:
             line = self.process.read_line(200)
-            found = re.fullmatch(r"serving on (\S+) \(http (\S+)\)", line)
-            assert found, f"{line!r}\n{self.log}"
-            self._said = [found[1], found[2]]
-        return self._said
+            match = re.fullmatch(r"serving on (\S+) \(http (\S+)\)", line)
+            assert match, f"{line!r}\n{self.log}"
+            self._addresses = match[1], match[2]
+        return self._addresses
 
     @property
     def address(self) -> str:
-        return self.said[0]
+        return self.addresses[0]
 
     @property
     def log(self) -> str:
         return self.process.stderr
 
     def get(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://{self.said[1]}{path}", timeout=60) as answer:
-            return answer.read().decode()
+        with urllib.request.urlopen(f"http://{self.addresses[1]}{path}", timeout=60) as response:
+            return response.read().decode()
 
     def metric(self, name: str) -> float:
+        """Returns the value of a sample, by name and labels."""
         return float(
             re.search(rf"^{re.escape(name)} (\S+)$", self.get("/metrics"), re.MULTILINE)[1]
         )
@@ -83,17 +84,17 @@ Start = Callable[..., Role]
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    """Starts processes that load TensorFlow themselves."""
+    """Starts new interpreters, which load TensorFlow themselves."""
     folder = tmp_path_factory.mktemp("roles")
     running: list[Role] = []
     level = {"TF_CPP_MIN_LOG_LEVEL": os.environ["TF_CPP_MIN_LOG_LEVEL"]}
 
-    def begin(*command: str) -> Role:
+    def spawn(*command: str) -> Role:
         log = folder / str(len(running))
         running.append(Role(SpawnedProcess(command, log, environment=level, reads_stdin=True)))
         return running[-1]
 
-    yield begin
+    yield spawn
     for role in running:
         role.kill()
 
@@ -102,60 +103,61 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
 def dispatcher(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Role]:
     folder = tmp_path_factory.mktemp("dispatcher")
     options = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--work-dir", "journal")
-    words = ("python", IMPATIENT[1], "dispatcher", *options)
-    role = Role(nursery.start(words, folder / "log", folder))
+    arguments = ("python", IMPATIENT[1], "dispatcher", *options)
+    role = Role(nursery.start(arguments, folder / "log", folder))
     yield role
     role.kill()
 
 
 @pytest.fixture(scope="module")
 def worker(start: Start, dispatcher: Role) -> Role:
-    """Loads TensorFlow itself, since it chooses before that what TensorFlow logs."""
+    """A worker in a new interpreter, since it sets TensorFlow's log level before the import."""
     options = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--tag", "mine")
     return start(*IMPATIENT, "worker", "--dispatcher", dispatcher.address, *options)
 
 
 @pytest.fixture
-def refused(command_line: Any, tmp_path: Path) -> Callable[..., str]:
-    """`refused(*words)`: the error of a role that must not start."""
+def error_of(command_line: Any, tmp_path: Path) -> Callable[..., str]:
+    """`error_of(*arguments)`: the error of a command that must not start."""
 
-    def run(*words: str) -> str:
-        done = command_line.start(*words, cwd=tmp_path)
-        assert (done.wait(), done.stdout) == (1, ""), done.stderr
-        assert "Traceback" not in done.stderr
-        return str(done.stderr.strip().splitlines()[-1])
+    def run(*arguments: str) -> str:
+        command = command_line.start(*arguments, cwd=tmp_path)
+        message = command.error()
+        assert command.stdout == ""
+        return str(message)
 
     return run
 
 
-def test_what_a_worker_sends_is_counted(dispatcher: Role, worker: Role) -> None:
+def test_worker_counts_its_sent_bytes(dispatcher: Role, worker: Role) -> None:
     numbers = np.arange(1 << 18, dtype=np.int32)
-    read = tf.data.Dataset.range(20).map(lambda n: numbers + tf.cast(n, tf.int32))
+    dataset = tf.data.Dataset.range(20).map(lambda n: numbers + tf.cast(n, tf.int32))
     service = f"grpc://{dispatcher.address}"
-    assert [worker.address] == Dispatcher(dispatcher.address).workers()  # in this order: it waits
-    made = 20 * numbers.nbytes
-    read = read.apply(SERVICE.distribute("parallel_epochs", service, compression=None))
-    found = iter(read)
-    next(found)
-    # While the reader lives: what the last look did not see goes with the connection.
-    assert len(list(found)) == 19
+    address = worker.address  # waits until it serves
+    assert DispatcherClient(dispatcher.address).get_workers() == [address]
+    size = 20 * numbers.nbytes
+    dataset = dataset.apply(SERVICE.distribute("parallel_epochs", service, compression=None))
+    elements = iter(dataset)
+    next(elements)
+    # Counted while connected: bytes after the last check of a connection are not counted.
+    assert len(list(elements)) == 19
     sent = "infeed_worker_served_bytes_total"
-    until(lambda: worker.metric(sent) >= made, "the bytes are not counted")
-    assert worker.metric(sent) < 1.1 * made
+    wait_until(lambda: worker.metric(sent) >= size, "the bytes are counted")
+    assert worker.metric(sent) < 1.1 * size
     assert worker.metric("infeed_worker_connections") >= 1
     assert worker.metric("infeed_worker_wedged") == 0
-    del found
-    # Of a job that has ended, a worker has no task for long.
-    endless = tf.data.Dataset.range(10**9).apply(SERVICE.distribute("parallel_epochs", service))
-    reading = iter(endless)
-    next(reading)
+    del elements
+    # With a long job: the task of a finished job is removed soon.
+    long = tf.data.Dataset.range(10**9).apply(SERVICE.distribute("parallel_epochs", service))
+    elements = iter(long)
+    next(elements)
     assert worker.metric("infeed_worker_tasks") == 1
 
 
-def test_the_control_planes_tell_of_each_other(dispatcher: Role, worker: Role) -> None:
-    shown = f'infeed_dispatcher_worker_reachable{{worker="{worker.address}"}}'
-    until(lambda: shown in dispatcher.get("/metrics"), "the worker is not seen")
-    assert dispatcher.metric(shown) == 1
+def test_control_planes_report_each_other(dispatcher: Role, worker: Role) -> None:
+    sample = f'infeed_dispatcher_worker_reachable{{worker="{worker.address}"}}'
+    wait_until(lambda: sample in dispatcher.get("/metrics"), "the worker is listed")
+    assert dispatcher.metric(sample) == 1
     assert dispatcher.metric("infeed_dispatcher_workers") == 1
     assert dispatcher.metric("infeed_dispatcher_lost_tasks_total") == 0
     ready = json.loads(dispatcher.get("/readyz"))
@@ -169,41 +171,67 @@ def test_the_control_planes_tell_of_each_other(dispatcher: Role, worker: Role) -
         )
 
 
-def test_both_tell_their_tensorflow(dispatcher: Role, worker: Role) -> None:
-    asked = Dispatcher(dispatcher.address)
-    for role in (marker.DISPATCHER, marker.worker(worker.address)):
-        assert marker.read(asked, role).tensorflow == tf.__version__
+def test_roles_publish_their_tensorflow_version(dispatcher: Role, worker: Role) -> None:
+    client = DispatcherClient(dispatcher.address)
+    for role in (process_info.DISPATCHER_ROLE, process_info.worker_role(worker.address)):
+        assert process_info.fetch(client, role).tensorflow == tf.__version__
 
 
-def test_information_of_tensorflow_is_left_out(worker: Role) -> None:
+def test_worker_log_omits_lines_of_tensorflow(worker: Role) -> None:
     assert "worker is ready" in worker.log
     assert not re.search(r"^[IE]\d{4} ", worker.log, re.MULTILINE), worker.log
 
 
-def test_a_taken_port(dispatcher: Role, refused: Callable[..., str]) -> None:
-    told = f"error: cannot listen on {dispatcher.address}: address already in use"
-    assert refused("dispatcher", "--listen", dispatcher.address, "--http", "off") == told
-    words = ("worker", "--dispatcher", dispatcher.address, "--listen", dispatcher.address)
-    assert refused(*words, "--http", "off") == told
+OPEN = "neither encryption nor authentication; add --insecure"
 
 
-def test_other_machines_need_the_word(refused: Callable[..., str]) -> None:
-    told = "without encryption and without asking who calls; add --insecure"
-    assert told in refused("dispatcher", "--listen", "0.0.0.0:0", "--http", "off")
-    words = ("worker", "--dispatcher", "127.0.0.1:1", "--listen", "0.0.0.0:0", "--http", "off")
-    assert told in refused(*words)
-    words = ("dispatcher", "--listen", "127.0.0.1:0", "--http", "0.0.0.0:0")
-    assert "--http 0.0.0.0:0: other machines could connect" in refused(*words)
-
-
-def test_a_journal_that_cannot_be_kept(refused: Callable[..., str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(
+            ("dispatcher", "--listen", "{taken}", "--http", "off"),
+            "cannot listen on {taken}: address already in use",
+            id="dispatcher-port-in-use",
+        ),
+        pytest.param(
+            ("worker", "--dispatcher", "{taken}", "--listen", "{taken}", "--http", "off"),
+            "cannot listen on {taken}: address already in use",
+            id="worker-port-in-use",
+        ),
+        pytest.param(
+            ("dispatcher", "--listen", "0.0.0.0:0", "--http", "off"), OPEN, id="open-dispatcher"
+        ),
+        pytest.param(
+            ("worker", "--dispatcher", "127.0.0.1:1", "--listen", "0.0.0.0:0", "--http", "off"),
+            OPEN,
+            id="open-worker",
+        ),
+        pytest.param(
+            ("dispatcher", "--listen", "127.0.0.1:0", "--http", "0.0.0.0:0"),
+            "--http 0.0.0.0:0: non-loopback address without TLS or authentication",
+            id="open-http",
+        ),
+        pytest.param(
+            ("dispatcher", "--listen", "127.0.0.1:0", "--http", "off", "--work-dir", "{file}"),
+            "cannot write there",
+            id="journal-in-a-file",
+        ),
+    ],
+)
+def test_role_that_cannot_start_exits_with_an_error(
+    error_of: Callable[..., str],
+    dispatcher: Role,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    message: str,
+) -> None:
     (tmp_path / "file").touch()
-    words = ("dispatcher", "--listen", "127.0.0.1:0", "--http", "off", "--work-dir")
-    assert "cannot write there" in refused(*words, str(tmp_path / "file"))
+    names = {"taken": dispatcher.address, "file": tmp_path / "file"}
+    assert message.format(**names) in error_of(*(each.format(**names) for each in arguments))
 
 
-def test_sigterm_ends_a_worker_and_a_new_journal_too(
-    start: Start, command_line: Any, dispatcher: Role, worker: Role, tmp_path: Path
+def test_worker_exits_on_sigterm_and_on_a_new_journal(
+    command_line: Any, dispatcher: Role, worker: Role, tmp_path: Path
 ) -> None:
     script = IMPATIENT[1]
     command = ("python", script, "worker", "--dispatcher", dispatcher.address)
@@ -215,35 +243,35 @@ def test_sigterm_ends_a_worker_and_a_new_journal_too(
     assert "Traceback" not in other.stderr
     assert worker.address
     dispatcher.kill()
-    anew = command_line.start(
+    restarted = command_line.start(
         *("python", script, "dispatcher", "--listen", dispatcher.address, "--http", "off"),
         *("--work-dir", str(tmp_path / "empty")),
         cwd=tmp_path,
     )
-    assert anew.address == dispatcher.address
+    assert restarted.address == dispatcher.address
     assert worker.wait() == 3, worker.log
-    assert f"worker {worker.address} has to be started anew: the dispatcher at " in worker.log
+    assert f"worker {worker.address} must be restarted: the dispatcher at " in worker.log
     assert "began a new journal" in worker.log
-    anew.signal(signal.SIGTERM)
-    assert anew.wait() == 0, anew.stderr
-    assert "Traceback" not in anew.stderr
+    restarted.signal(signal.SIGTERM)
+    assert restarted.wait() == 0, restarted.stderr
+    assert "Traceback" not in restarted.stderr
 
 
 @pytest.mark.slow
-def test_a_stuck_worker_ends_so_that_it_is_started_anew(start: Start, tmp_path: Path) -> None:
-    first = start(sys.executable, "-c", STRANGER, "0", str(tmp_path / "first"))
+def test_stuck_worker_exits_to_be_restarted(start: Start, tmp_path: Path) -> None:
+    first = start(sys.executable, "-c", PLAIN_DISPATCHER, "0", str(tmp_path / "first"))
     port = first.address.rpartition(":")[2]
     command = [*IMPATIENT, "worker", "--dispatcher", first.address]
     worker = start(*command, "--listen", "127.0.0.1:0", "--http", "off")
     assert worker.address
-    read = tf.data.Dataset.range(3).apply(
+    dataset = tf.data.Dataset.range(3).apply(
         SERVICE.distribute("parallel_epochs", f"grpc://{first.address}", job_name="ends")
     )
-    found = iter(read)
-    next(found)
+    elements = iter(dataset)
+    next(elements)
     first.kill()
-    second = start(sys.executable, "-c", STRANGER, port, str(tmp_path / "second"))
+    second = start(sys.executable, "-c", PLAIN_DISPATCHER, port, str(tmp_path / "second"))
     assert second.address == first.address
     assert worker.wait() == 3, worker.log
-    assert "has to be started anew: TensorFlow cannot tell the dispatcher" in worker.log
+    assert "must be restarted: TensorFlow cannot report completed tasks" in worker.log
     assert re.search(r"NOT_FOUND: Failed to send worker update: Task \d+ not found", worker.log)

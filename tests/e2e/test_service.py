@@ -1,4 +1,4 @@
-"""TensorFlow's data service, run by infeed: real processes, real JPEGs, every sample counted."""
+"""A tf.data service cluster: delivery of every sample, sharding modes and both engines."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tests.e2e.service import (
     ALL,
     SEED,
     Cluster,
-    allow,
+    allow_batches,
     batches_of,
-    last_of,
+    last_line,
     numbers_text,
     photos_text,
     slots_of,
-    took,
+    wait_for_batches,
 )
 
 import infeed
-from infeed.audit import audit
+from infeed.audit.run import audit
 from infeed_server import Server, ServerOptions
-from infeed_server.order.order import Order
+from infeed_server.order.sample_order import SampleOrder
 from infeed_server.pipeline.load import load
 
 SAMPLES, BATCH = 200, 8
@@ -44,48 +44,46 @@ def cluster(
     started.stop()
 
 
-def test_every_sample_of_every_epoch_comes_once_among_all_consumers_of_a_job(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    """Each takes a batch before any takes more, so that all take part."""
-    epochs = 16  # more than two of them can prefetch before the third has begun
+def test_consumers_of_a_job_share_every_sample_once(cluster: Cluster, tmp_path: Path) -> None:
+    """Each consumer takes one batch before any takes more, so that all participate."""
+    epochs = 16  # more than two consumers prefetch before the third begins
     go = tmp_path / "go"
     options = {"job_name": "shared", "epochs": epochs}
     trainers = [cluster.trainer(go, "numbers", **options) for _ in range(2)]
-    allow(go, 1)
+    allow_batches(go, 1)
     for trainer in trainers:
-        took(trainer, 1)
+        wait_for_batches(trainer, 1)
     with infeed.connect(cluster.target, "numbers", prefetch_bytes=1, **options) as feed:
         assert str(feed.guarantee) == "none order, at most once delivery, none resume"
-        seen = slots_of(next(feed))
-        allow(go, ALL)
-        seen += [slot for batch in feed for slot in slots_of(batch)]
+        delivered = slots_of(next(feed))
+        allow_batches(go, ALL)
+        delivered += [slot for batch in feed for slot in slots_of(batch)]
     for trainer in trainers:
-        seen += [slot for batch in batches_of(trainer) for slot in batch]
-    assert count(seen, SAMPLES, epochs) == Deliveries(lost=0, repeated=0)
+        delivered += [slot for batch in batches_of(trainer) for slot in batch]
+    assert count(delivered, SAMPLES, epochs) == Deliveries(lost=0, repeated=0)
 
 
 @pytest.mark.parametrize("world_size", [1, 3])
-def test_an_audit_finds_every_sample_once(
-    cluster: Cluster, few_photos: SimpleNamespace, world_size: int
-) -> None:
+def test_audit_is_exact(cluster: Cluster, few_photos: SimpleNamespace, world_size: int) -> None:
     result = audit(cluster.target, "photos", world_size=world_size)
     assert result.exact, result.findings()
     assert result.total("once") == few_photos.count
 
 
-def test_coordinated_reads_give_batches_of_one_round(cluster: Cluster, tmp_path: Path) -> None:
-    """Without sharding every worker makes the batches in order, and gives two in a row away."""
+def test_coordinated_consumers_get_one_round_each_step(cluster: Cluster, tmp_path: Path) -> None:
+    """Without sharding, each worker makes all batches in order; a round is two successive ones."""
     go = tmp_path / "go"
-    allow(go, ALL)
+    allow_batches(go, ALL)
     steps = 20
     options = {"job_name": "rounds", "num_consumers": 2, "processing_mode": "off", "steps": steps}
-    both = [cluster.trainer(go, "numbers", consumer_index=index, **options) for index in range(2)]
+    trainers = [
+        cluster.trainer(go, "numbers", consumer_index=index, **options) for index in range(2)
+    ]
     first, second = (
-        [[sample for sample, *_ in batch] for batch in batches_of(trainer)] for trainer in both
+        [[sample for sample, *_ in batch] for batch in batches_of(trainer)] for trainer in trainers
     )
     assert len(first) == len(second) == steps
-    stream = Order(SAMPLES, SEED, "global").slots(0, 2 * steps * BATCH).index
+    stream = SampleOrder(SAMPLES, SEED, "global").slots(0, 2 * steps * BATCH).index
     order = stream.reshape(-1, BATCH).tolist()
     for a, b in zip(first, second, strict=True):
         assert order.index(b) == order.index(a) + 1
@@ -93,17 +91,16 @@ def test_coordinated_reads_give_batches_of_one_round(cluster: Cluster, tmp_path:
 
 
 def test_both_engines_make_the_same_samples(cluster: Cluster) -> None:
-    """The same definition: the same samples, shapes and types, and the very same pixels."""
 
     def samples(target: str) -> dict[tuple[int, int], tuple[Any, int]]:
-        """(epoch, sample id) → image and label."""
-        found = {}
+        """Returns (epoch, sample id) → image and label."""
+        result = {}
         with infeed.connect(target, "photos", epochs=2, batch_size=20) as feed:
             for batch in feed:
                 assert (batch["image"].shape, batch["image"].dtype) == ((20, 32, 32, 3), "float32")
                 for slot, sample in enumerate(batch.sample_ids.tolist()):
-                    found[batch.epoch, sample] = batch["image"][slot], int(batch["label"][slot])
-        return found
+                    result[batch.epoch, sample] = batch["image"][slot], int(batch["label"][slot])
+        return result
 
     photos = load(str(cluster.folder / "pipelines.yaml"))["photos"]
     with Server({"photos": photos}, ServerOptions("127.0.0.1:0", http=None)) as server:
@@ -115,11 +112,9 @@ def test_both_engines_make_the_same_samples(cluster: Cluster) -> None:
         assert remote[key][1] == label
 
 
-def test_a_job_that_has_ended_is_an_error_for_both_kinds_of_trainers(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_finished_job_is_an_error(cluster: Cluster, tmp_path: Path) -> None:
     go = tmp_path / "go"
-    allow(go, ALL)
+    allow_batches(go, ALL)
     with infeed.connect(cluster.target, "numbers", epochs=1, job_name="ended") as feed:
         assert sum(1 for _ in feed)
     late = cluster.trainer(go, "numbers", job_name="ended", epochs=1)
@@ -130,10 +125,10 @@ def test_a_job_that_has_ended_is_an_error_for_both_kinds_of_trainers(
         next(feed)
     assert late.wait() != 0
     assert "ended" in late.stderr
-    assert "take another job_name" in late.stderr
+    assert "use another job_name" in late.stderr
 
 
-def test_finish_transforms_run_at_the_trainer_or_at_the_gateway(cluster: Cluster) -> None:
+def test_finish_transforms_run_at_trainer_or_gateway(cluster: Cluster) -> None:
     for finish in ("trainer", "server"):
         with infeed.connect(cluster.target, "photos", epochs=1, finish=finish) as feed:
             image = next(feed)["image"]
@@ -142,12 +137,11 @@ def test_finish_transforms_run_at_the_trainer_or_at_the_gateway(cluster: Cluster
 
 
 def test_keras_trains_on_two_devices(cluster: Cluster) -> None:
-    """`strategy.distribute_datasets_from_function` with `distribute`, under MirroredStrategy."""
     script = Path(__file__).with_name("mirrored_trainer.py")
     trainer = cluster.command_line.start(
         "python", str(script), cluster.target, "photos", cwd=cluster.folder
     )
-    result = last_of(trainer)
+    result = last_line(trainer)
     assert result["replicas"] == 2
     assert len(result["losses"]) == 2
     assert all(np.isfinite(loss) and loss > 0 for loss in result["losses"])

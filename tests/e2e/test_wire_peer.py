@@ -1,4 +1,4 @@
-"""A peer that knows only the .proto: generated classes, default channel options, real bytes."""
+"""A grpcio client of the .proto: generated stubs and default channel options."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def request(**event: Any) -> stream_pb2.StreamBatchesRequest:
     return stream_pb2.StreamBatchesRequest(**event)
 
 
-def asks(pipeline: str, count: int) -> Iterator[stream_pb2.StreamBatchesRequest]:
+def requests(pipeline: str, count: int) -> Iterator[stream_pb2.StreamBatchesRequest]:
     yield request(open=stream_pb2.StreamOpen(pipeline=pipeline))
     yield request(batch=stream_pb2.BatchRequest(request_id=7, start=0, count=count))
 
 
 def checksum(data: bytes) -> int:
-    """As stream.proto says it, word by word."""
+    """Returns the checksum that stream.proto defines."""
     data += bytes(-len(data) % 8192)
     words = struct.unpack(f"<{len(data) // 8}Q", data)
     columns = [sum(words[column::1024]) for column in range(1024)]
@@ -38,7 +38,7 @@ def checksum(data: bytes) -> int:
     return zlib.crc32(struct.pack(f"<{len(sums)}Q", *sums))
 
 
-def test_200_megabytes_pass_with_default_options(serve: Any) -> None:
+def test_batch_of_200_megabytes_needs_no_channel_options(serve: Any) -> None:
     rows = 50
     values = np.random.default_rng(0).integers(0, 255, (rows, 4_000_000), np.uint8)
     names = np.array([f"sample {row}" for row in range(rows)], dtype="S")
@@ -46,19 +46,19 @@ def test_200_megabytes_pass_with_default_options(serve: Any) -> None:
     server = serve({"big": parse({"source": source, "batch": {"size": rows}})})
     with grpc.insecure_channel(str(server.address)) as channel:
         stub = feed_service_pb2_grpc.FeedServiceStub(channel)
-        answers = stub.StreamBatches(asks("big", rows), timeout=60)
-        opened = next(answers).opened
-        header = next(answers).header
+        responses = stub.StreamBatches(requests("big", rows), timeout=60)
+        opened = next(responses).opened
+        header = next(responses).header
         payload = bytearray()
         chunks = 0
-        for answer in answers:
-            if answer.WhichOneof("event") == "heartbeat":
+        for response in responses:
+            if response.WhichOneof("event") == "heartbeat":
                 continue
-            assert len(answer.chunk.data) <= 2 << 20
-            if not chunks or len(answer.chunk.data) < 2 << 20:  # the last one is shorter
-                assert checksum(answer.chunk.data) == answer.chunk.checksum
+            assert len(response.chunk.data) <= 2 << 20
+            if not chunks or len(response.chunk.data) < 2 << 20:  # the last chunk is shorter
+                assert checksum(response.chunk.data) == response.chunk.checksum
             chunks += 1
-            payload += answer.chunk.data
+            payload += response.chunk.data
     assert chunks > 3
     assert len(payload) % (2 << 20)
     assert header.request_id == 7
@@ -77,7 +77,7 @@ def test_200_megabytes_pass_with_default_options(serve: Any) -> None:
     assert texts == names.tolist()
 
 
-def test_list_and_get(serve: Any) -> None:
+def test_list_pages_and_get_describe_pipelines(serve: Any) -> None:
     arrays = {"x": np.arange(10, dtype=np.float32)}
     pipeline = parse({"source": {"arrays": arrays}, "batch": {"size": 2}})
     server = serve(dict.fromkeys(("c", "a", "b"), pipeline))
@@ -93,19 +93,19 @@ def test_list_and_get(serve: Any) -> None:
             if not token:
                 break
         assert names == [["a", "b"], ["c"]]
-        answer = stub.GetPipeline(feed_service_pb2.GetPipelineRequest(name="a"), timeout=100)
-        assert answer.pipeline.sample_count == 10
-        assert answer.pipeline.guarantee.delivery == spec_pb2.DELIVERY_EXACTLY_ONCE
+        response = stub.GetPipeline(feed_service_pb2.GetPipelineRequest(name="a"), timeout=100)
+        assert response.pipeline.sample_count == 10
+        assert response.pipeline.guarantee.delivery == spec_pb2.DELIVERY_EXACTLY_ONCE
 
 
-def test_health_and_reflection(serve: Any) -> None:
+def test_health_and_reflection_are_served(serve: Any) -> None:
     arrays = {"x": np.arange(10, dtype=np.float32)}
     server = serve({"a": parse({"source": {"arrays": arrays}, "batch": {"size": 2}})})
     with grpc.insecure_channel(str(server.address)) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         for service in ("", "infeed.v1.FeedService"):
-            answer = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=100)
-            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+            response = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=100)
+            assert response.status == health_pb2.HealthCheckResponse.SERVING
         reflection = ProtoReflectionDescriptorDatabase(channel)
         assert "infeed.v1.FeedService" in reflection.get_services()
         file = reflection.FindFileContainingSymbol("infeed.v1.FeedService")

@@ -1,4 +1,4 @@
-"""Fixtures for the examples: one served as it stands in `examples/`, over data a test makes."""
+"""Fixtures that serve the pipelines of `examples/` unchanged, over data that a test writes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @dataclass
 class Rows:
-    """The filled slots of a feed's batches, laid end to end."""
+    """The filled slots of a feed's batches, concatenated."""
 
     fields: dict[str, np.ndarray]
     ids: np.ndarray
@@ -35,11 +35,11 @@ class Rows:
 
 @dataclass
 class Example:
-    """A copy of an example with its own `data` folder, which the test fills before serving."""
+    """A copy of an example with a `data` folder, which the test fills before serving."""
 
     file: Path
     data: Path
-    start: Callable[..., Any]
+    serve: Callable[..., Any]
     address: str | None = None
 
     @property
@@ -53,7 +53,7 @@ class Example:
         return str(name)
 
     def functions(self) -> ModuleType:
-        """The copied `functions.py`, as a module apart from the one that the server imported."""
+        """Loads the copied `functions.py` again, apart from the module that the server imported."""
         file = self.file.with_name("functions.py")
         spec = importlib.util.spec_from_file_location("reference_functions", file)
         assert spec is not None
@@ -63,13 +63,13 @@ class Example:
         return module
 
     def connect(self, **options: Any) -> infeed.Feed:
-        """A feed of the example, whose server is started first."""
+        """Returns a feed of the example; starts its server on the first call."""
         if self.address is None:
-            self.address = str(self.start(self.text, self.file.name).address)
+            self.address = str(self.serve(self.text, self.file.name).address)
         return infeed.connect(self.address, self.pipeline, **options)
 
     def read(self, epochs: int = 1, **options: Any) -> Rows:
-        """Whole epochs, the last samples too."""
+        """Reads whole epochs, the last samples included."""
         with self.connect(epochs=epochs, remainder="pad", **options) as feed:
             batches = list(feed)
         return Rows(
@@ -83,9 +83,9 @@ class Example:
 def example(
     tmp_path: Path, serve: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str], Example]]:
-    """`example("raw_tfrecords")`: that file and `functions.py`, copied beside an empty `data`."""
+    """`example(name)` copies that YAML file and `functions.py` beside an empty `data` folder."""
     monkeypatch.delenv("DATA", raising=False)
-    # Serving puts the copy on the path and imports its `functions`; the next test has another.
+    # Serving adds the copy to the path and imports its `functions`; each test has its own copy.
     monkeypatch.setattr(sys, "path", [*sys.path])
     sys.modules.pop("functions", None)
 
@@ -101,30 +101,29 @@ def example(
 
 
 @pytest.fixture
-def draw() -> Callable[..., np.ndarray]:
-    """`draw(number, height, width, channels)`: a picture with smooth shades, as JPEG likes it."""
+def draw_image() -> Callable[..., np.ndarray]:
+    """`draw_image(seed, height, width, channels)` returns an image that JPEG compresses well."""
     import tensorflow as tf
 
-    def picture(number: int, height: int, width: int, channels: int = 3) -> np.ndarray:
-        coarse = np.random.default_rng(number).integers(0, 256, (5, 5, channels))
+    def draw(seed: int, height: int, width: int, channels: int = 3) -> np.ndarray:
+        coarse = np.random.default_rng(seed).integers(0, 256, (5, 5, channels))
         smooth = tf.image.resize(coarse, [height, width], "bicubic")
         return tf.saturate_cast(tf.round(smooth), tf.uint8).numpy()
 
-    return picture
+    return draw
 
 
 @pytest.fixture
-def keys() -> Callable[..., np.ndarray]:
-    """`keys(rows, seed)`: the key of each row, int64[n, 2], for a pipeline in global order.
+def sample_keys() -> Callable[..., np.ndarray]:
+    """`sample_keys(rows, seed)` returns the keys of the rows, int64[n, 2], in global order.
 
-    Checks on the way that the rows are the epochs' permutations: each sample once in each, in an
-    order that is not the source's and not the same twice.
+    It asserts that each epoch has each sample once, and that no order repeats or is the source's.
     """
-    from infeed_server.order import Order
+    from infeed_server.order import SampleOrder
 
-    def of(rows: Rows, seed: int) -> np.ndarray:
+    def keys_of(rows: Rows, seed: int) -> np.ndarray:
         count = len(np.unique(rows.ids))
-        slots = Order(count, seed, "global").slots(0, len(rows.ids))
+        slots = SampleOrder(count, seed, "global").slots(0, len(rows.ids))
         np.testing.assert_array_equal(rows.ids, slots.index)
         epochs = rows.ids.reshape(-1, count)
         for ids in epochs:
@@ -132,4 +131,4 @@ def keys() -> Callable[..., np.ndarray]:
         assert len({*map(bytes, epochs), np.arange(count).tobytes()}) == len(epochs) + 1
         return slots.key
 
-    return of
+    return keys_of

@@ -1,4 +1,4 @@
-"""Arrays: with a function of one's own, augmented, and as they are."""
+"""Arrays: with a user function, augmented, and unchanged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tensorflow as tf
 import infeed
 
 
-def digits(data: Path, count: int = 300) -> dict[str, np.ndarray]:
+def write_digits(data: Path, count: int = 300) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
     arrays = {
         "image": rng.integers(0, 256, (count, 28, 28), np.uint8),
@@ -22,12 +22,12 @@ def digits(data: Path, count: int = 300) -> dict[str, np.ndarray]:
     return arrays
 
 
-def test_a_function_of_ones_own_in_batches_of_128(example: Any, keys: Any) -> None:
+def test_user_function_in_batches_of_128(example: Any, sample_keys: Any) -> None:
     served = example("arrays_function")
-    arrays = digits(served.data)
+    arrays = write_digits(served.data)
     rows = served.read(epochs=2)
     assert rows.sizes == [128] * 4 + [88]
-    keys(rows, seed=17)
+    sample_keys(rows, seed=17)
     slices = {name: array[rows.ids] for name, array in arrays.items()}
     dataset = tf.data.Dataset.from_tensor_slices(slices).map(served.functions().preprocess)
     expected = dataset.batch(len(rows.ids)).get_single_element()
@@ -37,7 +37,7 @@ def test_a_function_of_ones_own_in_batches_of_128(example: Any, keys: Any) -> No
 
 
 def fit(dataset: tf.data.Dataset) -> tuple[list[float], list[np.ndarray]]:
-    """The loss of each epoch and the weights after two."""
+    """Trains two epochs; returns the loss of each and the final weights."""
     keras = tf.keras
     keras.utils.set_random_seed(3)
     layers = [keras.Input((28, 28, 1)), keras.layers.Flatten(), keras.layers.Dense(10)]
@@ -48,9 +48,9 @@ def fit(dataset: tf.data.Dataset) -> tuple[list[float], list[np.ndarray]]:
     return history.history["loss"], model.get_weights()
 
 
-def test_keras_fit_learns_what_it_learns_from_tf_data(example: Any) -> None:
+def test_keras_fit_equals_fit_on_tf_data(example: Any) -> None:
     served = example("arrays_function")
-    arrays = digits(served.data)
+    arrays = write_digits(served.data)
     with served.connect(epochs=2) as feed:
         assert feed.steps_per_epoch == 2
         dataset = infeed.tensorflow.from_generator(feed)
@@ -61,14 +61,14 @@ def test_keras_fit_learns_what_it_learns_from_tf_data(example: Any) -> None:
     image = tf.cast(arrays["image"][ids], tf.float32)[..., tf.newaxis] / 255.0
     reference = tf.data.Dataset.from_tensor_slices((image, arrays["label"][ids])).batch(128)
     expected_losses, expected_weights = fit(reference)
-    # TensorFlow's threads add up gradients in any order, so the last bits may differ.
+    # TensorFlow's threads add gradients in any order, so the last bits may differ.
     np.testing.assert_allclose(losses, expected_losses, rtol=1e-5)
-    for one, other in zip(weights, expected_weights, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+    for actual, expected in zip(weights, expected_weights, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
     assert losses[1] != pytest.approx(losses[0], rel=1e-3)
 
 
-def test_flip_and_brightness(example: Any, keys: Any) -> None:
+def test_flip_and_brightness(example: Any, sample_keys: Any) -> None:
     served = example("arrays_augmented")
     rng = np.random.default_rng(1)
     images = rng.integers(0, 256, (50, 32, 32, 3), np.uint8)
@@ -84,14 +84,14 @@ def test_flip_and_brightness(example: Any, keys: Any) -> None:
         return tf.cast(image, tf.float32) / 255.0, label
 
     dataset = tf.data.Dataset.from_tensor_slices(
-        (images[rows.ids], labels[rows.ids], keys(rows, seed=17))
+        (images[rows.ids], labels[rows.ids], sample_keys(rows, seed=17))
     )
     image, label = dataset.map(augment).batch(100).get_single_element()
     np.testing.assert_array_equal(rows["image"], image)
     np.testing.assert_array_equal(rows["label"], label)
 
 
-def test_float_features_with_binary_labels(example: Any, keys: Any) -> None:
+def test_float_features_with_binary_labels(example: Any, sample_keys: Any) -> None:
     served = example("float_features")
     rng = np.random.default_rng(2)
     features = rng.normal(size=(100, 5)).astype(np.float32)
@@ -99,8 +99,8 @@ def test_float_features_with_binary_labels(example: Any, keys: Any) -> None:
     np.savez(served.data / "train.npz", features=features, label=labels)
     rows = served.read(epochs=2)
     assert rows.sizes == [32] * 6 + [8]
-    keys(rows, seed=17)
-    # `shuffle` of tf.data has an order of its own: the same samples, told apart by their ids.
+    sample_keys(rows, seed=17)
+    # The order of tf.data's `shuffle` differs: the samples are compared sorted.
     dataset = tf.data.Dataset.from_tensor_slices((features, labels)).shuffle(100, seed=0).batch(32)
     shuffled = np.concatenate([batch for batch, _ in dataset.as_numpy_iterator()])
     np.testing.assert_array_equal(

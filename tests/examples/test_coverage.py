@@ -1,4 +1,4 @@
-"""Every example is tested: none can be added, or renamed, without a test that serves it."""
+"""Checks that every example is served by a test and listed in the README."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ TESTS = Path(__file__).parent
 EXAMPLES = TESTS.parents[1] / "examples"
 
 
-def named(examples: Path) -> set[str]:
+def example_names(examples: Path) -> set[str]:
     return {file.stem for file in examples.glob("*.yaml")}
 
 
-def served(tests: Path) -> set[str]:
-    """The names that tests call the fixture `example` with."""
+def served_names(tests: Path) -> set[str]:
+    """Returns the names that tests pass to the fixture `example`."""
     calls = (
         node
         for file in tests.glob("test_*.py")
@@ -33,21 +33,23 @@ def served(tests: Path) -> set[str]:
 
 
 def test_every_example_is_served_by_a_test() -> None:
-    assert len(named(EXAMPLES)) >= 14
-    assert named(EXAMPLES) == served(TESTS)
+    assert len(example_names(EXAMPLES)) >= 14
+    assert example_names(EXAMPLES) == served_names(TESTS)
 
 
-def test_an_example_without_a_test_would_be_noticed(tmp_path: Path) -> None:
+def test_an_example_without_a_test_is_found(tmp_path: Path) -> None:
     (tmp_path / "one.yaml").touch()
     (tmp_path / "other.yaml").touch()
     (tmp_path / "test_one.py").write_text(
         "def test_one(example):\n    example('one').read()\n\n"
         "def helper(example):\n    example('other').read()\n"
     )
-    assert named(tmp_path) - served(tmp_path) == {"other"}
+    assert example_names(tmp_path) - served_names(tmp_path) == {"other"}
 
 
 def test_the_readme_lists_every_example() -> None:
     links = re.findall(r"\[`?([\w.]+)`?\]\(([\w.]+\.yaml)\)", (EXAMPLES / "README.md").read_text())
     assert all(text == file for text, file in links)
-    assert sorted(file for _, file in links) == sorted(f"{name}.yaml" for name in named(EXAMPLES))
+    assert sorted(file for _, file in links) == sorted(
+        f"{name}.yaml" for name in example_names(EXAMPLES)
+    )

@@ -1,4 +1,4 @@
-"""Dataset functions: what infeed delivers is what the function's own dataset gives, in order."""
+"""Dataset functions: infeed delivers the elements of the function's dataset, in its order."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import tensorflow as tf
 import infeed
 
 
-def dataset(served: Any, name: str) -> tf.data.Dataset:
-    """What a function of `functions.py` returns under the seed that is served, 0."""
+def reference_dataset(served: Any, name: str) -> tf.data.Dataset:
+    """Returns the dataset of a function of `functions.py` for the served seed, 0."""
     function = getattr(served.functions(), name)
     tf.random.set_seed(0)
     result: tf.data.Dataset = function()
@@ -29,7 +29,7 @@ def test_cache_map_shuffle_interleave_batch_and_prefetch(example: Any) -> None:
         assert feed.batch_size == 256
         assert feed.guarantee.order == "deterministic"
         batches = list(feed)
-    reference = dataset(served, "interleaved")
+    reference = reference_dataset(served, "interleaved")
     expected = [element for _ in range(2) for element in reference.as_numpy_iterator()]
     assert len(batches) == len(expected) == 4
     for batch, (number, square) in zip(batches, expected, strict=True):
@@ -37,7 +37,7 @@ def test_cache_map_shuffle_interleave_batch_and_prefetch(example: Any) -> None:
         np.testing.assert_array_equal(batch["square"], square)
         np.testing.assert_array_equal(batch["square"], batch["number"] ** 2)
         assert batch.mask.all()
-    # Each epoch holds each number once at most, and is shuffled in another way.
+    # Each epoch has each number at most once, in another order.
     first, second = (
         np.concatenate([batch["number"] for batch in batches[epoch : epoch + 2]])
         for epoch in (0, 2)
@@ -51,7 +51,7 @@ def test_py_function_and_cache(example: Any) -> None:
     served = example("dataset_py_function")
     rows = served.read(epochs=2)
     assert rows.sizes == [10] * 10
-    reference = dataset(served, "with_py_function").batch(100).get_single_element()
+    reference = reference_dataset(served, "with_py_function").batch(100).get_single_element()
     for field in ("features", "label"):
         np.testing.assert_array_equal(rows[field], np.concatenate([reference[field]] * 2))
     value = np.arange(50)
@@ -59,7 +59,7 @@ def test_py_function_and_cache(example: Any) -> None:
     np.testing.assert_array_equal(rows["features"][:50], expected)
 
 
-def test_py_function_in_a_server_of_its_own(example: Any, server_process: Any) -> None:
+def test_py_function_in_a_server_process(example: Any, server_process: Any) -> None:
     served = example("dataset_py_function")
     address = server_process(served.text).address
     with infeed.connect(address, served.pipeline, epochs=1) as feed:
@@ -67,25 +67,27 @@ def test_py_function_in_a_server_of_its_own(example: Any, server_process: Any) -
     np.testing.assert_array_equal(labels, np.arange(50) % 2)
 
 
-def test_resize_and_convert_image_dtype(example: Any, draw: Any) -> None:
+def test_resize_and_convert_image_dtype(example: Any, draw_image: Any) -> None:
     served = example("dataset_resize_convert")
     for number in range(20):
-        picture = draw(number, 90 + 7 * number, 200 - 3 * number, 1 if number == 3 else 3)
-        (served.data / f"{number:02}.jpg").write_bytes(tf.io.encode_jpeg(picture).numpy())
+        image = draw_image(number, 90 + 7 * number, 200 - 3 * number, 1 if number == 3 else 3)
+        (served.data / f"{number:02}.jpg").write_bytes(tf.io.encode_jpeg(image).numpy())
     rows = served.read()
     assert rows.sizes == [8, 8, 4]
-    reference = dataset(served, "resized").batch(100).get_single_element()
+    reference = reference_dataset(served, "resized").batch(100).get_single_element()
     np.testing.assert_array_equal(rows["image"], reference["image"])
     assert rows["image"].shape == (20, 128, 128, 3)
     assert 0 <= rows["image"].min() < rows["image"].max() <= 1
 
 
-def test_data_can_lie_elsewhere(example: Any, draw: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_data_path_from_the_environment(
+    example: Any, draw_image: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
     served = example("dataset_resize_convert")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     for number in range(8):
-        picture = tf.io.encode_jpeg(draw(number, 40, 40)).numpy()
-        (elsewhere / f"{number}.jpg").write_bytes(picture)
+        image = tf.io.encode_jpeg(draw_image(number, 40, 40)).numpy()
+        (elsewhere / f"{number}.jpg").write_bytes(image)
     monkeypatch.setenv("DATA", str(elsewhere))
     assert served.read().sizes == [8]

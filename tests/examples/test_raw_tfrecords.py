@@ -1,4 +1,4 @@
-"""TFRecords of raw 224x224x3 bytes: as they are, augmented, and cached."""
+"""TFRecords of raw 224x224x3 bytes: unchanged, augmented, and cached."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ COUNT = 66
 SHAPE = [224, 224, 3]
 
 
-def write(data: Path) -> list[str]:
-    """Two files of records; their names in order."""
+def write_records(data: Path) -> list[str]:
+    """Writes two files of records; returns their sorted paths."""
     rng = np.random.default_rng(0)
     files = [str(data / f"part-{number}.tfrecord") for number in range(2)]
     for file, count in zip(files, (40, COUNT - 40), strict=True):
@@ -38,22 +38,24 @@ def normalize(image: tf.Tensor) -> tf.Tensor:
 
 def test_normalized_in_batches_of_64(example: Any) -> None:
     raw = example("raw_tfrecords")
-    files = write(raw.data)
+    files = write_records(raw.data)
     rows = raw.read()
     dataset = tf.data.TFRecordDataset(files).map(parse).map(normalize).batch(64)
     expected = list(dataset.as_numpy_iterator())
     assert rows.sizes == [len(batch) for batch in expected] == [64, 2]
     assert rows.ids.tolist() == list(range(COUNT))
     np.testing.assert_array_equal(rows["image"], np.concatenate(expected))
-    # uint8 travels, and by default the remainder is dropped.
+    # The wire type is uint8, and by default the remainder is dropped.
     with raw.connect(epochs=1) as feed:
         assert [field.data_type for field in feed.spec.wire_spec] == ["uint8"]
         assert [field.data_type for field in feed.element_spec] == ["float32"]
         assert [batch.mask.all() for batch in feed] == [True]
 
 
-def augmented(files: list[str], ids: np.ndarray, keys: np.ndarray, first: int) -> np.ndarray:
-    """What tf.data gives for these samples; the flip and the crop have the ordinals from first."""
+def augment_in_tf_data(
+    files: list[str], ids: np.ndarray, keys: np.ndarray, first: int
+) -> np.ndarray:
+    """Augments the samples with tf.data; flip and crop have the ordinals `first` and the next."""
 
     def augment(image: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         fold = tf.random.experimental.stateless_fold_in
@@ -61,7 +63,7 @@ def augmented(files: list[str], ids: np.ndarray, keys: np.ndarray, first: int) -
         image = tf.image.stateless_random_crop(image, [200, 200, 3], fold(key, first + 1))
         return normalize(image)
 
-    # As a tensor, which the graph below refers to; of an array it would hold a copy.
+    # A tensor, since the graph would copy an array.
     images = tf.constant(
         np.stack(list(tf.data.TFRecordDataset(files).map(parse).as_numpy_iterator()))
     )
@@ -70,18 +72,20 @@ def augmented(files: list[str], ids: np.ndarray, keys: np.ndarray, first: int) -
     return dataset.batch(len(ids)).get_single_element().numpy()
 
 
-# Place of the flip in the list of transforms: in the second file `cache` stands before it.
 @pytest.mark.parametrize("cached", [False, True])
-def test_flipped_and_cropped_at_random(example: Any, keys: Any, cached: bool) -> None:
+def test_flipped_and_cropped_at_random(example: Any, sample_keys: Any, cached: bool) -> None:
     raw = example("raw_tfrecords_cached") if cached else example("raw_tfrecords_augmented")
-    files = write(raw.data)
+    files = write_records(raw.data)
     rows = raw.read(epochs=2)
     assert rows.sizes == [64, 64, 4]
-    expected = augmented(files, rows.ids, keys(rows, seed=17), first=2 if cached else 1)
+    expected = augment_in_tf_data(
+        files, rows.ids, sample_keys(rows, seed=17), first=2 if cached else 1
+    )
     np.testing.assert_array_equal(rows["image"], expected)
-    # Each epoch draws anew for every sample, behind the cache too.
+    # Each epoch augments every sample differently, after the cache too.
     first, second = (
         rows["image"][epoch][np.argsort(rows.ids[epoch])]
         for epoch in (slice(COUNT), slice(COUNT, None))
     )
-    assert not any(np.array_equal(one, other) for one, other in zip(first, second, strict=True))
+    pairs = zip(first, second, strict=True)
+    assert not any(np.array_equal(image, other) for image, other in pairs)

@@ -1,4 +1,4 @@
-"""Child processes of a process, as the kernel knows them."""
+"""Child processes of a process, from procfs."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from pathlib import Path
 
 
 def children(pid: int) -> list[int]:
-    """Returns the ids of a process's children, whichever of its threads started them."""
+    """Returns the ids of the children of all threads of a process."""
     while True:
         tasks = Path(f"/proc/{pid}/task")
         try:
             files = [task / "children" for task in tasks.iterdir()]
             return [int(child) for file in files for child in file.read_text().split()]
         except (FileNotFoundError, ProcessLookupError):
-            # A thread has ended meanwhile, and its children are another's now.
+            # A thread ended meanwhile; its children now belong to another thread.
             if not is_alive(pid):
                 return []
 
 
 def is_alive(pid: int) -> bool:
-    """Returns whether there is a process of that id, which may be a zombie."""
+    """Returns whether a process with that id exists, be it a zombie."""
     return Path(f"/proc/{pid}").exists()
 
 

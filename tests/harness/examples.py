@@ -1,4 +1,4 @@
-"""The number of examples of a Hypothesis test, of which `make test` takes a share."""
+"""Numbers of examples of Hypothesis tests; `make test` runs a share of them."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Any
 from hypothesis import settings
 
 FULL, QUICK = 100, 20
-"""What the profiles give a test without a number of its own."""
+"""Default numbers of examples of the two profiles."""
 
-_FEWEST = 8
-"""A test whose examples are dear has about so many anyway."""
+_MIN_EXAMPLES = 8
+"""Examples that a test keeps in `quick`, unless it has fewer in `full`."""
 
 
 def register() -> None:
-    """Registers the profiles `full` and `quick` (see `--hypothesis-profile`), and takes `full`."""
-    # Without a deadline: a test must pass on a machine that is busy.
+    """Registers the profiles `full` and `quick` (see `--hypothesis-profile`), and loads `full`."""
+    # Without a deadline: tests must pass on a busy machine.
     settings.register_profile("full", max_examples=FULL, deadline=None)
     settings.register_profile("quick", max_examples=QUICK, deadline=None)
     settings.load_profile("full")
 
 
 def examples(count: int, **options: Any) -> settings:
-    """Gives a test so many examples in the profile `full`, and a share of them in `quick`."""
+    """Returns settings of `count` examples in the profile `full`, and a share in `quick`."""
     share = count * settings.default.max_examples // FULL
-    return settings(max_examples=max(share, min(count, _FEWEST)), **options)
+    return settings(max_examples=max(share, min(count, _MIN_EXAMPLES)), **options)
 
 
 __all__ = ["examples", "register"]

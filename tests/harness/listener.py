@@ -1,4 +1,4 @@
-"""Listener of a fake server: each connection is handled on a thread of its own."""
+"""TCP listener of a fake server, with one thread per connection."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Callable
 
 from tests.harness.waiting import HarnessError
 
-_CONNECTION_SECONDS = 60.0
-"""A connection's operation that takes longer fails: the peer hangs."""
+_SOCKET_TIMEOUT_SECONDS = 60.0
+"""Bound on each socket operation; a longer one fails the test, because the peer hangs."""
 
-_END_SECONDS = 120.0
+_JOIN_TIMEOUT_SECONDS = 120.0
+"""Bound on the end of each thread; a longer one raises `HarnessError`."""
 
 
 class Listener:
-    """Listens on loopback from its construction on. As a context manager, it ends with the block.
+    """Listens on a free port of loopback until `close`. Also a context manager.
 
-    A peer that has left is no error. Any other error of a handler is raised by `close`.
+    `close` raises the first error of a handler, except that its peer closed the connection.
     """
 
     def __init__(self, handle: Callable[[socket.socket], None]) -> None:
@@ -39,7 +40,7 @@ class Listener:
             thread.start()
 
     def _serve(self, connection: socket.socket) -> None:
-        connection.settimeout(_CONNECTION_SECONDS)
+        connection.settimeout(_SOCKET_TIMEOUT_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with connection:
             try:
@@ -50,11 +51,11 @@ class Listener:
                 self.errors.append(error)
 
     def close(self) -> None:
-        """Ends the listener, and waits for the end of every connection."""
+        """Stops listening, and waits for all connections to end."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        for thread in self._threads:  # the first accepts: behind its end there are no more
-            thread.join(_END_SECONDS)
+        for thread in self._threads:  # the first accepts: after its end the list is complete
+            thread.join(_JOIN_TIMEOUT_SECONDS)
             if thread.is_alive():
                 raise HarnessError(f"a {thread.name} thread of {self.address} hangs")
         for error in self.errors:

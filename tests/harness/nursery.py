@@ -1,4 +1,4 @@
-"""Processes forked from one that has loaded TensorFlow, so that each starts in a moment."""
+"""Processes forked from one that has loaded TensorFlow, which saves seconds per start."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _PROGRAM = Path(__file__).with_name("nursery_main.py")
 class ForkedProcess(Process):
     """A process whose id and exit status are the files `LOG.pid` and `LOG.status`."""
 
-    def __init__(self, log: Path, order: Callable[[], None]) -> None:
-        """Orders the process, and returns once it runs."""
+    def __init__(self, log: Path, fork: Callable[[], None]) -> None:
+        """Calls `fork`, and returns when the process runs."""
         super().__init__(log)
         self._status: int | None = None
         for kind in ("pid", "status"):
-            self.log_file(kind).unlink(missing_ok=True)  # of an earlier process with this log
-        order()
+            self.log_file(kind).unlink(missing_ok=True)  # files of an earlier process
+        fork()
         file = self.log_file("pid")
-        wait_until(file.exists, f"a process of {log}")
+        wait_until(file.exists, f"the process of {log} runs")
         self.pid = int(file.read_text())
 
     @property
@@ -42,14 +42,13 @@ F = TypeVar("F", bound=ForkedProcess)
 
 
 class Nursery:
-    """Forks processes from one of its own; all end with it. Also a context manager."""
+    """Forks processes from a template process; all end with it. Also a context manager."""
 
     def __init__(self) -> None:
-        # As text, not as a file or module: a process forked from it must not find its own main
-        # program there when it starts others with `multiprocessing`.
+        # With `-c`, not as a file: `multiprocessing` in a forked process would run the file of its
+        # main module again.
         command = [sys.executable, "-c", _PROGRAM.read_text()]
-        # Its own folder for temporary files, which it removes at its end: a process that is killed
-        # leaves some.
+        # A folder for temporary files, removed at its end: killed processes leave some.
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -63,30 +62,30 @@ class Nursery:
 
     def start(
         self,
-        words: Sequence[str],
+        arguments: Sequence[str],
         log: Path,
         cwd: Path,
         environment: Mapping[str, str] | None = None,
         kind: type[F] = ForkedProcess,  # type: ignore[assignment]
     ) -> F:
-        """Starts `infeed WORDS...`, or `python FILE ...`, or `python -m MODULE ...`."""
+        """Starts `infeed ARGUMENTS`, or `python FILE ...`, or `python -m MODULE ...`."""
         self._wait_until_ready()
-        order = {
-            "words": words,
+        request = {
+            "arguments": arguments,
             "cwd": str(cwd),
             "log": str(log.resolve()),
             "env": dict(environment or {}),
         }
-        process = kind(log, lambda: self._send(json.dumps(order)))
+        process = kind(log, lambda: self._send(json.dumps(request)))
         self._processes.append(process)
         return process
 
     def _wait_until_ready(self) -> None:
-        """Returns once TensorFlow is loaded: that is no part of a process's start."""
+        """Returns once TensorFlow is loaded, so that a process's start does not include it."""
         if not self._is_ready:
             assert self._process.stdout is not None
             if not self._process.stdout.readline():
-                raise HarnessError(f"the nursery ended with {self._process.wait()}")
+                raise HarnessError(f"the nursery exited with status {self._process.wait()}")
             self._is_ready = True
 
     def _send(self, line: str) -> None:
@@ -95,6 +94,7 @@ class Nursery:
         self._process.stdin.flush()
 
     def close(self) -> None:
+        """Kills all processes."""
         for process in self._processes:
             process.kill()
         assert self._process.stdin is not None

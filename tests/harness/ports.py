@@ -1,4 +1,4 @@
-"""Port of loopback that stays reserved while the server that owns it is down."""
+"""Loopback port that stays reserved while its server is down."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import socket
 
 
 class ReservedPort:
-    """Keeps a socket bound to a free port, but does not listen on it: a connection is refused.
+    """Keeps a socket bound to a free port without listening: connections are refused.
 
-    While it is open, the system gives the port to no outgoing connection and to no other server
-    that asks for a free one; a server that asks for this port, with SO_REUSEADDR, gets it.
+    While it is open, the system does not assign the port to outgoing connections or to servers that
+    bind to port 0. A server can bind to it with SO_REUSEADDR.
     """
 
     def __init__(self) -> None:
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
-        # Only now: a port that is bound with this option could be one that is in use.
+        # After bind: with this option, bind could choose a port in use.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.number: int = self._socket.getsockname()[1]
 
     @property
     def address(self) -> str:
+        """host:port."""
         return f"127.0.0.1:{self.number}"
 
     def close(self) -> None:

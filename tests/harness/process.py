@@ -1,4 +1,4 @@
-"""Child process whose two outputs are log files, however it was started."""
+"""Base class of child processes whose outputs are log files."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from typing import TypeVar
 from tests.harness.waiting import TIMEOUT_SECONDS, HarnessError, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-"""The repository, where modules are found."""
+"""The repository's root, where the modules are."""
 
-_LAST_LINES = 12
-"""Of each output, in an error."""
+_MAX_TAIL_LINES = 12
+"""Lines of each output in an error."""
 
-_STOP_SECONDS = 30.0
-"""After SIGTERM, before SIGKILL."""
+_STOP_TIMEOUT_SECONDS = 30.0
+"""Time from SIGTERM to SIGKILL."""
 
 P = TypeVar("P", bound="Process")
 
 
 class Process(ABC):
-    """A child process, addressed by its id. As a context manager, it ends with the block.
+    """A child process with an id. As a context manager, it ends with the block.
 
-    Its outputs are the files `LOG.stdout` and `LOG.stderr`, appended to when they are there;
-    `stdout` and `stderr` give this process's part.
+    Its outputs are appended to the files `LOG.stdout` and `LOG.stderr`; the properties `stdout` and
+    `stderr` are this process's part.
     """
 
     pid: int
@@ -37,10 +37,10 @@ class Process(ABC):
     def __init__(self, log: Path) -> None:
         self.log = log
         for kind in ("stdout", "stderr"):
-            self.log_file(kind).touch()  # the process may open them after it is known to run
-        self._begins = {kind: _size(self.log_file(kind)) for kind in ("stdout", "stderr")}
+            self.log_file(kind).touch()  # the process may open them later than it runs
+        self._offsets = {kind: _size(self.log_file(kind)) for kind in ("stdout", "stderr")}
         self._read = 0
-        """Bytes of stdout that `read_line` has returned."""
+        """Bytes that `read_line` has returned."""
 
     @property
     @abstractmethod
@@ -48,6 +48,7 @@ class Process(ABC):
         """The exit status, -n after signal n; None while the process runs."""
 
     def log_file(self, kind: str) -> Path:
+        """Returns the path of `LOG.KIND`."""
         return self.log.with_name(f"{self.log.name}.{kind}")
 
     @property
@@ -64,24 +65,24 @@ class Process(ABC):
 
     @property
     def log_tail(self) -> str:
-        """The last lines of both outputs, for an error."""
-        tails = (text.splitlines()[-_LAST_LINES:] for text in (self.stdout, self.stderr))
+        """The last lines of both outputs."""
+        tails = (text.splitlines()[-_MAX_TAIL_LINES:] for text in (self.stdout, self.stderr))
         return "\n".join(line for tail in tails for line in tail if line.strip())
 
     def wait_until(
         self, condition: Callable[[], object], what: str, timeout: float = TIMEOUT_SECONDS
     ) -> None:
-        """Waits for something that the process does. Raises `HarnessError`, with the end of its
-        log, when it ends without that or the time is over."""
+        """Waits for a condition. Raises `HarnessError`, with the end of the process's log, when the
+        process ends before, or after `timeout` seconds."""
 
-        def met_or_ended() -> bool:
-            ended = self.ended  # first: what it did just before its end counts
+        def is_met_or_ended() -> bool:
+            ended = self.ended  # read first: the process may meet the condition just before its end
             return bool(condition()) or ended
 
-        wait_until(met_or_ended, lambda: f"{what}\n{self.log_tail}", timeout)
+        wait_until(is_met_or_ended, lambda: f"{what}\n{self.log_tail}", timeout)
         if not condition():
             raise HarnessError(
-                f"{self.log.name} ended with {self.status} before {what}\n{self.log_tail}"
+                f"{self.log.name} ended with status {self.status} before: {what}\n{self.log_tail}"
             )
 
     def read_line(self, timeout: float = TIMEOUT_SECONDS) -> str:
@@ -91,36 +92,36 @@ class Process(ABC):
         def is_whole() -> bool:
             nonlocal line
             with self.log_file("stdout").open("rb") as file:
-                file.seek(self._begins["stdout"] + self._read)
+                file.seek(self._offsets["stdout"] + self._read)
                 line = file.readline()
             return line.endswith(b"\n")
 
-        self.wait_until(is_whole, "a line on stdout", timeout)
+        self.wait_until(is_whole, "it writes a line on stdout", timeout)
         self._read += len(line)
         return line.decode().strip()
 
     def wait(self, timeout: float = TIMEOUT_SECONDS) -> int:
-        """Returns the exit status. Raises `HarnessError` when the process runs on."""
+        """Waits for the end; returns the exit status. Raises `HarnessError` when it times out."""
         wait_until(lambda: self.ended, lambda: f"{self.log.name} ends\n{self.log_tail}", timeout)
         assert self.status is not None
         return self.status
 
     def signal(self, number: int) -> None:
-        """Sends a signal; without effect on a process that has ended."""
+        """Sends a signal, unless the process has ended."""
         if not self.ended:
-            with contextlib.suppress(ProcessLookupError):  # it has ended just now
+            with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Sends SIGKILL, and returns when the process is gone."""
+        """Sends SIGKILL, and waits for the end."""
         self.signal(signal.SIGKILL)
         self.wait()
 
     def stop(self) -> None:
-        """Sends SIGTERM, and SIGKILL to a process that takes long to end."""
+        """Sends SIGTERM, and SIGKILL when the process does not end in time."""
         self.signal(signal.SIGTERM)
         try:
-            self.wait(_STOP_SECONDS)
+            self.wait(_STOP_TIMEOUT_SECONDS)
         except HarnessError:
             self.kill()
 
@@ -138,7 +139,7 @@ class Process(ABC):
     def _output(self, kind: str) -> str:
         try:
             with self.log_file(kind).open("rb") as file:
-                file.seek(self._begins[kind])
+                file.seek(self._offsets[kind])
                 return file.read().decode(errors="replace")
         except FileNotFoundError:
             return ""

@@ -1,4 +1,4 @@
-"""`infeed serve` as a process that is restarted on its port."""
+"""`infeed serve` as a process that restarts on the same port."""
 
 from __future__ import annotations
 
@@ -14,27 +14,26 @@ from tests.harness.spawned import SpawnedProcess, python_module
 from tests.harness.waiting import TIMEOUT_SECONDS
 
 Launch: TypeAlias = Callable[[Sequence[str], Path, Path], Process]
-"""Starts `infeed WORDS...`, or `python ...` where that is the first word, with a log and in a
-directory."""
+"""Starts `infeed ARGUMENTS`, or `python ...`, with a log and a working directory."""
 
-START_SECONDS = 600.0
-"""Deadline of a server's start: on a machine with thirty busy processes, TensorFlow alone takes two
-minutes to load."""
+START_TIMEOUT_SECONDS = 600.0
+"""Bound on a server's start: on a machine with thirty busy processes, TensorFlow takes two minutes
+to load."""
 
-_SERVING = r"^serving on (\S+) \(http ([^\s)]+)\)"
+_SERVING_LINE = r"^serving on (\S+) \(http ([^\s)]+)\)"
 
 
-def spawn(words: Sequence[str], log: Path, cwd: Path) -> Process:
-    """Starts a new interpreter. A server loads TensorFlow first, which takes seconds."""
-    is_python = words[0] == "python"
-    command = [sys.executable, *words[1:]] if is_python else python_module("infeed", *words)
+def spawn(arguments: Sequence[str], log: Path, cwd: Path) -> Process:
+    """Starts a new interpreter. A server then loads TensorFlow, which takes seconds."""
+    is_python = arguments[0] == "python"
+    command = [sys.executable, *arguments[1:]] if is_python else python_module("infeed", *arguments)
     return SpawnedProcess(command, log, cwd=cwd)
 
 
 class InfeedServer:
-    """A server on one definition; each start after the first takes the same addresses.
+    """A server of one definition; each restart listens on the same addresses.
 
-    As a context manager, it starts, serves and ends with the block.
+    As a context manager, it serves in the block.
     """
 
     def __init__(
@@ -47,12 +46,12 @@ class InfeedServer:
         cwd: Path | None = None,
         launch: Launch = spawn,
     ) -> None:
-        """Paths of the definition are seen from `cwd`, by default the log's folder. `launch` can
-        be a nursery's `start`, with which a server starts in a moment."""
+        """`cwd` is by default the log's folder. `launch` can be a nursery's `start`, which saves
+        the time to load TensorFlow."""
         self.address = listen
-        """As it was given until the server has served once, then with its real port."""
+        """`listen` until the server has served, then its address."""
         self.http = http
-        """The same of HTTP."""
+        """`http` until the server has served, then the address of its control plane."""
         self.starts = 0
         self._definition = str(definition)
         self._options = options
@@ -64,39 +63,40 @@ class InfeedServer:
 
     @property
     def process(self) -> Process:
-        """The process that was started last."""
-        assert self._process is not None, "not started"
+        """The current process, or the last one."""
+        assert self._process is not None, "the server was not started"
         return self._process
 
     def start(self) -> None:
-        """Starts a process and returns before it serves. Requires that none runs."""
-        assert self._process is None or self._process.ended, "it still runs"
-        words = ("serve", self._definition, "--listen", self.address, "--http", self.http)
+        """Starts a process, and returns before it serves. The previous process must have ended."""
+        assert self._process is None or self._process.ended, "the server runs already"
+        arguments = ("serve", self._definition, "--listen", self.address, "--http", self.http)
         self._serves = False
         self.starts += 1
-        self._process = self._launch([*words, *self._options], self._log, self._cwd)
+        self._process = self._launch([*arguments, *self._options], self._log, self._cwd)
 
     @property
     def serves(self) -> bool:
-        """Whether the process has written that it serves. It may have ended since."""
+        """Whether the process announced that it serves. It may have ended since."""
         if not self._serves and self._process is not None:
-            found = re.search(_SERVING, self._process.stdout, re.MULTILINE)
-            if found is not None:
-                self.address, self.http = found.groups()
+            match = re.search(_SERVING_LINE, self._process.stdout, re.MULTILINE)
+            if match is not None:
+                self.address, self.http = match.groups()
                 self._serves = True
         return self._serves
 
-    def wait_until_serving(self, timeout: float = START_SECONDS) -> None:
-        """Raises `HarnessError` when the process ends instead."""
+    def wait_until_serving(self, timeout: float = START_TIMEOUT_SECONDS) -> None:
+        """Waits until the process serves. Raises `HarnessError` when the process ends instead."""
         self.process.wait_until(lambda: self.serves, f"{self.address} serves", timeout)
 
     @property
     def log(self) -> str:
-        """What all its processes have written to stderr."""
+        """The stderr of all its processes."""
         return self.process.log_file("stderr").read_text(errors="replace")
 
     @property
     def pid(self) -> int:
+        """Id of the current process."""
         return self.process.pid
 
     @property
@@ -104,21 +104,21 @@ class InfeedServer:
         return self.process.ended
 
     def kill(self) -> None:
-        """Sends SIGKILL, and returns when the process is gone."""
+        """Sends SIGKILL, and waits for the end."""
         if self._process is not None:
             self._process.kill()
 
     def ask_to_stop(self) -> None:
-        """Sends SIGTERM, as an orchestrator does, without waiting for the end."""
+        """Sends SIGTERM, without waiting for the end."""
         self.process.signal(signal.SIGTERM)
 
     def terminate(self) -> int:
-        """Sends SIGTERM and returns the exit status."""
+        """Sends SIGTERM, and returns the exit status."""
         self.ask_to_stop()
         return self.wait()
 
     def wait(self, timeout: float = TIMEOUT_SECONDS) -> int:
-        """Returns the exit status."""
+        """Waits for the end, and returns the exit status."""
         return self.process.wait(timeout)
 
     def __enter__(self) -> InfeedServer:

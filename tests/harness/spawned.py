@@ -1,4 +1,4 @@
-"""Process of a command line, started anew with `subprocess`."""
+"""Child process started with `subprocess`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tests.harness.process import ROOT, Process
 from tests.harness.waiting import TIMEOUT_SECONDS, HarnessError
 
 ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-"""Of every process: no graphics card, and no warnings about that in its log."""
+"""Variables of every process: no GPU, and no warnings about that in its log."""
 
 
-def python_module(module: str, *words: str) -> list[str]:
-    """The command line of `python -m MODULE WORDS...`."""
-    return [sys.executable, "-m", module, *words]
+def python_module(module: str, *arguments: str) -> list[str]:
+    """Returns the command line of `python -m MODULE ARGUMENTS`."""
+    return [sys.executable, "-m", module, *arguments]
 
 
 class SpawnedProcess(Process):
-    """Runs from its construction on."""
+    """A process that starts with its construction."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class SpawnedProcess(Process):
         environment: Mapping[str, str] | None = None,
         reads_stdin: bool = False,
     ) -> None:
-        """`reads_stdin` gives it a pipe for `send_line`, else its input is empty."""
+        """`reads_stdin` opens a pipe for `send_line`; else stdin is empty."""
         super().__init__(log)
         with self.log_file("stdout").open("ab") as out, self.log_file("stderr").open("ab") as err:
             self._process = subprocess.Popen(
@@ -52,12 +52,12 @@ class SpawnedProcess(Process):
         return self._process.poll()
 
     def wait(self, timeout: float = TIMEOUT_SECONDS) -> int:
-        """Returns the exit status. Raises `HarnessError` when the process runs on."""
+        """Waits for the end; returns the exit status. Raises `HarnessError` when it times out."""
         try:
             status = self._process.wait(timeout)
         except subprocess.TimeoutExpired:
-            text = f"after {timeout:g} s still not: {self.log.name} ends\n{self.log_tail}"
-            raise HarnessError(text) from None
+            message = f"not met after {timeout:g} s: {self.log.name} ends\n{self.log_tail}"
+            raise HarnessError(message) from None
         self._close_stdin()
         return status
 
@@ -65,13 +65,13 @@ class SpawnedProcess(Process):
         self._process.send_signal(number)
 
     def send_line(self, text: str) -> None:
-        """Writes a line to its input."""
+        """Writes a line to stdin."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{text}\n")
         self._process.stdin.flush()
 
     def finish(self, timeout: float = TIMEOUT_SECONDS) -> int:
-        """Ends its input, and returns the exit status once it has ended by itself."""
+        """Closes stdin, waits for the end, and returns the exit status."""
         self._close_stdin()
         return self.wait(timeout)
 

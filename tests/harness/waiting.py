@@ -1,4 +1,4 @@
-"""Waits for a condition, with a generous deadline."""
+"""Polling for a condition, with a timeout."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 
 TIMEOUT_SECONDS = 500.0
-"""Deadline of a wait: a guard against hanging, so long that a busy machine never meets it."""
+"""Bound on a wait: guards against hanging, and is too long to be reached on a busy machine."""
 
-_INTERVAL_SECONDS = 0.01
+_POLL_INTERVAL_SECONDS = 0.01
 
 
 class HarnessError(Exception):
-    """A test or a run cannot go on: a process failed, or what is waited for did not come."""
+    """A process failed, or a condition was not met in time."""
 
 
 def wait_until(
@@ -20,18 +20,18 @@ def wait_until(
     what: str | Callable[[], str],
     timeout: float = TIMEOUT_SECONDS,
     *,
-    interval: float = _INTERVAL_SECONDS,
+    interval: float = _POLL_INTERVAL_SECONDS,
 ) -> None:
-    """Returns once the condition is true, looking every `interval` seconds.
+    """Returns once the condition is true, checking it every `interval` seconds.
 
-    Raises `HarnessError` with `what` was waited for after `timeout` seconds; a function is called
-    then, so that it can add what is known by that time.
+    After `timeout` seconds raises `HarnessError` with `what` the condition is; a function is called
+    only then, and can add the state at that time.
     """
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
             text = what if isinstance(what, str) else what()
-            raise HarnessError(f"after {timeout:g} s still not: {text}")
+            raise HarnessError(f"not met after {timeout:g} s: {text}")
         time.sleep(interval)
 
 

@@ -1,4 +1,4 @@
-"""Last line of a test run: what ran, what was left to `make test-all`, and how long it took."""
+"""Last line of a test run: counts by outcome, deselected slow tests, and the duration."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 OUTCOMES = ("failed", "error", "passed", "skipped", "xfailed", "xpassed")
-"""In the order in which they are reported."""
+"""In the order of the line."""
 
-_LEFT = "infeed_slow_tests_left"
+_SLOW_LEFT = "infeed_slow_tests_left"
 
 
 def final_line(
@@ -22,27 +22,29 @@ def final_line(
     slow_left: int | None,
     seconds: float,
 ) -> str:
-    """Returns the line for a run of the `selected` paths; none selected means all.
+    """Returns the line of a run of the `selected` paths; an empty list means all.
 
-    `slow_left` is None for a run that was interrupted: the workers have not said it.
+    `slow_left` is None for an interrupted run, whose workers have not reported it.
     """
-    counts = ", ".join(_counted(name, outcomes[name]) for name in OUTCOMES if outcomes.get(name))
+    counts = ", ".join(
+        _format_count(name, outcomes[name]) for name in OUTCOMES if outcomes.get(name)
+    )
     where = f" of {' '.join(selected)}" if selected else ""
     minutes, rest = divmod(round(seconds), 60)
-    took = f"{minutes} min {rest} s" if minutes else f"{rest} s"
-    ran_what = f"ran {ran:,} {'test' if ran == 1 else 'tests'}{where} in {took}"
+    duration = f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    run = f"ran {ran:,} {'test' if ran == 1 else 'tests'}{where} in {duration}"
     if slow_left is None:
-        return f"interrupted: {ran_what}: {counts or 'none had ended'}"
+        return f"interrupted: {run}: {counts or 'none had ended'}"
     left = f"slow ones left to `make test-all`: {slow_left or 'none'}"
-    return f"{ran_what}: {counts or 'none was found'}; {left}"
+    return f"{run}: {counts or 'none was found'}; {left}"
 
 
-def _counted(outcome: str, count: int) -> str:
+def _format_count(outcome: str, count: int) -> str:
     return f"{count:,} {'errors' if outcome == 'error' and count > 1 else outcome}"
 
 
 class FinalLine:
-    """Writes the line behind everything that pytest itself writes."""
+    """Writes the line after the output of pytest."""
 
     def __init__(self) -> None:
         self._begin = time.monotonic()
@@ -56,13 +58,13 @@ class FinalLine:
     def pytest_testnodedown(self, node: Any) -> None:
         # Each xdist worker collects, and deselects, the same tests.
         output: dict[str, Any] = getattr(node, "workeroutput", {})
-        self._slow_left = max(self._slow_left, output.get(_LEFT, 0))
+        self._slow_left = max(self._slow_left, output.get(_SLOW_LEFT, 0))
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         self._interrupted = exitstatus == pytest.ExitCode.INTERRUPTED
         output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
         if output is not None:
-            output[_LEFT] = self._slow_left
+            output[_SLOW_LEFT] = self._slow_left
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self, config: pytest.Config) -> None:
@@ -70,15 +72,14 @@ class FinalLine:
         if reporter is None or hasattr(config, "workerinput") or config.option.collectonly:
             return
         reports = {name: reporter.getreports(name) for name in OUTCOMES}
-        # A test that passes and fails in its teardown has two outcomes, and is one test.
+        # One test can have two outcomes: it can pass, and fail in its teardown.
         ran = len({report.nodeid for each in reports.values() for report in each})
         outcomes = {name: len(each) for name, each in reports.items()}
-        chosen = config.args_source is pytest.Config.ArgsSource.ARGS
-        selected = config.args if chosen else []
+        is_selection = config.args_source is pytest.Config.ArgsSource.ARGS
+        selected = config.args if is_selection else []
         seconds = time.monotonic() - self._begin
         slow_left = None if self._interrupted else self._slow_left
-        # At the very end: pytest then writes what it held back while it loaded conftest files, such
-        # as what TensorFlow says when it is imported.
+        # At exit, after the captured output of conftest files, such as TensorFlow's log lines.
         line = final_line(ran, outcomes, selected, slow_left, seconds)
         atexit.register(print, line, flush=True)
 

@@ -1,8 +1,8 @@
 """Order of test files by measured duration, longest first, for pytest-xdist.
 
-`--dist loadfile` hands a worker its next file in the order of collection. A long file at the end
-of that order runs alone for minutes while the other workers are idle; a short one does not.
-`durations.json` holds the seconds, and `make durations` measures them again.
+`--dist loadfile` assigns files to workers in the order of collection. A long file at the end would
+run alone for minutes, while the other workers are idle. `make durations` measures the seconds in
+`durations.json`.
 """
 
 from __future__ import annotations
@@ -15,39 +15,40 @@ from pathlib import Path
 import pytest
 
 DURATIONS = "tests/plugins/durations.json"
-"""Below pytest's root folder."""
+"""Path from pytest's root folder."""
 
 MIN_SECONDS = 0.5
-"""Shorter entries are not kept: they do not matter for the order, and would change every time."""
+"""Shorter durations are not saved: they do not affect the order, and change with every run."""
 
 DEFAULT_SECONDS = 1.0
-"""Assumed for a file without an entry, so that a new one does not begin last."""
+"""Duration of a file without an entry, so that a new file does not start last."""
 
 
-def entry(nodeid: str, *, slow: bool) -> str:
-    """Returns the key of a test: its own for a slow one, which only some runs select, else its
-    file's."""
+def key_of(nodeid: str, *, slow: bool) -> str:
+    """Returns a test's key: its file, or the test itself if it is slow, since only some runs select
+    slow tests."""
     return nodeid if slow else nodeid.partition("::")[0]
 
 
-def expected_seconds(entries: Iterable[str], measured: Mapping[str, float]) -> dict[str, float]:
+def expected_seconds(keys: Iterable[str], measured: Mapping[str, float]) -> dict[str, float]:
     """Returns the seconds of each file whose tests have these keys."""
-    keys: dict[str, set[str]] = defaultdict(set)
-    for key in entries:
-        keys[key.partition("::")[0]].add(key)
+    keys_of: dict[str, set[str]] = defaultdict(set)
+    for key in keys:
+        keys_of[key.partition("::")[0]].add(key)
     return {
-        file: sum(measured.get(key, 0.0) for key in keys[file]) or DEFAULT_SECONDS for file in keys
+        file: sum(measured.get(key, 0.0) for key in keys_of[file]) or DEFAULT_SECONDS
+        for file in keys_of
     }
 
 
 def load(root: Path) -> dict[str, float]:
-    """Returns the measured seconds by key; none where nothing was measured yet."""
+    """Returns the measured seconds by key, empty without a file."""
     path = root / DURATIONS
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
 def save(measured: Mapping[str, float], root: Path) -> None:
-    """Writes the durations over the earlier ones; those of files that are gone are dropped."""
+    """Merges the durations into the file, and drops those of files that do not exist."""
     merged = {**load(root), **{key: round(seconds, 1) for key, seconds in measured.items()}}
     kept = {
         key: seconds
@@ -58,25 +59,25 @@ def save(measured: Mapping[str, float], root: Path) -> None:
 
 
 class LongestFirst:
-    """Sorts the tests of an xdist worker. Every worker has to arrive at the same order."""
+    """Sorts the tests of an xdist worker; xdist requires the same order in all workers."""
 
-    @pytest.hookimpl(trylast=True)  # behind the selection by marker
+    @pytest.hookimpl(trylast=True)  # after the selection by marker
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        keys = [_entry_of(item) for item in items]
+        keys = [_item_key(item) for item in items]
         seconds = expected_seconds(keys, load(config.rootpath))
         items.sort(key=lambda item: -seconds[item.nodeid.partition("::")[0]])
 
 
 class Recorder:
-    """Sums the durations of a run, and writes them at its end."""
+    """Sums the durations of a run, and saves them at its end."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        key = entry(report.nodeid, slow="slow" in report.keywords)
+        key = key_of(report.nodeid, slow="slow" in report.keywords)
         self._seconds[key] += report.duration
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -86,16 +87,16 @@ class Recorder:
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter, exitstatus: int
     ) -> None:
-        done = exitstatus == pytest.ExitCode.OK
+        is_saved = exitstatus == pytest.ExitCode.OK
         terminalreporter.write_line(
             f"{DURATIONS} has the durations of these files"
-            if done
-            else f"{DURATIONS} is as it was: not every test passed"
+            if is_saved
+            else f"{DURATIONS} is unchanged: not every test passed"
         )
 
 
-def _entry_of(item: pytest.Item) -> str:
-    return entry(item.nodeid, slow=item.get_closest_marker("slow") is not None)
+def _item_key(item: pytest.Item) -> str:
+    return key_of(item.nodeid, slow=item.get_closest_marker("slow") is not None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -110,8 +111,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         config.pluginmanager.register(LongestFirst())
     elif config.getoption("--write-durations"):
-        if parts := [word for word in config.args if "::" in word]:
+        if tests := [path for path in config.args if "::" in path]:
             raise pytest.UsageError(
-                f"--write-durations measures whole files, and {parts[0]} is a part of one"
+                f"--write-durations measures whole files, and {tests[0]} is a part of one"
             )
         config.pluginmanager.register(Recorder())

@@ -1,6 +1,6 @@
-"""Check of the files and folders that a run selects.
+"""Check that the selected files and folders exist.
 
-A worker of pytest-xdist that does not find one collects nothing, and the run does not say why.
+Without it, workers of pytest-xdist collect nothing, and the run has no error.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import pytest
 
 def pytest_configure(config: pytest.Config) -> None:
     """Raises `pytest.UsageError` for a path that does not exist."""
-    chosen = config.args_source is pytest.Config.ArgsSource.ARGS
-    if not chosen or hasattr(config, "workerinput"):
+    is_selection = config.args_source is pytest.Config.ArgsSource.ARGS
+    if not is_selection or hasattr(config, "workerinput"):
         return
-    for word in config.args:
-        path = config.invocation_params.dir / word.partition("::")[0]
+    for argument in config.args:
+        path = config.invocation_params.dir / argument.partition("::")[0]
         if not path.exists():
-            raise pytest.UsageError(f"no file or folder {word}; {_available(path)}")
+            raise pytest.UsageError(f"no file or folder {argument}; {_available(path)}")
 
 
 def _available(path: Path) -> str:
-    """Returns the names beside a path that does not exist."""
+    """Returns the names in the nearest existing folder of a path."""
     folder = next(each for each in path.parents if each.is_dir())
     names = sorted(
         each.name

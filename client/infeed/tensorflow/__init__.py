@@ -1,7 +1,7 @@
-"""What TensorFlow reads: the only package of the client that imports it.
+"""TensorFlow adapters: the only package of the client that imports TensorFlow.
 
-`from_generator` makes a `tf.data.Dataset` of a feed; `distribute` makes one that reads a pipeline
-of TensorFlow's data service straight from its workers.
+`from_generator` turns a feed into a `tf.data.Dataset`; `distribute` returns one that reads a
+pipeline of TensorFlow's data service straight from its workers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from infeed.errors import MissingExtraError
 
 try:
-    import tensorflow  # noqa: F401 - whether it is there
+    import tensorflow  # noqa: F401 - only to see whether it is installed
 except ImportError:
     raise MissingExtraError(
         "infeed.tensorflow needs TensorFlow: pip install 'infeed[tensorflow]'"

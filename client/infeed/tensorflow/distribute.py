@@ -1,9 +1,9 @@
-"""A pipeline of TensorFlow's data service as a `tf.data.Dataset`, read straight from the workers.
+"""A `tf.data.Dataset` over a pipeline of TensorFlow's data service, read from its workers.
 
     dataset = infeed.tensorflow.distribute("localhost:8470", "imagenet-train", epochs=1)
     model.fit(dataset)
 
-The infeed server is asked for the pipeline only; the batches come from the workers.
+The infeed server only registers the pipeline; the batches come from the workers.
 """
 
 from __future__ import annotations
@@ -15,21 +15,27 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from infeed.credentials import Credentials, Token
 from infeed.errors import InvalidRequestError
 from infeed.finish import finished_spec
-from infeed.job import check_options
-from infeed.registered import COMPRESSIONS, Compression, DatasetRequest, RegisteredDataset
+from infeed.http2.tls_config import TLS
+from infeed.prefetch.feed_plan import check_options
+from infeed.rpc.channel import GrpcTransport
+from infeed.rpc.credentials import Credentials, Token
 from infeed.spec import PipelineSpec, Remainder
-from infeed.tensorflow.arrange import arrangement, unsharded
-from infeed.tensorflow.cluster import check_dispatcher, check_policy, check_version, check_workers
-from infeed.tensorflow.elements import element_spec
-from infeed.tensorflow.ended import not_ended
+from infeed.spec.dataset import COMPRESSIONS, Compression, DatasetRequest, RegisteredDataset
+from infeed.tensorflow.dispatcher_watchdog import DispatcherWatchdog, watch
+from infeed.tensorflow.elements import disable_auto_shard, fetch_element_spec, keras_arranger
 from infeed.tensorflow.finish import finish
-from infeed.tensorflow.job import POLICIES, STATIC, Job, TargetWorkers, new_job
-from infeed.tensorflow.vigil import Vigil, watch
-from infeed.tls import TLS
-from infeed.transport import GrpcTransport, Transport
+from infeed.tensorflow.preflight import check_dispatcher, check_policy, check_version, check_workers
+from infeed.tensorflow.service_job import (
+    SHARDING_POLICIES,
+    STATIC_POLICIES,
+    ServiceJob,
+    TargetWorkers,
+    plan_job,
+    require_elements,
+)
+from infeed.transport import Transport
 
 SAMPLE_IDS = "sample_ids"
 
@@ -58,59 +64,60 @@ def distribute(
     tls: TLS | bool | None = None,
     transport: Transport | None = None,
 ) -> tf.data.Dataset:
-    """The pipeline's batches with static shapes, ready for Keras' `fit`.
+    """Returns the pipeline's batches as a dataset with static shapes, ready for Keras' `fit`.
 
     Each element is `(x, y)`: y is the field `label`, x the only other field or a dict of the
     others. Without such a field, or with `label=None`, it is the dict of all fields. With `mask` a
-    float32 weight per slot, 1 or 0, comes last: `(x, y, weight)` or `(dict, weight)`. All are
-    [slots, ...]; finish transforms have run, and empty slots are zero.
+    float32 weight per slot, 1 or 0, comes last: `(x, y, weights)` or `(dict, weights)`. All are
+    [slots, ...]; finish transforms are applied, and empty slots are zero.
 
     target                    the infeed server, as in `infeed.connect`
-    batch_size                slots of a batch; the pipeline's when None
-    seed                      of order and augmentation; the pipeline's when None
-    epochs                    None: endless
-    remainder                 "drop" or "pad" the last samples; the pipeline's when None
+    batch_size                slots of a batch; None: the pipeline's
+    seed                      seed of order and augmentation; None: the pipeline's
+    epochs                    number of epochs; None: endless
+    remainder                 "drop" or "pad" the last samples; None: the pipeline's
     processing_mode           how workers share the batches: "dynamic" (each goes to one worker),
-                              "off" (every worker makes all), and where the dispatcher has a fixed
+                              "off" (each worker makes all), and if the dispatcher has a fixed
                               list of workers "file", "data", "file_or_data" and "hint" (each makes
                               its part); or a `tf.data.experimental.service.ShardingPolicy`
-    job_name                  the job to take part in: each batch goes to one of those that do. All
-                              give the same options. One of its own when None
-    num_consumers             coordinated reads: how many take part in the job. In each round each
-                              gets one batch, of the same worker
-    consumer_index            which of them this is, from 0
-    cross_trainer_cache       the name of this trainer: those of other names that take part in the
-                              job may get the same batches, from the workers' memory
-    compression               how batches travel: "none", "snappy" or "auto" (not within a host);
-                              the server's when None
-    max_outstanding_requests  batches that are asked for at a time; TensorFlow chooses when None
-    target_workers            "auto", "any", or "local" (only those in this very process)
-    mask                      whether a weight comes last; where slots can be empty when None
+    job_name                  the job to join: each batch goes to one of its trainers, which all
+                              have the same options; None: a new job
+    num_consumers             coordinated reads: the number of trainers in the job. In each round
+                              each gets one batch, all from the same worker
+    consumer_index            this trainer's number among them, from 0
+    cross_trainer_cache       the name of this trainer: trainers of the job with other names may
+                              get the same batches, from the workers' memory
+    compression               of batches on the network: "none", "snappy" or "auto" (not within a
+                              host); None: the server's choice
+    max_outstanding_requests  batches requested at a time; None: TensorFlow's choice
+    target_workers            "auto", "any", or "local" (only workers in this process)
+    mask                      whether weights come last; None: if slots can be empty
     sample_ids                whether the inputs have a field `sample_ids`, int64 [slots]: the
                               sample's number in the source, -1 for an empty slot
     timeout                   seconds to wait for the server, and then for dispatcher and workers
-    token, tls, transport     as in `infeed.connect`; the data service itself knows neither
+    token, tls, transport     as in `infeed.connect`; the data service itself has neither token
+                              nor TLS
 
-    What is promised: no order; each batch at most once, a lost worker's are lost, and with
-    `processing_mode` "dynamic" and no loss exactly once among all who take part in the job.
+    Guarantee: no order; each batch at most once, a lost worker's batches are lost. With
+    `processing_mode` "dynamic" and no loss, each batch once among all trainers of the job.
 
-    To iterate again reads all anew, with those who take part in the job and do so too; an endless
-    one begins anew. A job that has ended already, because its name was used before, or that others
-    have read to its end, raises `tf.errors.InvalidArgumentError` at the first batch, where
-    TensorFlow alone would give none.
+    A second iteration reads the data from the beginning, shared with the other trainers of the
+    job that iterate again. A job without data left, because it has ended or other trainers have
+    read all of it, raises `tf.errors.InvalidArgumentError` at the first batch; TensorFlow alone
+    would return no batches.
 
-    Raises `ServerUnavailableError` (nobody answers at the target, dispatcher or workers cannot be
-    reached from here), `PipelineNotFoundError` (lists the known ones), `InvalidRequestError` (an
-    option, or a pipeline that the server makes itself), `ConfigError` (another TensorFlow here, a
-    dispatcher that does not know the data set), `ProtocolError`, `FingerprintError`,
-    `AuthenticationError` and `PermissionDeniedError`.
+    Raises `ServerUnavailableError` (server, dispatcher or workers cannot be reached from here),
+    `PipelineNotFoundError` (lists the known ones), `InvalidRequestError` (an option, or a pipeline
+    that is not on the data service), `ConfigError` (another version of TensorFlow, a dispatcher
+    that does not know the dataset), `ProtocolError`, `FingerprintError`, `AuthenticationError` and
+    `PermissionDeniedError`.
     """
     check_options(batch_size, seed, epochs, remainder, "trainer", job_name, 0)
     if compression is not None and compression not in COMPRESSIONS:
         raise InvalidRequestError(
             f"compression must be one of {', '.join(COMPRESSIONS)}, not {compression!r}"
         )
-    job = new_job(
+    job = plan_job(
         pipeline,
         processing_mode=processing_mode,
         job_name=job_name,
@@ -123,13 +130,13 @@ def distribute(
     )
     credentials = Credentials(token, tls)
     if transport is not None and credentials != Credentials():
-        raise InvalidRequestError("token and tls are the transport's; give them to that")
+        raise InvalidRequestError("token and tls cannot be combined with transport; set them there")
     with ExitStack() as stack:
-        link = transport
-        if link is None:
-            link = GrpcTransport(target, credentials)
-            stack.callback(link.close)
-        spec = link.get_pipeline(pipeline, timeout)
+        client = transport
+        if client is None:
+            client = GrpcTransport(target, credentials)
+            stack.callback(client.close)
+        spec = client.get_pipeline(pipeline, timeout)
         request = DatasetRequest(
             pipeline=pipeline,
             fingerprint=spec.fingerprint,
@@ -138,56 +145,57 @@ def distribute(
             epochs=epochs or 0,
             remainder=remainder,
             compression=compression,
-            shard_hint=job.policy == POLICIES["hint"],
+            shard_hint=job.policy == SHARDING_POLICIES["hint"],
         )
-        registered = link.register_dataset(request, timeout)
-        server = link.target
-    _check_cluster(registered, server, job, endless=epochs is None, timeout=timeout)
-    elements = element_spec(spec, registered)
+        registered = client.register_dataset(request, timeout)
+        server = client.target
+    _check_service(registered, server, job, endless=epochs is None, timeout=timeout)
+    element_spec = fetch_element_spec(spec, registered)
     if sample_ids:
-        _check_sample_ids(spec, elements[1])
+        _check_sample_ids(spec, element_spec[1])
     weighted = registered.may_mask if mask is None else mask
-    ready = _ready(spec, registered, label=label, mask=weighted, sample_ids=sample_ids)
+    finish_element = _element_finisher(
+        spec, registered, label=label, mask=weighted, sample_ids=sample_ids
+    )
 
-    dataset = job.read(registered, elements)
+    dataset = job.read(registered, element_spec)
     if job.shared:
-        dataset = not_ended(
+        dataset = require_elements(
             dataset,
-            f"job {job.name} of pipeline {pipeline} gave no batch: it has ended already, or the "
-            "others who take part in it took all; to read anew, take another job_name",
+            f"job {job.name} of pipeline {pipeline} has no batches left: it has ended, or the "
+            "other trainers of the job have read all; to read the data again, use another job_name",
         )
     if spec.finish_transforms:
-        dataset = dataset.map(ready, num_parallel_calls=tf.data.AUTOTUNE)
-    else:  # nothing to do that would be worth a batch ahead
-        dataset = dataset.map(ready, synchronous=True)
+        dataset = dataset.map(finish_element, num_parallel_calls=tf.data.AUTOTUNE)
+    else:  # too little work to prefetch a batch for it
+        dataset = dataset.map(finish_element, synchronous=True)
     if epochs is None:
         endless = tf.data.experimental.INFINITE_CARDINALITY
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(endless))
-    dataset = unsharded(dataset)
-    watch(dataset, Vigil(registered.dispatcher_address, pipeline))
+    dataset = disable_auto_shard(dataset)
+    watch(dataset, DispatcherWatchdog(registered.dispatcher_address, pipeline))
     return dataset
 
 
-def _check_cluster(
-    registered: RegisteredDataset, server: str, job: Job, *, endless: bool, timeout: float
+def _check_service(
+    registered: RegisteredDataset, server: str, job: ServiceJob, *, endless: bool, timeout: float
 ) -> None:
     check_version(registered, server)
     deadline = time.monotonic() + timeout
     check_dispatcher(registered.dispatcher_address, server, deadline)
-    if job.target_workers != "local":  # or the others would be none of its business
-        # A round is given by each worker in turn. What has an end waits for every worker to say
-        # that it has no more; for one that is lost, an infeed dispatcher says it.
-        coordinated = job.num_consumers is not None
-        needed: Literal["all", "there", "some"] = "some" if endless else "there"
-        check_workers(registered, deadline, "all" if coordinated else needed)
-    if job.policy in STATIC:
+    if job.target_workers != "local":  # which reads from no other workers
+        # Coordinated reads take a round from each worker in turn. Finite data ends when every
+        # worker reports its end; for lost workers an infeed dispatcher reports it.
+        required: Literal["all", "live", "any"] = "any" if endless else "live"
+        check_workers(registered, deadline, "all" if job.num_consumers is not None else required)
+    if job.policy in STATIC_POLICIES:
         check_policy(registered, job.policy)
 
 
-def _check_sample_ids(spec: PipelineSpec, about: dict[str, Any]) -> None:
-    if SAMPLE_IDS not in about:
+def _check_sample_ids(spec: PipelineSpec, metadata: dict[str, Any]) -> None:
+    if SAMPLE_IDS not in metadata:
         raise InvalidRequestError(
-            f"the samples of pipeline {spec.name!r} have no numbers: its source is a data set; "
+            f"the samples of pipeline {spec.name!r} have no ids, because its source is a dataset; "
             "leave out sample_ids"
         )
     if any(field.name == SAMPLE_IDS for field in spec.wire_spec):
@@ -196,7 +204,7 @@ def _check_sample_ids(spec: PipelineSpec, about: dict[str, Any]) -> None:
         )
 
 
-def _ready(
+def _element_finisher(
     spec: PipelineSpec,
     registered: RegisteredDataset,
     *,
@@ -204,19 +212,19 @@ def _ready(
     mask: bool,
     sample_ids: bool,
 ) -> Callable[[Any, Any], Any]:
-    """What is done with each element of the data set."""
+    """Returns a function that finishes an element of the dataset, and arranges it for Keras."""
     names = [field.name for field in finished_spec(spec.wire_spec, spec.finish_transforms)]
-    arrange = arrangement([*names, *[SAMPLE_IDS] * sample_ids], label, mask)
+    to_keras_element = keras_arranger([*names, *[SAMPLE_IDS] * sample_ids], label, mask)
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def ready(fields: dict[str, tf.Tensor], about: dict[str, tf.Tensor]) -> Any:
-        slots = about["mask"] if registered.may_mask else None
-        batch = finish(fields, spec.finish_transforms, slots)
+    def finish_element(fields: dict[str, tf.Tensor], metadata: dict[str, tf.Tensor]) -> Any:
+        slots_mask = metadata["mask"] if registered.may_mask else None
+        batch = finish(fields, spec.finish_transforms, slots_mask)
         if sample_ids:
-            batch[SAMPLE_IDS] = about[SAMPLE_IDS]
-        return arrange(batch, tf.cast(about["mask"], tf.float32))
+            batch[SAMPLE_IDS] = metadata[SAMPLE_IDS]
+        return to_keras_element(batch, tf.cast(metadata["mask"], tf.float32))
 
-    return ready  # type: ignore[no-any-return]
+    return finish_element  # type: ignore[no-any-return]
 
 
 __all__ = ["distribute"]

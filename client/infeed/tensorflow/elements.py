@@ -1,32 +1,72 @@
-"""What a registered data set is made of: pairs of the batch's fields and what is known of it."""
+"""Dataset elements: the specs of registered datasets, and the structure that Keras takes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from infeed.errors import ConfigError, ProtocolError
-from infeed.registered import RegisteredDataset
-from infeed.spec import PipelineSpec
-from infeed.tensorflow.arrange import tensor_spec
+from infeed.errors import ConfigError, InvalidRequestError, ProtocolError
+from infeed.spec import BYTES, FieldSpec, PipelineSpec
+from infeed.spec.dataset import RegisteredDataset
 
 _SERVICE = tf.data.experimental.service
 
+ToKerasElement = Callable[[dict[str, Any], Any], Any]
+"""Arranges the fields and the weights of the slots; applies to tensors and to their specs."""
 
-def element_spec(pipeline: PipelineSpec, registered: RegisteredDataset) -> Any:
-    """The pair of specs, `(fields, about)`, that the dispatcher keeps for the data set.
 
-    `about` has `epoch` (int64) and `mask` (bool [slots]), and where samples have an index `start`
-    (int64) and `sample_ids` (int64 [slots]).
+def keras_arranger(names: list[str], label: str | None, mask: bool) -> ToKerasElement:
+    """Returns a function that arranges the fields `names` as Keras takes them.
 
-    Raises `ConfigError` when the dispatcher does not know the data set, and `ProtocolError` when
-    it is another than the pipeline's description says.
+    The result is `(x, y)`: y is the field `label`, x the only other field or a dict of the others.
+    Without such a field, or if `label` is None, it is the dict of all. With `mask` the weights
+    come last: `(x, y, weights)` or `(dict, weights)`.
+
+    Raises `InvalidRequestError` if the label is the only field.
     """
-    stored = _stored(pipeline, registered)
+    if label is None or label not in names:
+        return lambda fields, weights: (fields, weights) if mask else fields
+    inputs = [name for name in names if name != label]
+    if not inputs:
+        raise InvalidRequestError(
+            f"the pipeline has no field except {label!r}, so none is left as input; pass label=None"
+        )
+
+    def arrange(fields: dict[str, Any], weights: Any) -> Any:
+        x = fields[inputs[0]] if len(inputs) == 1 else {name: fields[name] for name in inputs}
+        return (x, fields[label], weights) if mask else (x, fields[label])
+
+    return arrange
+
+
+def batch_tensor_spec(field: FieldSpec, slots: int) -> tf.TensorSpec:
+    """Returns the tensor spec of a field in a batch: [slots, ...]."""
+    dtype = tf.string if field.data_type == BYTES else tf.as_dtype(field.data_type)
+    return tf.TensorSpec((slots, *field.shape), dtype)
+
+
+def disable_auto_shard(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Keeps distribution strategies from sharding the dataset again, which would lose samples."""
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return dataset.with_options(options)
+
+
+def fetch_element_spec(pipeline: PipelineSpec, registered: RegisteredDataset) -> Any:
+    """Fetches the element spec of a registered dataset from the dispatcher, and checks it.
+
+    It is a pair `(fields, metadata)`. `metadata` has `epoch` (int64) and `mask` (bool [slots]),
+    and if samples have an index also `start` (int64) and `sample_ids` (int64 [slots]).
+
+    Raises `ConfigError` if the dispatcher does not know the dataset, and `ProtocolError` if the
+    spec differs from the pipeline's.
+    """
+    stored = _fetch_stored_spec(pipeline, registered)
     slots = registered.batch_size
-    fields = {field.name: tensor_spec(field, slots) for field in pipeline.wire_spec}
-    always = {
+    fields = {field.name: batch_tensor_spec(field, slots) for field in pipeline.wire_spec}
+    required = {
         "epoch": tf.TensorSpec((), tf.int64),
         "mask": tf.TensorSpec((slots,), tf.bool),
     }
@@ -34,52 +74,58 @@ def element_spec(pipeline: PipelineSpec, registered: RegisteredDataset) -> Any:
         "start": tf.TensorSpec((), tf.int64),
         "sample_ids": tf.TensorSpec((slots,), tf.int64),
     }
-    for about in (always, always | indexed):
-        if stored == (fields, about):
+    for metadata in (required, required | indexed):
+        if stored == (fields, metadata):
             return stored
     raise ProtocolError(
-        f"the data set of pipeline {pipeline.name!r} at the dispatcher "
-        f"{registered.dispatcher_address} is not what the infeed server describes: "
-        f"{_difference(stored, fields, always | indexed)}",
+        f"the dataset of pipeline {pipeline.name!r} at the dispatcher "
+        f"{registered.dispatcher_address} differs from the infeed server's description: "
+        f"{_describe_difference(stored, fields, required | indexed)}",
         pipeline=pipeline.name,
         dispatcher=registered.dispatcher_address,
     )
 
 
-def _stored(pipeline: PipelineSpec, registered: RegisteredDataset) -> Any:
+def _fetch_stored_spec(pipeline: PipelineSpec, registered: RegisteredDataset) -> Any:
     address = registered.dispatcher_address
-    with tf.init_scope():  # it is asked for now, also where a graph is being drawn
+    with tf.init_scope():  # fetch now, even while a graph is built
         try:
             return _SERVICE.from_dataset_id(
                 _SERVICE.ShardingPolicy.OFF, f"grpc://{address}", registered.dataset_id
             ).element_spec
         except (ValueError, tf.errors.OpError) as error:
             raise ConfigError(
-                f"the dispatcher that answers at {address} does not know the data set of pipeline "
-                f"{pipeline.name!r} ({registered.dataset_id}): does that address lead to the same "
-                "dispatcher from here as from the infeed server?",
+                f"the dispatcher at {address} does not know the dataset of pipeline "
+                f"{pipeline.name!r} ({registered.dataset_id}): check that this address is the same "
+                "dispatcher from here as from the infeed server",
                 pipeline=pipeline.name,
                 dispatcher=address,
             ) from error
 
 
-def _difference(stored: Any, fields: dict[str, Any], about: dict[str, Any]) -> str:
+def _describe_difference(stored: Any, fields: dict[str, Any], metadata: dict[str, Any]) -> str:
     if not (isinstance(stored, tuple) and len(stored) == 2):
-        return f"its elements are no pairs of fields and what is known of them, but {stored}"
-    for found, expected in zip(stored, (fields, about), strict=True):
-        if not isinstance(found, dict):
-            return f"it has {found}, where a dict of {', '.join(expected)} was expected"
-        for name in sorted(found.keys() | expected.keys()):
-            if found.get(name) != expected.get(name):
-                return f"{name} is {_said(found, name)}, not {_said(expected, name)}"
+        return f"its elements are not pairs of fields and metadata, but {stored}"
+    for actual, expected in zip(stored, (fields, metadata), strict=True):
+        if not isinstance(actual, dict):
+            return f"it has {actual} instead of a dict of {', '.join(expected)}"
+        for name in sorted(actual.keys() | expected.keys()):
+            if actual.get(name) != expected.get(name):
+                return f"{name} is {_describe(actual, name)}, not {_describe(expected, name)}"
     return "it has only some of start and sample_ids"
 
 
-def _said(specs: dict[str, Any], name: str) -> str:
+def _describe(specs: dict[str, Any], name: str) -> str:
     if name not in specs:
         return "missing"
     spec = specs[name]
     return f"{spec.dtype.name}{spec.shape}" if isinstance(spec, tf.TensorSpec) else str(spec)
 
 
-__all__ = ["element_spec"]
+__all__ = [
+    "ToKerasElement",
+    "batch_tensor_spec",
+    "disable_auto_shard",
+    "fetch_element_spec",
+    "keras_arranger",
+]

@@ -27,10 +27,10 @@ if _version_not_supported:
 
 
 class FeedServiceStub(object):
-    """Serves named pipelines. A client names a pipeline; it never sends code or paths.
+    """Serves named pipelines. A client sends the name of a pipeline, never code or paths.
 
-    Every error carries one google.rpc.ErrorInfo whose domain is "infeed.dev" and whose reason is
-    stable; what varies in the message stands in its metadata too.
+    Every error carries one google.rpc.ErrorInfo with the domain "infeed.dev" and a stable reason.
+    The variable parts of the message are also in its metadata.
     """
 
     def __init__(self, channel):
@@ -62,37 +62,36 @@ class FeedServiceStub(object):
 
 
 class FeedServiceServicer(object):
-    """Serves named pipelines. A client names a pipeline; it never sends code or paths.
+    """Serves named pipelines. A client sends the name of a pipeline, never code or paths.
 
-    Every error carries one google.rpc.ErrorInfo whose domain is "infeed.dev" and whose reason is
-    stable; what varies in the message stands in its metadata too.
+    Every error carries one google.rpc.ErrorInfo with the domain "infeed.dev" and a stable reason.
+    The variable parts of the message are also in its metadata.
     """
 
     def ListPipelines(self, request, context):
-        """Lists the pipelines that this server serves, sorted by name.
+        """Lists the pipelines of this server, sorted by name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetPipeline(self, request, context):
-        """Describes one pipeline. NOT_FOUND lists the known names.
+        """Returns one pipeline. NOT_FOUND lists the known names.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StreamBatches(self, request_iterator, context):
-        """Streams the batches that the client asks for. stream.proto draws the sequence.
+        """Streams the batches that the client requests. stream.proto describes the sequence.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RegisterDataset(self, request, context):
-        """Registers a pipeline with TensorFlow's data service and says how to read it there. The same
-        request gives the same data set, however often it is made. INVALID_ARGUMENT where the server
-        makes the pipeline's batches itself.
+        """Registers a pipeline with TensorFlow's data service, and returns how to read it there. Equal
+        requests return the same dataset. INVALID_ARGUMENT if the pipeline is not on the data service.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -130,10 +129,10 @@ def add_FeedServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class FeedService(object):
-    """Serves named pipelines. A client names a pipeline; it never sends code or paths.
+    """Serves named pipelines. A client sends the name of a pipeline, never code or paths.
 
-    Every error carries one google.rpc.ErrorInfo whose domain is "infeed.dev" and whose reason is
-    stable; what varies in the message stands in its metadata too.
+    Every error carries one google.rpc.ErrorInfo with the domain "infeed.dev" and a stable reason.
+    The variable parts of the message are also in its metadata.
     """
 
     @staticmethod

@@ -1,1 +1,1 @@
-"""Reading definitions: strict models, YAML with line numbers, `module:attr` names."""
+"""Configuration: strict models, YAML with line numbers, `module:attr` names, reloaded files."""

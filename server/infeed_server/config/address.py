@@ -13,7 +13,7 @@ from infeed.errors import ConfigError
 
 @dataclass(frozen=True)
 class Address:
-    """`host:port`, where port 0 takes a free one; or `unix:/path`, which is all host."""
+    """`host:port`, where port 0 is any free one; or `unix:/path`, which is all in `host`."""
 
     host: str
     port: int
@@ -33,6 +33,25 @@ class Address:
             )
         return cls(host.strip("[]"), number)
 
+    @classmethod
+    def parse_safe(cls, option: str, text: str, *, encrypted: bool, insecure: bool) -> Address:
+        """Parses the address to listen on that `option` gives.
+
+        Raises `ConfigError` if other machines can reach it, unless its traffic is `encrypted` or
+        the user accepts that with `insecure`.
+        """
+        address = cls.parse(text)
+        if not (encrypted or insecure or address.is_loopback):
+            problem, remedy = "without TLS or authentication", ""
+            if option == "--listen":
+                problem, remedy = "without TLS", "give --tls-cert and --tls-key, "
+            raise ConfigError(
+                f"{option} {address}: non-loopback address {problem}; "
+                f"{remedy}add --insecure if the network is trusted, or listen on 127.0.0.1",
+                address=str(address),
+            )
+        return address
+
     @property
     def is_unix(self) -> bool:
         return self.host.startswith("unix:")
@@ -47,59 +66,44 @@ class Address:
         """Whether only this machine can reach it."""
         if self.is_unix:
             return True
-        return all(ipaddress.ip_address(item[4][0]).is_loopback for item in self._resolved())
+        return all(ipaddress.ip_address(entry[4][0]).is_loopback for entry in self._resolve())
 
     def require_free(self) -> None:
-        """Raises `ConfigError` when the address cannot be listened on now."""
+        """Raises `ConfigError` if a server cannot listen on the address now."""
         if self.is_unix:
             self._require_free_path()
             return
-        family, kind, proto, _, place = self._resolved()[0]
+        family, kind, proto, _, socket_address = self._resolve()[0]
         try:
             with socket.socket(family, kind, proto) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(place)
-                # Only listening finds the port taken: two sockets may be bound to one.
+                probe.bind(socket_address)
+                # bind() alone does not fail on a port that another socket is bound to.
                 probe.listen(1)
         except OSError as error:
             problem = error.strerror or str(error)
-            raise ConfigError(
-                f"cannot listen on {self}: {problem[:1].lower()}{problem[1:]}", address=str(self)
-            ) from None
+            raise self._unusable(problem[:1].lower() + problem[1:]) from None
 
     def _require_free_path(self) -> None:
         path = Path(self.host.removeprefix("unix:"))
         if not path.parent.is_dir():
-            raise ConfigError(
-                f"cannot listen on {self}: no folder {path.parent}", address=self.host
-            )
+            raise self._unusable(f"no folder {path.parent}")
         if path.exists() and not path.is_socket():
-            raise ConfigError(f"cannot listen on {self}: it is no socket", address=self.host)
-        # gRPC would take the path away from whoever listens there; a leftover may be replaced.
+            raise self._unusable("not a socket")
+        # A server would replace the socket of a live server; a leftover may be replaced.
         with socket.socket(socket.AF_UNIX) as probe:
             try:
                 taken = probe.connect_ex(str(path)) == 0
-            except OSError as error:  # a path that is too long for a socket
-                raise ConfigError(f"cannot listen on {self}: {error}", address=self.host) from None
+            except OSError as error:  # the path is too long for a socket
+                raise self._unusable(str(error)) from None
             if taken:
-                raise ConfigError(
-                    f"cannot listen on {self}: another server does", address=self.host
-                )
+                raise self._unusable("another server does")
 
-    def _resolved(self) -> list[Any]:
+    def _resolve(self) -> list[Any]:
         try:
             return socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError):  # the latter for a text that no host's name can be
-            raise ConfigError(f"cannot listen on {self}: no such host", address=str(self)) from None
+        except (OSError, UnicodeError):  # UnicodeError: the text cannot be a host name
+            raise self._unusable("no such host") from None
 
-
-def require_safe(address: Address, option: str, *, encrypted: bool, insecure: bool) -> None:
-    """Refuses an address that strangers can reach, unless what is sent there is encrypted, or the
-    caller said it means that."""
-    if not (encrypted or insecure or address.is_loopback):
-        remedy = "give --tls-cert and --tls-key, " if option == "--listen" else ""
-        raise ConfigError(
-            f"{option} {address}: other machines could connect, unencrypted and unasked who they "
-            f"are; {remedy}add --insecure if the network is trusted, or listen on 127.0.0.1",
-            address=str(address),
-        )
+    def _unusable(self, problem: str) -> ConfigError:
+        return ConfigError(f"cannot listen on {self}: {problem}", address=str(self))

@@ -1,38 +1,38 @@
-"""A YAML document that remembers the line of every key, so that errors can name it."""
+"""YAML documents with the line of every key, for error messages."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from infeed.errors import ConfigError
-from infeed_server.config.model import Path, dotted
+from infeed_server.config.model import KeyPath, format_path
 
 
 @dataclass(frozen=True)
 class Document:
-    """The value of a YAML file, and where in the file each part of it stands."""
+    """The value of a YAML file, and the line of each of its parts."""
 
     file: str
     value: Any
-    lines: dict[Path, int] = field(repr=False)
+    lines: dict[KeyPath, int] = field(repr=False)
 
-    def where(self, path: Path) -> str:
-        """`file:line: a.b[0].c` for the nearest part of the path that exists."""
-        known = path
-        while known and known not in self.lines:
-            known = known[:-1]
-        line = self.lines.get(known, 1)
-        return f"{self.file}:{line}: {dotted(path)}" if path else f"{self.file}:{line}"
+    def location(self, path: KeyPath) -> str:
+        """Returns `file:line: a.b[0].c`, with the line of the nearest part that exists."""
+        existing = path
+        while existing and existing not in self.lines:
+            existing = existing[:-1]
+        line = self.lines.get(existing, 1)
+        return f"{self.file}:{line}: {format_path(path)}" if path else f"{self.file}:{line}"
 
 
 def read(file: str) -> Document:
-    """Reads a YAML file. Raises `ConfigError` that names file and line."""
+    """Reads a YAML file. Raises `ConfigError` with file and line."""
     try:
-        text = FilePath(file).read_text(encoding="utf-8")
+        text = Path(file).read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}", file=file) from None
     except UnicodeDecodeError:
@@ -41,8 +41,8 @@ def read(file: str) -> Document:
         loader = yaml.SafeLoader(text)
         try:
             node = loader.get_single_node()
-            lines: dict[Path, int] = {}
-            value = _value(loader, node, (), lines, file) if node else None
+            lines: dict[KeyPath, int] = {}
+            value = _construct(loader, node, (), lines, file) if node else None
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
@@ -55,8 +55,8 @@ def read(file: str) -> Document:
     return Document(file, value, lines)
 
 
-def _value(
-    loader: yaml.SafeLoader, node: yaml.Node, path: Path, lines: dict[Path, int], file: str
+def _construct(
+    loader: yaml.SafeLoader, node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int], file: str
 ) -> Any:
     lines.setdefault(path, node.start_mark.line + 1)
     if isinstance(node, yaml.MappingNode):
@@ -64,25 +64,25 @@ def _value(
         for key_node, value_node in node.value:
             key = loader.construct_object(key_node, deep=True)
             line = key_node.start_mark.line + 1
-            place = (*path, key)
+            key_path = (*path, key)
             if not isinstance(key, str):
                 raise ConfigError(f"{file}:{line}: the key {key!r} is not text", file=file)
             if key in result:
-                first = lines[place]
                 raise ConfigError(
-                    f"{file}:{line}: {dotted(place)}: given twice, first in line {first}",
+                    f"{file}:{line}: {format_path(key_path)}: given twice, first in line "
+                    f"{lines[key_path]}",
                     file=file,
                 )
-            lines[place] = line
-            result[key] = _value(loader, value_node, place, lines, file)
+            lines[key_path] = line
+            result[key] = _construct(loader, value_node, key_path, lines, file)
         return result
     if isinstance(node, yaml.SequenceNode):
         return [
-            _value(loader, item, (*path, number), lines, file)
-            for number, item in enumerate(node.value)
+            _construct(loader, item, (*path, index), lines, file)
+            for index, item in enumerate(node.value)
         ]
     try:
         return loader.construct_object(node, deep=True)
-    except ValueError as error:  # such as of a date that no calendar has
-        where = f"{file}:{node.start_mark.line + 1}: {dotted(path)}"
-        raise ConfigError(f"{where}: {error}", file=file) from None
+    except ValueError as error:  # for example, an impossible date
+        location = f"{file}:{node.start_mark.line + 1}: {format_path(path)}"
+        raise ConfigError(f"{location}: {error}", file=file) from None

@@ -1,4 +1,4 @@
-"""`module:attr` names: how a user's own functions and pipelines are found."""
+"""Import of a user's functions and pipelines by `module:attr` names."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from infeed.errors import ConfigError
 
 
 def load(name: str) -> Any:
-    """The object that `module:attr` (or `package.module:outer.inner`) names.
+    """Returns the object that `module:attr` (or `package.module:outer.inner`) names.
 
-    The working directory is searched too, as `python -m` does. Raises `ConfigError` for a name
-    that is none or leads nowhere; an error inside the module is raised as it is.
+    The working directory is searched too, as `python -m` does. Raises `ConfigError` for a
+    malformed name and for a missing module or attribute; an error inside the module is raised
+    unchanged.
     """
     module_name, colon, attribute = name.partition(":")
     if not colon or not module_name or not attribute:
         raise ConfigError(f"{name!r} is not of the form module:attr", name=name)
-    target: Any = _module(module_name)
+    target: Any = _import_module(module_name)
     for step in attribute.split("."):
         if not hasattr(target, step):
             public = sorted(word for word in vars(target) if not word.startswith("_"))
@@ -33,25 +34,25 @@ def load(name: str) -> Any:
     return target
 
 
-def search(directory: Path) -> None:
-    """Finds modules in a directory too, as `python -m` does in the working directory."""
+def add_search_path(directory: Path) -> None:
+    """Adds a directory to the front of `sys.path`, unless it is there already."""
     if str(directory) not in sys.path:
         sys.path.insert(0, str(directory))
 
 
 def code_digest(function: Any) -> str:
-    """A hash of the file that defines a function: it changes when the code may have."""
+    """Returns a hash of the file that defines a function: it changes when the code may have."""
     try:
         source = Path(inspect.getsourcefile(function) or "").read_bytes()
     except (OSError, TypeError):
-        # A callable object, or code typed in by hand: its name is all there is of it.
+        # A callable object, or code from an interactive session: only its name is known.
         named = function if hasattr(function, "__qualname__") else type(function)
         source = f"{named.__module__}:{named.__qualname__}".encode()
     return hashlib.sha256(source).hexdigest()
 
 
-def _module(name: str) -> ModuleType:
-    search(Path.cwd())
+def _import_module(name: str) -> ModuleType:
+    add_search_path(Path.cwd())
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -60,5 +61,5 @@ def _module(name: str) -> ModuleType:
         if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
             raise
         raise ConfigError(
-            f"no module {name!r} (looked in the working directory and on PYTHONPATH)", name=name
+            f"no module {name!r} (searched the working directory and PYTHONPATH)", name=name
         ) from None

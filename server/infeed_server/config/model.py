@@ -1,155 +1,94 @@
-"""The base of every definition, and how its errors are told."""
+"""The base model of every definition, and the wording of its validation errors."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, get_args, get_origin
+from collections.abc import Mapping
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic.functional_validators import ModelWrapValidatorHandler
+from pydantic_core import InitErrorDetails, PydanticCustomError
+from typing_extensions import Self
+
+KeyPath = tuple[str | int, ...]
+"""The place of a value in a document: keys and list positions from the top."""
 
 
 class Definition(BaseModel):
-    """A strict, immutable model: an unknown key is an error, a number is never taken from text."""
+    """A strict, immutable model: an unknown key is an error, and text is never read as a number."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True
     )
 
+    @model_validator(mode="wrap")
+    @classmethod
+    def _explain_unknown_keys(cls, value: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Adds the keys of the model to an error about an unknown key."""
+        try:
+            return validate(value)
+        except ValidationError as error:
+            known = sorted(field.alias or name for name, field in cls.model_fields.items())
+            details = [_detail(item, known) for item in error.errors(include_url=False)]
+            raise ValidationError.from_exception_data(error.title, details) from None
 
-@dataclass(frozen=True, eq=False)  # hashable, as metadata of a union must be
-class Variants:
-    """Metadata of an `Annotated` type: a mapping of one key, and the model of each key's value."""
 
-    models: Mapping[str, type[BaseModel]]
-
-
-Path = tuple[str | int, ...]
-"""Where a value stands in a document: keys and list positions from the top."""
-
-
-def dotted(path: Path) -> str:
-    """`('transforms', 1, 'resize')` as `transforms[1].resize`."""
+def format_path(path: KeyPath) -> str:
+    """Returns `('transforms', 1, 'resize')` as `transforms[1].resize`."""
     text = ""
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
     return text
 
 
-def explain(
-    error: ValidationError, model: type[BaseModel], value: Any = None
-) -> list[tuple[Path, str]]:
-    """Each problem of a validation, as where it is and what is allowed there.
-
-    `value` is what was validated. With it, the places are exactly the document's; without it,
-    steps that pydantic adds for the members of a union are told by their form.
-    """
-    problems = []
-    for item in error.errors(include_url=False):
-        path = _path(item, value)
-        problem = (path, _sentence(item, path, model))
-        if problem not in problems:
-            problems.append(problem)
-    return problems
+def explain(error: ValidationError, value: Any) -> list[tuple[KeyPath, str]]:
+    """Returns the place and the description of each problem with `value`, without repetitions."""
+    return list(
+        dict.fromkeys(
+            (_path(item, value), _description(item)) for item in error.errors(include_url=False)
+        )
+    )
 
 
 def did_you_mean(word: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    """Returns a hint at the known word that is most similar, empty if none is similar."""
+    matches = difflib.get_close_matches(word, known, n=1)
+    return f" (did you mean {matches[0]!r}?)" if matches else ""
 
 
-def _path(item: Any, value: Any) -> Path:
-    # pydantic puts the name of a union's member, such as `list[int]` or `function-after[...]`,
-    # into the place of an error; the document has no such step.
-    steps: Path = item["loc"]
-    if value is None:
-        return tuple(step for step in steps if isinstance(step, int) or not set("[(") & set(step))
+def _detail(item: Any, known: list[str]) -> InitErrorDetails:
+    kind, path, message = item["type"], item["loc"], item["msg"]
+    if kind == "extra_forbidden" and len(path) == 1:
+        hint = did_you_mean(str(path[0]), known)
+        message = f"unknown key {path[0]!r}{hint}; allowed: {', '.join(known)}"
+    return InitErrorDetails(type=PydanticCustomError(kind, message), loc=path, input=item["input"])
+
+
+def _path(item: Any, value: Any) -> KeyPath:
+    # pydantic inserts the names of union members and validators, such as `list[int]` or
+    # `function-after[...]`; the value has no such steps.
     path: list[str | int] = []
-    for place, step in enumerate(steps):
-        if _has(value, step):
+    for step in item["loc"]:
+        is_index = isinstance(value, list | tuple) and isinstance(step, int) and step < len(value)
+        if is_index or (isinstance(value, Mapping) and step in value):
             path.append(step)
             value = value[step]
-        elif item["type"] == "missing" and place == len(steps) - 1:
-            path.append(step)
-    return tuple(path)
+    return (*path, item["loc"][-1]) if item["type"] == "missing" else tuple(path)
 
 
-def _has(value: Any, step: str | int) -> bool:
-    if isinstance(step, int):
-        return isinstance(value, list | tuple) and step < len(value)
-    return isinstance(value, Mapping) and step in value
-
-
-def _sentence(item: Any, path: Path, model: type[BaseModel]) -> str:
-    kind, given = item["type"], item.get("input")
-    if kind == "extra_forbidden":
-        known = sorted(_keys_at(model, path[:-1]))
-        word = str(path[-1])
-        return f"unknown key {word!r}{did_you_mean(word, known)}; allowed: {', '.join(known)}"
+def _description(item: Any) -> str:
+    kind, value = item["type"], item["input"]
     if kind == "missing":
         return "missing; it is required"
     message = item["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    message = _in_yaml_words(message[0].lower() + message[1:])
-    # A sentence of ours says itself what was given, unless it only says what should be.
-    tells_itself = kind in ("too_short", "too_long") or (
+    message = message.partition(" or instance of ")[0]  # which names a class of infeed
+    message = message[0].lower() + message[1:]
+    message = message.replace("dictionary", "mapping").replace("tuple", "list")
+    has_value = kind in ("too_short", "too_long", "extra_forbidden") or (
         kind == "value_error" and not message.startswith("should")
     )
-    if tells_itself or given is None:
-        return message
-    shown = repr(given)
-    return f"{message}, not {shown if len(shown) <= 80 else shown[:77] + '...'}"
-
-
-def _in_yaml_words(message: str) -> str:
-    if " or instance of " in message:  # "a valid dictionary or instance of Resize"
-        message = message.partition(" or instance of ")[0]
-    return (
-        message.replace("dictionary", "mapping")
-        .replace("tuple", "list")
-        .replace(" after validation", "")
-    )
-
-
-def _keys_at(model: type[BaseModel], path: Path) -> set[str]:
-    """The keys that are allowed at a place; of every variant, where the place does not decide."""
-    types: list[Any] = [model]
-    for step in path:
-        types = [inner for outer in types for inner in _step_into(outer, step)] or types
-    return {key for found in types for candidate in _models(found) for key in _keys(candidate)}
-
-
-def _keys(model: type[BaseModel]) -> list[str]:
-    return [field.alias or name for name, field in model.model_fields.items()]
-
-
-def _step_into(annotation: Any, step: str | int) -> Iterator[Any]:
-    """The types that the value at one step below a type can have."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        for name, field in annotation.model_fields.items():
-            if step == (field.alias or name):
-                variants = [extra for extra in field.metadata if isinstance(extra, Variants)]
-                yield Annotated[field.annotation, variants[0]] if variants else field.annotation
-    elif origin is Annotated:
-        found = [extra for extra in arguments[1:] if isinstance(extra, Variants)]
-        if found:
-            yield from (extra.models[str(step)] for extra in found if step in extra.models)
-        else:
-            yield from _step_into(arguments[0], step)
-    elif origin in (list, tuple):
-        yield from (argument for argument in arguments if argument is not Ellipsis)
-    elif isinstance(origin, type) and issubclass(origin, Mapping):
-        yield arguments[1]
-    else:  # a union
-        for argument in arguments:
-            yield from _step_into(argument, step)
-
-
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models that a type's value may be itself, not in a list or under a key."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    elif get_origin(annotation) not in (list, tuple, dict):
-        for argument in get_args(annotation):
-            yield from _models(argument)
+    if has_value or value is None:
+        return str(message)
+    text = repr(value)
+    return f"{message}, not {text if len(text) <= 80 else text[:77] + '...'}"

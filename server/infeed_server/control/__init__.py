@@ -1,1 +1,1 @@
-"""What operators talk to: health, metrics and the small HTTP server that shows both."""
+"""The control plane: health, metrics and the HTTP server that exposes both."""

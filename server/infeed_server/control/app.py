@@ -20,41 +20,40 @@ ENDPOINTS = {
 }
 
 
-class ShownHealth(Protocol):
-    """What `/readyz` shows: `control.health.Health`, or that of several processes."""
+class HealthView(Protocol):
+    """The health that `/readyz` shows: of a server, of several processes, or of a role."""
 
     @property
     def overall(self) -> Readiness:
-        """What holds for the server as a whole."""
+        """Readiness of the server as a whole."""
 
     @property
     def parts(self) -> Mapping[str, Readiness]:
-        """What holds for each part of it, such as a pipeline, by name."""
+        """Readiness of each part, such as a pipeline, by name."""
 
 
-class ShownMetrics(Protocol):
-    """What `/metrics` shows."""
+class MetricsView(Protocol):
+    """The metrics that `/metrics` shows."""
 
     def expose(self, accept: str = "") -> tuple[bytes, str]:
-        """Everything, in the form that an HTTP `Accept` header prefers, and its content type."""
+        """Returns all metrics in the format that an HTTP `Accept` header prefers, and its type."""
 
 
 @dataclass(frozen=True)
 class ControlState:
-    """What the endpoints show."""
+    """The state that the endpoints show."""
 
-    health: ShownHealth
-    metrics: ShownMetrics
+    health: HealthView
+    metrics: MetricsView
     version: str
     parts: str = "pipelines"
-    """What the parts are called that are ready or not."""
+    """The JSON key of the parts of `/readyz`."""
 
 
 def create_app(state: ControlState) -> Starlette:
-    """The app that shows a server's state. It only reads, so it needs no guard but its address."""
+    """Returns the app that shows a server's state. It only reads, so it has no authentication."""
 
-    # These run on the event loop itself: none of them waits, and a pool of threads would only
-    # have to be ended too.
+    # Coroutines: none of them waits, and a thread pool would have to be stopped too.
     async def index(_: Request) -> Response:
         return JSONResponse({"server": "infeed", "version": state.version, "endpoints": ENDPOINTS})
 
@@ -62,11 +61,11 @@ def create_app(state: ControlState) -> Starlette:
         return JSONResponse({"status": "ok"})
 
     async def readyz(_: Request) -> Response:
-        return _readiness(state)
+        return _readiness_response(state)
 
     async def metrics(request: Request) -> Response:
         body, content_type = state.metrics.expose(request.headers.get("accept", ""))
-        # As a header and not as media_type: Starlette would add a second charset to the latter.
+        # Not as media_type: Starlette would add a second charset to it.
         return Response(body, headers={"content-type": content_type})
 
     async def not_found(request: Request, _: Exception) -> Response:
@@ -84,7 +83,7 @@ def create_app(state: ControlState) -> Starlette:
     )
 
 
-def _readiness(state: ControlState) -> Response:
+def _readiness_response(state: ControlState) -> Response:
     overall = state.health.overall
     content = {
         "ready": overall.ready,
@@ -95,6 +94,3 @@ def _readiness(state: ControlState) -> Response:
         },
     }
     return JSONResponse(content, status_code=200 if overall.ready else 503)
-
-
-__all__ = ["ENDPOINTS", "ControlState", "ShownHealth", "ShownMetrics", "create_app"]

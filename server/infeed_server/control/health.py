@@ -7,43 +7,45 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 WHOLE_SERVER = ""
-"""The name under which subscribers hear of the server as a whole, as in gRPC's health service."""
+"""The name of the server as a whole in calls of subscribers, as in gRPC's health service."""
 
 
 @dataclass(frozen=True)
 class Readiness:
-    """Whether something can be served, and the reason, which people read."""
+    """Whether something can be served, and a readable reason."""
 
     ready: bool
     reason: str
 
 
 Subscriber = Callable[[str, Readiness], None]
-"""Called with a pipeline's name, or `WHOLE_SERVER`, and what holds for it from now on."""
+"""Called with a pipeline's name, or `WHOLE_SERVER`, and its new readiness."""
 
 
 class Health:
-    """The one flag that `/readyz` and gRPC's health service both show. Thread-safe.
+    """The readiness that `/readyz` and gRPC's health service show. Thread-safe.
 
     The server is ready when it has pipelines and each of them is ready.
     """
 
     def __init__(self) -> None:
-        # Held while subscribers are called, so that all of them hear all changes in one order;
-        # reentrant, so that a subscriber may ask what holds now.
+        # Held while subscribers are called, so that all of them get all changes in one order;
+        # reentrant, so that a subscriber may read the current state.
         self._lock = threading.RLock()
         self._pipelines: dict[str, Readiness] = {}
         self._subscribers: list[Subscriber] = []
-        self._drained: str | None = None
+        self._drain_reason: str | None = None
         self._overall = self._summary()
 
     def set(self, name: str, ready: bool, reason: str) -> None:
-        """Says what holds for a pipeline from now on. A change is logged; the same again is not."""
+        """Sets the readiness of a pipeline, and logs it if it changed."""
         if not name:
-            raise ValueError("a pipeline needs a name; the empty one means the whole server")
+            raise ValueError(
+                "the name of a pipeline is empty; the empty name is that of the whole server"
+            )
         with self._lock:
             readiness = Readiness(ready, reason)
             if self._pipelines.get(name) == readiness:
@@ -54,14 +56,14 @@ class Health:
             self._update_overall()
 
     def drain(self, reason: str = "shutting down") -> None:
-        """Says for good that nothing is ready any more, so that no new trainer is sent here.
+        """Makes every pipeline unready, so that load balancers send no new trainer here.
 
-        What `set` says afterwards is kept but makes nothing ready.
+        This is final: a later `set` has no effect.
         """
         with self._lock:
-            if self._drained is not None:
+            if self._drain_reason is not None:
                 return
-            self._drained = reason
+            self._drain_reason = reason
             for name in self._pipelines:
                 self._publish(name)
             self._update_overall()
@@ -73,20 +75,20 @@ class Health:
 
     @property
     def overall(self) -> Readiness:
-        """What holds for the server as a whole."""
+        """Readiness of the server as a whole."""
         with self._lock:
             return self._overall
 
     @property
     def parts(self) -> Mapping[str, Readiness]:
-        """What holds for each pipeline, by name; a copy, in the order of names."""
+        """Readiness of each pipeline, a copy sorted by name."""
         with self._lock:
             return {name: self._effective(name) for name in sorted(self._pipelines)}
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Calls the function with everything that holds now and then with each change.
+        """Calls the function with the current readiness, and then with each change.
 
-        It is called in the thread that makes the change, so it must be quick and must not raise.
+        It runs on the thread that makes the change, so it must be quick and must not raise.
         """
         with self._lock:
             self._subscribers.append(subscriber)
@@ -95,8 +97,8 @@ class Health:
             subscriber(WHOLE_SERVER, self._overall)
 
     def _effective(self, name: str) -> Readiness:
-        if self._drained is not None:
-            return Readiness(False, self._drained)
+        if self._drain_reason is not None:
+            return Readiness(False, self._drain_reason)
         return self._pipelines[name]
 
     def _publish(self, name: str) -> None:
@@ -113,20 +115,19 @@ class Health:
             subscriber(WHOLE_SERVER, overall)
 
     def _summary(self) -> Readiness:
-        if self._drained is not None:
-            return Readiness(False, self._drained)
+        if self._drain_reason is not None:
+            return Readiness(False, self._drain_reason)
         if not self._pipelines:
             return Readiness(False, "no pipeline is loaded yet")
-        waiting = [name for name in sorted(self._pipelines) if not self._pipelines[name].ready]
-        if waiting:
-            why = "; ".join(f"{name}: {self._pipelines[name].reason}" for name in waiting)
-            return Readiness(False, f"{len(waiting)} of {len(self._pipelines)} not ready: {why}")
+        unready = [name for name in sorted(self._pipelines) if not self._pipelines[name].ready]
+        if unready:
+            reasons = "; ".join(f"{name}: {self._pipelines[name].reason}" for name in unready)
+            return Readiness(
+                False, f"{len(unready)} of {len(self._pipelines)} not ready: {reasons}"
+            )
         return Readiness(True, "every pipeline is ready")
 
 
-def _log(what: str, readiness: Readiness) -> None:
+def _log(subject: str, readiness: Readiness) -> None:
     state = "ready" if readiness.ready else "not ready"
-    logger.info("%s is %s: %s", what, state, readiness.reason)
-
-
-__all__ = ["WHOLE_SERVER", "Health", "Readiness", "Subscriber"]
+    log.info("%s is %s: %s", subject, state, readiness.reason)

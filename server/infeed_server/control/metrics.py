@@ -1,25 +1,77 @@
-"""Metrics: what the server counts and measures, in Prometheus' terms."""
+"""Prometheus metrics of the server."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    Metric,
+    ProcessCollector,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from infeed.spec import OnError
-from infeed_server.control.asked import Asked, Labelled
 from infeed_server.engines.monitor import Stage
 
-STAGES = get_args(Stage)
+_STAGES = get_args(Stage)
 
-# From a cached batch that is sent at once to one that an object store makes wait.
-STAGE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_STAGE_BUCKETS = (
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    5,
+    10,
+    30,
+)
+"""Seconds, from sending a cached batch to reading one from an object store."""
+
+LabelledValues = Mapping[tuple[str, ...], float]
+"""Label values → the value of a metric."""
+
+
+class CallbackCollector(Collector):
+    """A metric whose values a quick function returns at every scrape."""
+
+    def __init__(
+        self,
+        family: type[CounterMetricFamily | GaugeMetricFamily],
+        name: str,
+        text: str,
+        labels: tuple[str, ...],
+        values: Callable[[], LabelledValues],
+    ) -> None:
+        self._family, self._name, self._text, self._labels = family, name, text, labels
+        self._values = values
+
+    def collect(self) -> Iterable[Metric]:
+        metric = self._family(self._name, self._text, labels=self._labels)
+        for labels, value in self._values().items():
+            metric.add_metric(labels, value)
+        return [metric]
+
+    def describe(self) -> Iterable[Metric]:
+        return [self._family(self._name, self._text, labels=self._labels)]
 
 
 class Queues(Protocol):
-    """What waits in a pipeline. Every method is quick and does not raise."""
+    """The queues of a pipeline. Every method is quick and does not raise."""
 
     def queued_requests(self) -> int: ...
 
@@ -30,26 +82,26 @@ class Queues(Protocol):
     def window_bytes(self) -> int: ...
 
 
-class ShownService(Protocol):
-    """TensorFlow's data service, as far as the server knows. Every method is quick."""
+class DataServiceView(Protocol):
+    """The server's view of TensorFlow's data service. Every method is quick."""
 
-    def workers(self) -> Labelled:
-        """How many workers there are, by ("answering",) and ("lost",)."""
+    def workers(self) -> LabelledValues:
+        """Returns the number of workers by ("answering",) and ("lost",)."""
 
-    def served(self) -> Labelled:
-        """Bytes that workers of the server's own have sent, by (address,)."""
+    def served(self) -> LabelledValues:
+        """Returns the bytes sent by workers that the server started, by (address,)."""
 
 
 class Metrics:
     """The server's counters, gauges and histograms. Thread-safe.
 
-    Each instance has a registry of its own, so two servers in one process stay apart.
+    Each instance has its own registry, so two servers in one process have separate metrics.
     """
 
     def __init__(self, version: str, tensorflow: str) -> None:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        Info("infeed_build", "The versions of this server.", registry=registry).info(
+        Info("infeed_build", "Versions of this server.", registry=registry).info(
             {"version": version, "tensorflow": tensorflow}
         )
 
@@ -59,103 +111,96 @@ class Metrics:
         def gauge(name: str, text: str) -> Gauge:
             return Gauge(f"infeed_{name}", text, ("pipeline",), registry=registry)
 
-        self._batches = counter("batches_total", "Batches that were sent whole.")
-        self._samples = counter("samples_total", "Samples in the batches that were sent.")
-        self._sent_bytes = counter("sent_bytes_total", "Bytes of the payloads that were sent.")
-        self._bad = counter("bad_samples_total", "Samples that failed, by what was done.", "action")
-        self._streams = gauge("streams", "Streams that are open.")
+        self._batches = counter("batches_total", "Batches sent completely.")
+        self._samples = counter("samples_total", "Samples in sent batches.")
+        self._sent_bytes = counter("sent_bytes_total", "Payload bytes of sent batches.")
+        self._bad = counter("bad_samples_total", "Failed samples, by action.", "action")
+        self._streams = gauge("streams", "Open streams.")
         self._queued = gauge("queued_requests", "Requests that wait for their batch.")
-        self._ready = gauge("unsent_batches", "Batches in the making, or made and not sent yet.")
-        self._unsent = gauge("unsent_bytes", "What these take, as they travel.")
-        self._window = gauge("window_bytes", "What is kept of datasets for ranks that lie behind.")
+        self._ready = gauge(
+            "unsent_batches", "Batches in progress, and finished ones not sent yet."
+        )
+        self._unsent = gauge("unsent_bytes", "Encoded size of the unsent batches.")
+        self._window = gauge("window_bytes", "Bytes of dataset batches kept for slower ranks.")
         self._limit = Gauge(
             "infeed_unsent_limit_bytes",
-            "The bound on all pipelines' unsent bytes.",
+            "Limit on the unsent bytes of all pipelines.",
             registry=registry,
         )
-        self._service: ShownService | None = None
+        self._data_service: DataServiceView | None = None
         registry.register(
-            Asked(
+            CallbackCollector(
                 GaugeMetricFamily,
                 "infeed_service_workers",
-                "Workers of TensorFlow's data service, by whether they answer.",
+                "Workers of TensorFlow's data service, by state.",
                 ("state",),
-                self._service_workers,
+                lambda: self._data_service.workers() if self._data_service else {},
             )
         )
         registry.register(
-            Asked(
+            CallbackCollector(
                 GaugeMetricFamily,
                 "infeed_service_served_bytes",
-                "What each worker that this server started has sent since.",
+                "Bytes sent by each worker that this server started, since its start.",
                 ("worker",),
-                self._service_served,
+                lambda: self._data_service.served() if self._data_service else {},
             )
         )
         self._seconds = Histogram(
             "infeed_stage_seconds",
-            "The time that one batch spent in each stage.",
+            "Time that one batch spent in each stage.",
             ("pipeline", "stage"),
-            buckets=STAGE_BUCKETS,
+            buckets=_STAGE_BUCKETS,
             registry=registry,
         )
 
     def add_pipeline(self, pipeline: str) -> None:
-        """Shows the pipeline's metrics as zero before anything happens to it."""
+        """Initializes the pipeline's metrics to zero, so that they are exposed from the start."""
         for counter in (self._batches, self._samples, self._sent_bytes):
             counter.labels(pipeline)
         for gauge in (self._streams, self._queued, self._ready, self._unsent, self._window):
             gauge.labels(pipeline)
-        for stage in STAGES:
+        for stage in _STAGES:
             self._seconds.labels(pipeline, stage)
 
-    def batch_sent(self, pipeline: str, samples: int, size: int) -> None:
+    def on_batch_sent(self, pipeline: str, samples: int, size: int) -> None:
         """Counts one batch that was sent whole: its samples and its payload's size in bytes."""
         self._batches.labels(pipeline).inc()
         self._samples.labels(pipeline).inc(samples)
         self._sent_bytes.labels(pipeline).inc(size)
 
-    def stage(self, pipeline: str, stage: Stage, seconds: float) -> None:
+    def on_stage(self, pipeline: str, stage: Stage, seconds: float) -> None:
         """Notes the seconds that one batch spent in a stage."""
         self._seconds.labels(pipeline, stage).observe(seconds)
 
-    def bad_sample(self, pipeline: str, action: OnError) -> None:
+    def on_bad_sample(self, pipeline: str, action: OnError) -> None:
         """Counts one sample that could not be read or transformed."""
         self._bad.labels(pipeline, action).inc()
 
-    def stream_opened(self, pipeline: str) -> None:
-        """Counts a stream in; `stream_closed` must follow."""
+    def on_stream_opened(self, pipeline: str) -> None:
+        """Counts a stream in; `on_stream_closed` must follow."""
         self._streams.labels(pipeline).inc()
 
-    def stream_closed(self, pipeline: str) -> None:
+    def on_stream_closed(self, pipeline: str) -> None:
         """Counts a stream out."""
         self._streams.labels(pipeline).dec()
 
     def watch(self, pipeline: str, queues: Queues) -> None:
-        """Asks at every scrape what waits."""
+        """Exposes the state of a pipeline's queues at every scrape."""
         self._queued.labels(pipeline).set_function(queues.queued_requests)
         self._ready.labels(pipeline).set_function(queues.unsent_batches)
         self._unsent.labels(pipeline).set_function(queues.unsent_bytes)
         self._window.labels(pipeline).set_function(queues.window_bytes)
 
-    def watch_service(self, service: ShownService) -> None:
-        """Asks at every scrape for the workers of TensorFlow's data service."""
-        self._service = service
+    def watch_service(self, service: DataServiceView) -> None:
+        """Exposes the workers of TensorFlow's data service at every scrape."""
+        self._data_service = service
 
     def set_limit(self, unsent_bytes: int) -> None:
-        """Shows the bound on what all pipelines hold unsent."""
+        """Sets the limit on the unsent bytes of all pipelines."""
         self._limit.set(unsent_bytes)
 
     def expose(self, accept: str = "") -> tuple[bytes, str]:
-        """Everything, in the form that an HTTP `Accept` header prefers, and its content type."""
+        """Returns all metrics in the format that an HTTP `Accept` header prefers, and its type."""
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
-
-    def _service_workers(self) -> Labelled:
-        return self._service.workers() if self._service else {}
-
-    def _service_served(self) -> Labelled:
-        return self._service.served() if self._service else {}
-
-
-__all__ = ["STAGES", "STAGE_BUCKETS", "Metrics"]

@@ -1,4 +1,4 @@
-"""`infeed demo`: the whole way from files to a trained model, in one process tree."""
+"""`infeed demo`: from files to a trained model, with a server in another process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from infeed_server.demo.process import serving
 from infeed_server.demo.training import Result, train
 
 ACCURACY = 0.95
-"""What the model must reach for the demo to count as a success."""
+"""Accuracy on the test set below which the demo exits with status 1."""
 
 _TRAIN, _TEST = 2000, 500
 
@@ -42,11 +42,11 @@ pipelines:
 
 
 def run(console: Console, epochs: int, directory: Path | None) -> int:
-    """Makes the data set, serves it from another process, trains on it here; the exit status."""
-    place = nullcontext(str(directory)) if directory else tempfile.TemporaryDirectory("-infeed")
-    with place as name:
+    """Draws the data set, serves it from another process, trains on it; returns the exit status."""
+    folder = nullcontext(str(directory)) if directory else tempfile.TemporaryDirectory("-infeed")
+    with folder as name:
         root = Path(name)
-        definition = _make(console, root)
+        definition = _write(console, root)
         with serving(definition, root / "server.log") as target:
             console.print(f"served from another process at {target}; training on it in this one")
             result = train(target, epochs, console)
@@ -54,11 +54,11 @@ def run(console: Console, epochs: int, directory: Path | None) -> int:
     return 0 if result.accuracy >= ACCURACY else 1
 
 
-def _make(console: Console, root: Path) -> Path:
-    """Writes pictures and definition; returns the definition's path."""
+def _write(console: Console, root: Path) -> Path:
+    """Writes images and definition; returns the definition's path."""
     for number, (name, count) in enumerate((("train", _TRAIN), ("test", _TEST))):
-        pictures = shapes.make(root / name, count, seed=number)
-        for _ in track(pictures, f"drawing {name:5}", count, console=console, transient=True):
+        images = shapes.write_images(root / name, count, seed=number)
+        for _ in track(images, f"drawing {name:5}", count, console=console, transient=True):
             pass
     definition = root / "pipelines.yaml"
     definition.write_text(_DEFINITION, encoding="utf-8")
@@ -67,7 +67,7 @@ def _make(console: Console, root: Path) -> Path:
 
 
 def _report(console: Console, result: Result) -> None:
-    console.print(f"accuracy on unseen pictures: [bold]{result.accuracy:.1%}[/]")
+    console.print(f"accuracy on unseen images: [bold]{result.accuracy:.1%}[/]")
     console.print(f"{result.images_per_second:.0f} images/s")
     console.print(f"the trainer waited {result.stats.wait_share:.1%} of the time")
     console.print(f"verdict: {result.stats.verdict}", markup=False, highlight=False)

@@ -1,4 +1,4 @@
-"""The demo's data set: small JPEG pictures of shapes, drawn here, the same on every machine."""
+"""The demo's data set: small JPEG images of shapes, the same on every machine."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import tensorflow as tf
 from infeed.spec import Array
 
 SIZE = 56
-"""Pixels of a side."""
+"""Width and height of an image in pixels."""
 
 Shape = Callable[[Array, Array], Array]
-"""Of coordinates in [-1, 1] around the shape's centre: where it is."""
+"""Coordinates x and y around the centre, in [-1, 1] → the mask of the shape."""
 
 SHAPES: dict[str, Shape] = {
     "disc": lambda x, y: x**2 + y**2 < 0.8,
@@ -26,10 +26,10 @@ SHAPES: dict[str, Shape] = {
 }
 
 
-def make(directory: Path, count: int, seed: int) -> Iterator[str]:
+def write_images(directory: Path, count: int, seed: int) -> Iterator[str]:
     """Writes `count` JPEGs and `labels.csv` (file,label) into a directory; yields each name.
 
-    Classes take turns; place, size, colours and noise are drawn from the seed.
+    Classes alternate; position, size, colours and noise are drawn from the seed.
     """
     directory.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
@@ -39,20 +39,20 @@ def make(directory: Path, count: int, seed: int) -> Iterator[str]:
         for number in range(count):
             label = number % len(SHAPES)
             name = f"{number:05}.jpg"
-            picture = draw(list(SHAPES.values())[label], rng)
-            encoded = tf.io.encode_jpeg(picture, quality=90).numpy()
+            image = draw(list(SHAPES.values())[label], rng)
+            encoded = tf.io.encode_jpeg(image, quality=90).numpy()
             (directory / name).write_bytes(encoded)
             table.writerow([name, label])
             yield name
 
 
 def draw(shape: Shape, rng: np.random.Generator) -> Array:
-    """One picture: uint8[SIZE, SIZE, 3]."""
+    """Draws one image: uint8[SIZE, SIZE, 3]."""
     radius = rng.uniform(0.28, 0.42) * SIZE
     left, top = rng.uniform(radius, SIZE - radius, 2)
     y, x = np.mgrid[:SIZE, :SIZE]
     inside = shape((x - left) / radius, (y - top) / radius)
     dark, light = rng.uniform(20, 100, 3), rng.uniform(150, 235, 3)
-    ground, ink = (dark, light) if rng.random() < 0.5 else (light, dark)
-    picture = np.where(inside[..., np.newaxis], ink, ground)
-    return (picture + rng.normal(0, 12, picture.shape)).clip(0, 255).astype(np.uint8)
+    background, foreground = (dark, light) if rng.random() < 0.5 else (light, dark)
+    image = np.where(inside[..., np.newaxis], foreground, background)
+    return (image + rng.normal(0, 12, image.shape)).clip(0, 255).astype(np.uint8)

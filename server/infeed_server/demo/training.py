@@ -1,4 +1,4 @@
-"""The demo's trainer: a small Keras model, fed by infeed."""
+"""The demo's trainer: a small Keras model that reads from infeed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from infeed.tensorflow import from_generator
 from infeed_server.demo.shapes import SHAPES
 
 SIZE = 48
-"""Pixels of a side of what the pipelines crop from each picture."""
+"""Width and height of the pipelines' crops in pixels."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of it. `accuracy` is on pictures that were not trained on."""
+    """The result of training. `accuracy` is that on unseen images."""
 
     accuracy: float
     images_per_second: float
@@ -32,18 +32,18 @@ def train(target: str, epochs: int, console: Console) -> Result:
     model = _model()
     with infeed.connect(target, "train") as feed:
         steps = (feed.spec.sample_count or 0) // feed.batch_size
-        begin = time.perf_counter()
-        with _bar(console) as bar:
-            show = _Show(bar, epochs, steps)
+        started = time.perf_counter()
+        with _progress(console) as progress:
+            callback = _ProgressCallback(progress, epochs, steps)
             model.fit(
                 from_generator(feed),
                 epochs=epochs,
                 steps_per_epoch=steps,
-                shuffle=False,  # the feed has shuffled
+                shuffle=False,  # the pipeline does
                 verbose=0,
-                callbacks=[show],
+                callbacks=[callback],
             )
-        seconds = time.perf_counter() - begin
+        seconds = time.perf_counter() - started
         stats = feed.stats()
     with infeed.connect(target, "test", epochs=1, remainder="pad") as feed:
         scores = model.evaluate(from_generator(feed), verbose=0, return_dict=True)
@@ -73,7 +73,7 @@ def _model() -> keras.Model:
     return model
 
 
-def _bar(console: Console) -> Progress:
+def _progress(console: Console) -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -85,25 +85,25 @@ def _bar(console: Console) -> Progress:
     )
 
 
-class _Show(keras.callbacks.Callback):  # type: ignore[misc]
-    """Training's progress as bars, one an epoch."""
+class _ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Shows a progress bar for each epoch."""
 
-    def __init__(self, bar: Progress, epochs: int, steps: int) -> None:
+    def __init__(self, progress: Progress, epochs: int, steps: int) -> None:
         super().__init__()
-        self._bar = bar
+        self._progress = progress
         self._epochs = epochs
         self._steps = steps
 
     def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
         del logs
         name = f"epoch {epoch + 1}/{self._epochs}"
-        self._task = self._bar.add_task(name, total=self._steps, note="")
+        self._task = self._progress.add_task(name, total=self._steps, note="")
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         del batch, logs
-        self._bar.advance(self._task)
+        self._progress.advance(self._task)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         del epoch
         note = " ".join(f"{name} {value:.3f}" for name, value in (logs or {}).items())
-        self._bar.update(self._task, note=note)
+        self._progress.update(self._task, note=note)

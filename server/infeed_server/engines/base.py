@@ -1,4 +1,4 @@
-"""What an engine is: it answers requests for batches of one pipeline."""
+"""The engine interface: an engine answers requests for batches of one pipeline."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
-from infeed.errors import InvalidRequestError
-from infeed.registered import DatasetRequest, RegisteredDataset
+from infeed.errors import InvalidRequestError, ServerUnavailableError
 from infeed.spec import Array, PipelineSpec, Remainder
+from infeed.spec.dataset import DatasetRequest, RegisteredDataset
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """Who opened a stream: rank `rank` of `world_size`. `feed_id` is that of all its streams.
+    """The peer of a stream: rank `rank` of `world_size`. All its streams have the same `feed_id`.
 
-    `job_name` is that of the job of TensorFlow's data service that it takes part in; empty: of one
-    of its own. `remainder` None is the pipeline's.
+    `job_name` is the tf.data service job that the trainer takes part in; empty: a job of its own.
+    `remainder` None is the pipeline's.
     """
 
     rank: int = 0
@@ -28,17 +28,17 @@ class Trainer:
 
 @dataclass(frozen=True)
 class Request:
-    """The positions [start, start + count) of the stream that `seed` selects, in `slots` slots.
+    """The positions [start, start + count) of the stream under `seed`, in `slots` slots.
 
-    Data of unknown length is too short for it with fewer than `needs` positions; 0: start + 1.
-    Where it ends before `step_end`, the batch says so.
+    The answer is `EndOfData` where data of unknown length has fewer than `min_position_count`
+    positions (0: start + 1). Where the data ends before `step_end`, the batch has its length.
     """
 
     seed: int
     start: int
     count: int
     slots: int
-    needs: int = 0
+    min_position_count: int = 0
     step_end: int = 0
 
 
@@ -46,8 +46,8 @@ class Request:
 class HostBatch:
     """A batch in memory, in the wire spec: arrays by field, slots first.
 
-    `sample_ids` is int64[slots], -1 where the slot is empty; `mask` is bool[slots].
-    `position_count` is that of the data, where it ends before the request's `step_end`.
+    `sample_ids` is int64[slots], -1 in an empty slot; `mask` is bool[slots]. `position_count` is
+    the length of the data where it ends before the request's `step_end`.
     """
 
     start: int
@@ -59,32 +59,32 @@ class HostBatch:
 
 
 @dataclass(frozen=True)
-class End:
-    """The data, which has that many positions, is too short for the request."""
+class EndOfData:
+    """The data has `position_count` positions, too few for the request."""
 
     position_count: int
 
 
-Answer = HostBatch | End
+Answer = HostBatch | EndOfData
 
 
 class Session(Protocol):
     """One stream's access to an engine."""
 
     def submit(self, request: Request) -> Future[Answer]:
-        """Answers a request later. Requests are worked on in order, but may end in any."""
+        """Starts work on a request. Requests start in order, but may complete in any order."""
 
-    def weigh(self, size: int) -> None:
-        """Says what a batch of the stream takes, in bytes, as it travels.
+    def set_batch_bytes(self, size: int) -> None:
+        """Sets the payload size of the stream's batches, in bytes; a smaller size is ignored.
 
-        The largest that was told counts for each; until one is, few are made ahead.
+        Before the first call, the stream may hold only a few unsent batches.
         """
 
-    def sent(self) -> None:
-        """Says that one answer has been sent, so that its memory is free again."""
+    def on_sent(self) -> None:
+        """Releases the memory of one answer that has been sent."""
 
     def close(self) -> None:
-        """Drops what is not answered yet."""
+        """Drops the requests without an answer."""
 
 
 class Engine(Protocol):
@@ -94,38 +94,38 @@ class Engine(Protocol):
     def spec(self) -> PipelineSpec: ...
 
     def open(self, slots: int, epochs: int, trainer: Trainer) -> Session:
-        """A stream of batches of that many slots; `epochs` 0 is endless."""
+        """Opens a stream of batches of `slots` slots; `epochs` 0 is endless."""
 
     def register(self, request: DatasetRequest) -> RegisteredDataset:
-        """The pipeline as a data set of TensorFlow's data service; the same for the same request.
+        """Registers the pipeline as a tf.data service dataset; equal requests share one.
 
         Raises `InvalidRequestError` where the engine makes the batches itself.
         """
 
-    def warm(self) -> None:
+    def warm_up(self) -> None:
         """Makes the first batch of the default size, so that the first trainer need not wait.
 
-        Raises what a stream would: `SampleError`, `UserCodeError`.
+        Raises the errors of a stream: `SampleError`, `UserCodeError`.
         """
 
     def queued_requests(self) -> int:
-        """Requests that nobody works on yet."""
+        """Counts the requests on which no work has started."""
 
     def unsent_batches(self) -> int:
-        """Batches that are being made, or are made and not sent yet."""
+        """Counts the batches in progress, and those ready but not sent."""
 
     def unsent_bytes(self) -> int:
-        """What these take, as they travel."""
+        """Returns the payload bytes of the unsent batches."""
 
     def window_bytes(self) -> int:
-        """What is kept of a dataset that is read front to back, for ranks that lie behind."""
+        """Returns the bytes of a sequential dataset that are kept for slower ranks."""
 
     def close(self) -> None:
         """Ends all work; pending requests fail with `ServerUnavailableError`."""
 
 
-def made_here(pipeline: str, what: str) -> InvalidRequestError:
-    """The refusal of what only pipelines on TensorFlow's data service have."""
+def requires_data_service(pipeline: str, what: str) -> InvalidRequestError:
+    """Returns the error for a request that only tf.data service pipelines support."""
     return InvalidRequestError(
         f"{pipeline!r} has no {what}: this server makes its batches itself, with the local engine; "
         "read it with infeed.connect(...), or start the server with --engine tf-data-service",
@@ -133,4 +133,6 @@ def made_here(pipeline: str, what: str) -> InvalidRequestError:
     )
 
 
-__all__ = ["Answer", "End", "Engine", "HostBatch", "Request", "Session", "Trainer", "made_here"]
+def shutting_down() -> ServerUnavailableError:
+    """Returns the error of all pending requests at shutdown."""
+    return ServerUnavailableError("the server is shutting down")

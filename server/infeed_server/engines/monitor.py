@@ -1,4 +1,4 @@
-"""What engines and streams report while they run; `control.Metrics` is what listens."""
+"""The monitor interface: events that engines and streams report, for `control.Metrics`."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from typing import Literal, Protocol
 from infeed.spec import OnError
 
 Stage = Literal["read", "transform", "encode", "send"]
-"""A batch's way through the server: out of the source, through the graph, into messages (with the
-finish transforms that a trainer leaves to the server), onto the wire."""
+"""A stage of a batch on the server: reading the source, running the graph, encoding messages (with
+the finish transforms that a trainer leaves to the server), writing to the connection."""
 
 
 class Monitor(Protocol):
-    """Counts and times, by pipeline. Every method is cheap and thread-safe."""
+    """Counts and times events by pipeline. Every method is cheap and thread-safe."""
 
-    def stage(self, pipeline: str, stage: Stage, seconds: float) -> None:
-        """One batch took that long in a stage: read, transform, encode or send."""
+    def on_stage(self, pipeline: str, stage: Stage, seconds: float) -> None:
+        """Records the duration of one stage of one batch."""
 
-    def bad_sample(self, pipeline: str, action: OnError) -> None:
-        """A sample could not be read or transformed, and this was done."""
+    def on_bad_sample(self, pipeline: str, action: OnError) -> None:
+        """Records a sample that could not be read or transformed, and the action taken."""
 
-    def stream_opened(self, pipeline: str) -> None: ...
+    def on_stream_opened(self, pipeline: str) -> None: ...
 
-    def stream_closed(self, pipeline: str) -> None: ...
+    def on_stream_closed(self, pipeline: str) -> None: ...
 
-    def batch_sent(self, pipeline: str, samples: int, size: int) -> None:
-        """A batch of that many samples and bytes went out."""
+    def on_batch_sent(self, pipeline: str, samples: int, size: int) -> None:
+        """Records a sent batch: its samples and its payload bytes."""
 
 
-class Silent:
-    """Listens to nothing."""
+class NullMonitor:
+    """A monitor that ignores all events."""
 
-    def stage(self, pipeline: str, stage: Stage, seconds: float) -> None: ...
+    def on_stage(self, pipeline: str, stage: Stage, seconds: float) -> None: ...
 
-    def bad_sample(self, pipeline: str, action: OnError) -> None: ...
+    def on_bad_sample(self, pipeline: str, action: OnError) -> None: ...
 
-    def stream_opened(self, pipeline: str) -> None: ...
+    def on_stream_opened(self, pipeline: str) -> None: ...
 
-    def stream_closed(self, pipeline: str) -> None: ...
+    def on_stream_closed(self, pipeline: str) -> None: ...
 
-    def batch_sent(self, pipeline: str, samples: int, size: int) -> None: ...
+    def on_batch_sent(self, pipeline: str, samples: int, size: int) -> None: ...

@@ -1,7 +1,8 @@
-"""One peer's HTTP/2 connection.
+"""A client's HTTP/2 connection.
 
-h2 keeps the rules of the protocol. Only DATA frames that are sent, which carry nearly all bytes,
-pass it by: they go from the memory where a batch lies to the socket, copied once, by the kernel.
+One thread reads frames, and one thread for each stream sends its response. h2 handles the protocol,
+except for the DATA frames that are sent: nearly all bytes are in these, and the kernel copies them
+to the socket from the memory of the batch.
 """
 
 from __future__ import annotations
@@ -14,244 +15,253 @@ from collections.abc import Callable, Iterator, Sequence
 
 import h2.events
 import h2.exceptions
+from h2.errors import ErrorCodes
 
-from infeed.keepalive import SERVER_PATIENCE_SECONDS, SERVER_PING_SECONDS
-from infeed_server.http2 import frames
-from infeed_server.http2.machine import BrokenError, Machine
-from infeed_server.http2.stream import GoneError, Headers, Stream
-from infeed_server.http2.wire import Piece, RefusedError, Wire
+from infeed.http2.keepalive import SERVER_PING_INTERVAL_SECONDS, SERVER_PING_TIMEOUT_SECONDS
+from infeed_server.http2.protocol import (
+    BufferQueue,
+    Headers,
+    Http2Protocol,
+    Http2ProtocolError,
+    data_frames,
+)
+from infeed_server.http2.socket import Buffer, HandshakeError, ServerSocket
+from infeed_server.http2.stream import Stream, StreamClosedError
 
 log = logging.getLogger(__name__)
 
 _MAX_UNSENT_BYTES = 1 << 20
-"""Answers to pings and settings that a peer may leave unread."""
+"""Replies to pings and settings that a peer may leave unread; more end the connection."""
 
 _MAX_RESETS = 1000
-_RESETS_SECONDS = 60.0
-"""So many streams may a peer open and reset in that time."""
+_RESET_INTERVAL_SECONDS = 60.0
+"""More than `_MAX_RESETS` resets by the peer in an interval end the connection."""
 
-_SEND_BYTES = 1 << 26
-"""The most that goes out before another stream of the connection has its turn."""
-
-_REFUSED_STREAM = 7
+_MAX_SEND_BYTES = 1 << 26
+"""Bytes that one stream sends before other streams of the connection get their turn."""
 
 
 class Connection:
-    """`run` reads, in a thread of its own; streams are answered by others."""
+    """Reads in `run`, on one thread; responses are sent by the threads of the streams."""
 
-    def __init__(self, wire: Wire, peer: str, accept: Callable[[Stream], None]) -> None:
-        """`accept` is called with each new stream, by the thread that reads; it must not wait."""
+    def __init__(self, sock: ServerSocket, peer: str, on_stream: Callable[[Stream], None]) -> None:
+        """`on_stream` is called with each new stream, on the reading thread; it must not block."""
         self.peer = peer
-        self._wire = wire
-        self._accept = accept
-        self._machine = Machine()
+        self._socket = sock
+        self._on_stream = on_stream
+        self._protocol = Http2Protocol()
         self._streams: dict[int, Stream] = {}
-        self._changed = threading.Condition()  # holds for the machine and the streams
-        self._sending = threading.Lock()  # taken before `_changed` where both are
-        self._opened = False
+        self._changed = threading.Condition()  # guards the protocol and the streams
+        self._send_lock = threading.Lock()  # acquired before `_changed` where both are
+        self._ready = False
         self._draining = False
         self._resets = 0
-        self._resets_since = 0.0
+        self._reset_interval_start = 0.0
 
     def run(self) -> None:
-        """Reads until the connection ends; frees everything."""
+        """Reads until the connection ends, then closes its streams and the socket."""
         try:
-            self._wire.open()
-            self._opened = True
+            self._socket.handshake()
+            self._ready = True
             self._flush()
             while data := self._receive():
-                self._take_in(data)
+                self._process(data)
                 self._flush()
-        except RefusedError as error:
+        except HandshakeError as error:
             log.info("%s was refused: %s", self.peer, error)
         except OSError as error:
             log.debug("%s: %s", self.peer, error)
         finally:
-            self._wire.cut()
+            self._socket.abort()
             with self._changed:
                 streams = list(self._streams.values())
             for stream in streams:
-                self._end(stream)
-            with self._sending:  # whoever sends has met the cut
-                self._wire.close()
+                self._close_stream(stream)
+            with self._send_lock:  # no thread may be sending
+                self._socket.close()
 
     @property
-    def secure(self) -> bool:
-        return self._wire.secure
+    def encrypted(self) -> bool:
+        return self._socket.encrypted
 
     def drain(self) -> None:
-        """Tells the peer to open no more streams; those that are open go on. Does not wait."""
+        """Refuses new streams; open streams continue. Does not block."""
         with self._changed:
             if self._draining:
                 return
             self._draining = True
-            self._machine.go_away()
-        if self._wire.is_writable():  # else it goes with what is sent next
+            self._protocol.go_away()
+        if self._socket.is_writable():  # else the GOAWAY precedes the next frames that are sent
             with contextlib.suppress(OSError):
                 self._flush()
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Ends the connection at once, from any thread."""
-        self._wire.cut()
+        self._socket.abort()
 
-    # What streams ask for.
+    # For streams.
 
-    def taken(self, stream: Stream, charge: int) -> None:
-        with self._gone_if_lost():
+    def acknowledge_data(self, stream: Stream, count: int) -> None:
+        with self._map_errors():
             with self._changed:
-                self._machine.acknowledge(stream.number, charge)
+                self._protocol.acknowledge_data(stream.stream_id, count)
             self._flush()
 
     def send_headers(self, stream: Stream, headers: Headers, *, end: bool) -> None:
-        with self._gone_if_lost():
+        with self._map_errors():
             with self._changed:
-                if stream.over:
-                    raise GoneError
-                self._machine.send_headers(stream.number, headers, end=end)
+                if stream.closed:
+                    raise StreamClosedError
+                self._protocol.send_headers(stream.stream_id, headers, end=end)
             self._flush()
         if end:
-            self._end(stream)
+            self._close_stream(stream)
 
-    def send_data(self, stream: Stream, pieces: Sequence[Piece]) -> None:
-        rest = frames.Pieces(pieces)
-        with self._gone_if_lost():
-            while rest.size:
-                self._wait_for_room(stream)
-                with self._sending:
-                    self._wire.send(self._next_frames(stream, rest))
-                self._flush()  # what others had to say meanwhile, and left to this thread
+    def send_data(self, stream: Stream, buffers: Sequence[Buffer]) -> None:
+        unsent = BufferQueue(buffers)
+        with self._map_errors():
+            while unsent.size:
+                self._wait_for_send_window(stream)
+                with self._send_lock:
+                    self._socket.send(self._next_frames(stream, unsent))
+                self._flush()  # frames that other threads left to this one meanwhile
 
-    def reset(self, stream: Stream, code: int) -> None:
+    def reset_stream(self, stream: Stream, code: int) -> None:
         with self._changed:
-            if stream.over:
+            if stream.closed:
                 return
-            self._machine.reset(stream.number, code)
+            self._protocol.reset_stream(stream.stream_id, code)
         with contextlib.suppress(OSError):
             self._flush()
-        self._end(stream)
+        self._close_stream(stream)
 
-    def _wait_for_room(self, stream: Stream) -> None:
+    def _wait_for_send_window(self, stream: Stream) -> None:
         with self._changed:
-            while not (stream.over or self._machine.room(stream.number)):
+            while not (stream.closed or self._protocol.send_window(stream.stream_id)):
                 self._changed.wait()
-            if stream.over:
-                raise GoneError
+            if stream.closed:
+                raise StreamClosedError
 
-    def _next_frames(self, stream: Stream, rest: frames.Pieces) -> list[Piece]:
-        """What h2 has to say, then DATA frames for as much as the peer has room for."""
+    def _next_frames(self, stream: Stream, unsent: BufferQueue) -> list[Buffer]:
+        """Returns h2's frames, then DATA frames that fit the send window."""
         with self._changed:
-            unsent = self._machine.take_unsent()
-            most = 0 if stream.over else min(rest.size, _SEND_BYTES)
-            count = self._machine.claim(stream.number, most)
-            frame_bytes = self._machine.frame_bytes
-        return [unsent, *frames.data(stream.number, rest, count, frame_bytes)]
+            control_frames = self._protocol.take_unsent()
+            limit = 0 if stream.closed else min(unsent.size, _MAX_SEND_BYTES)
+            count = self._protocol.reserve(stream.stream_id, limit)
+            max_frame_size = self._protocol.max_frame_size
+        return [control_frames, *data_frames(stream.stream_id, unsent, count, max_frame_size)]
 
     def _flush(self) -> None:
-        """Sends what h2 has to say, unless somebody is sending, who then does so."""
-        while self._opened:
+        """Sends h2's frames, or leaves them to the thread that is sending."""
+        while self._ready:
             with self._changed:
-                unsent_bytes = self._machine.unsent_bytes
+                unsent_bytes = self._protocol.unsent_bytes
             if not unsent_bytes:
                 return
             if unsent_bytes > _MAX_UNSENT_BYTES:
-                self._wire.cut()
-                raise ConnectionAbortedError("the peer does not read what it makes us answer")
-            if not self._sending.acquire(blocking=False):
+                self._socket.abort()
+                raise ConnectionAbortedError(
+                    f"the peer does not read: more than {_MAX_UNSENT_BYTES} bytes of replies wait"
+                )
+            if not self._send_lock.acquire(blocking=False):
                 return
             try:
                 with self._changed:
-                    unsent = self._machine.take_unsent()
-                self._wire.send([unsent])
+                    control_frames = self._protocol.take_unsent()
+                self._socket.send([control_frames])
             except OSError:
-                self._wire.cut()  # half a frame may be on its way: nothing can follow it
+                self._socket.abort()  # part of a frame may be sent: no other can follow it
                 raise
             finally:
-                self._sending.release()
+                self._send_lock.release()
 
-    # What the peer says.
+    # From the peer.
 
     def _receive(self) -> bytes:
         with contextlib.suppress(TimeoutError):
-            return self._wire.receive(SERVER_PING_SECONDS)
+            return self._socket.receive(SERVER_PING_INTERVAL_SECONDS)
         with self._changed:
-            self._machine.ping()
+            self._protocol.ping()
         self._flush()
         while True:
-            # A ping lies behind what was being sent before it. A peer that takes nothing of that
-            # is found out by who sends it; one that takes it slowly is there.
-            behind = self._sending.locked()
+            # A ping queues behind a batch that is being sent. The sending thread detects a peer
+            # that accepts none of it; a peer that accepts it slowly is alive.
+            behind_a_send = self._send_lock.locked()
             try:
-                return self._wire.receive(SERVER_PATIENCE_SECONDS)
+                return self._socket.receive(SERVER_PING_TIMEOUT_SECONDS)
             except TimeoutError:
-                if not behind:
+                if not behind_a_send:
                     raise
 
-    def _take_in(self, data: bytes) -> None:
+    def _process(self, data: bytes) -> None:
         try:
             with self._changed:
-                events = self._machine.receive(data)
-                self._changed.notify_all()  # windows may have opened
-        except BrokenError:
+                events = self._protocol.receive(data)
+                self._changed.notify_all()  # send windows may have grown
+        except Http2ProtocolError:
             self._flush()
             raise
         for event in events:
-            self._on(event)
+            self._handle(event)
 
-    def _on(self, event: h2.events.Event) -> None:
+    def _handle(self, event: h2.events.Event) -> None:
         if isinstance(event, h2.events.RequestReceived):
-            self._open(event)
+            self._open_stream(event)
             return
         stream = self._streams.get(getattr(event, "stream_id", None) or 0)
         if isinstance(event, h2.events.DataReceived):
-            charge = event.flow_controlled_length
-            if stream is None or not stream.feed(event.data, charge):
+            count = event.flow_controlled_length
+            if stream is None or not stream.on_data(event.data, count):
                 with self._changed:
-                    self._machine.acknowledge(event.stream_id, charge)
+                    self._protocol.acknowledge_data(event.stream_id, count)
         elif isinstance(event, h2.events.StreamReset):
             self._count_reset()
             if stream is not None:
-                self._end(stream)
+                self._close_stream(stream)
         elif isinstance(event, h2.events.StreamEnded) and stream is not None:
-            stream.feed_end()
+            stream.on_request_end()
 
-    def _open(self, event: h2.events.RequestReceived) -> None:
-        stream = Stream(self, event.stream_id, _texts(event.headers))
+    def _open_stream(self, event: h2.events.RequestReceived) -> None:
+        stream = Stream(self, event.stream_id, _decode_headers(event.headers))
         with self._changed:
             if self._draining:
-                self._machine.reset(event.stream_id, _REFUSED_STREAM)
+                self._protocol.reset_stream(event.stream_id, ErrorCodes.REFUSED_STREAM)
                 return
             self._streams[event.stream_id] = stream
-        self._accept(stream)
+        self._on_stream(stream)
 
     def _count_reset(self) -> None:
         now = time.monotonic()
-        if now - self._resets_since > _RESETS_SECONDS:
-            self._resets, self._resets_since = 0, now
+        if now - self._reset_interval_start > _RESET_INTERVAL_SECONDS:
+            self._resets, self._reset_interval_start = 0, now
         self._resets += 1
         if self._resets > _MAX_RESETS:
-            raise ConnectionAbortedError("the peer resets more streams than anybody needs")
+            raise ConnectionAbortedError(
+                f"the peer reset more than {_MAX_RESETS} streams in {_RESET_INTERVAL_SECONDS:g} s"
+            )
 
-    def _end(self, stream: Stream) -> None:
+    def _close_stream(self, stream: Stream) -> None:
         with self._changed:
-            self._streams.pop(stream.number, None)
-        charge = stream.finish()
+            self._streams.pop(stream.stream_id, None)
+        unacknowledged = stream.on_close()
         with self._changed:
-            self._machine.acknowledge(stream.number, charge)
+            self._protocol.acknowledge_data(stream.stream_id, unacknowledged)
             self._changed.notify_all()
         with contextlib.suppress(OSError):
             self._flush()
 
     @contextlib.contextmanager
-    def _gone_if_lost(self) -> Iterator[None]:
+    def _map_errors(self) -> Iterator[None]:
+        """Raises `StreamClosedError` for errors of the connection and of the stream."""
         try:
             yield
         except OSError as error:
-            self._wire.cut()
-            raise GoneError from error
+            self._socket.abort()
+            raise StreamClosedError from error
         except h2.exceptions.H2Error as error:
-            # The peer has reset the stream, and the reader is about to tell.
-            raise GoneError from error
+            # The peer has reset the stream; the reading thread is about to close it.
+            raise StreamClosedError from error
 
 
-def _texts(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+def _decode_headers(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}

@@ -1,4 +1,4 @@
-"""The addresses that a server listens on."""
+"""Listening sockets for all addresses of a host, or for a Unix socket path."""
 
 from __future__ import annotations
 
@@ -16,106 +16,108 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 _BACKLOG = 1024
-_RETRY_SECONDS = 0.1
-"""After an accept that failed, as for want of file descriptors."""
+_ACCEPT_RETRY_INTERVAL_SECONDS = 0.1
+"""Pause after a failed accept, such as for lack of file descriptors."""
 
-_TRIES = 10
-"""For a free port that is the same at all of a host's addresses."""
+_MAX_BIND_ATTEMPTS = 10
+"""Attempts to find a port that is free at all addresses of a host."""
 
-_PROBE_SECONDS = 1.0
+_PROBE_TIMEOUT_SECONDS = 1.0
+
+OnConnection = Callable[[socket.socket, str], None]
 
 
 class Listener:
-    """Sockets that listen from the start; `start` takes connections from them."""
+    """Listens from its construction; `start` begins to accept connections."""
 
     def __init__(self, address: str, *, share_port: bool = False) -> None:
         """`address` is host:port or unix:path. Raises `OSError` when it cannot be bound."""
         self._path = address[5:] if address.startswith("unix:") else None
         self.port = 0
-        """The one that was bound; 0 for a Unix socket."""
+        """The bound port; 0 for a Unix socket."""
         if self._path is not None:
             self._sockets = [_bind_path(self._path)]
-            self._place = _place(self._path)
+            self._file_id = _file_id(self._path)
         else:
             host, _, port = address.rpartition(":")
-            self._sockets = _bind_all(host.strip("[]"), int(port), share_port)
+            self._sockets = _bind_host(host.strip("[]"), int(port), share_port)
             self.port = self._sockets[0].getsockname()[1]
         self._closed = False
         self._threads: list[threading.Thread] = []
 
-    def start(self, take: Callable[[socket.socket, str], None]) -> None:
-        """Calls `take` with each connection and its peer's name, from a thread of its own."""
-        for one in self._sockets:
+    def start(self, on_connection: OnConnection) -> None:
+        """Calls `on_connection` with each connection and its peer's name, on own threads."""
+        for sock in self._sockets:
             thread = threading.Thread(
-                target=self._accept, args=(one, take), name="infeed-listen", daemon=True
+                target=self._accept, args=(sock, on_connection), name="infeed-listen", daemon=True
             )
             self._threads.append(thread)
             thread.start()
 
     def close(self) -> None:
-        """Takes no more connections. May be called again."""
+        """Stops accepting and frees the address. May be called again."""
         self._closed = True
-        for one in self._sockets:
+        for sock in self._sockets:
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)  # wakes `accept`
+                sock.shutdown(socket.SHUT_RDWR)  # wakes `accept`
         for thread in self._threads:
             thread.join()
-        for one in self._sockets:
-            one.close()
-        if self._path is not None and _place(self._path) == self._place:
+        for sock in self._sockets:
+            sock.close()
+        if self._path is not None and _file_id(self._path) == self._file_id:
             with contextlib.suppress(OSError):
                 Path(self._path).unlink()
             self._path = None
 
-    def _accept(self, one: socket.socket, take: Callable[[socket.socket, str], None]) -> None:
+    def _accept(self, sock: socket.socket, on_connection: OnConnection) -> None:
         while not self._closed:
             try:
-                connection, peer = one.accept()
+                connection, address = sock.accept()
             except OSError as error:
                 if not self._closed:
-                    log.warning("a connection could not be taken: %s", error)
-                    time.sleep(_RETRY_SECONDS)
+                    log.warning("cannot accept a connection: %s", error)
+                    time.sleep(_ACCEPT_RETRY_INTERVAL_SECONDS)
                 continue
             try:
-                take(connection, _name(peer))
-            except Exception:  # the next one must be taken all the same
-                log.exception("a connection could not be taken")
+                on_connection(connection, _peer_name(address))
+            except Exception:  # later connections must be accepted all the same
+                log.exception("cannot serve a connection")
                 connection.close()
 
 
-def _name(peer: Any) -> str:
-    if not isinstance(peer, tuple):
+def _peer_name(address: Any) -> str:
+    if not isinstance(address, tuple):
         return "unix"
-    host, port = peer[:2]
+    host, port = address[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _bind_all(host: str, port: int, share_port: bool) -> list[socket.socket]:
-    """A socket for each address of the host, all with one port."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    places = list(dict.fromkeys((family, where) for family, _, _, _, where in found))
-    for _ in range(_TRIES if port == 0 else 1):
-        # A port that is free at one address may be taken at another.
+def _bind_host(host: str, port: int, share_port: bool) -> list[socket.socket]:
+    """Returns a socket for each address of the host, all with one port."""
+    infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in infos))
+    for _ in range(_MAX_BIND_ATTEMPTS if port == 0 else 1):
+        # A port that is free at one address may be in use at another.
         try:
-            return _bind_each(places, port, share_port)
+            return _bind_addresses(addresses, port, share_port)
         except OSError as error:
-            last = error
+            last_error = error
             if error.errno != errno.EADDRINUSE:
                 break
-    raise last
+    raise last_error
 
 
-def _bind_each(
-    places: Sequence[tuple[socket.AddressFamily, Any]], port: int, share_port: bool
+def _bind_addresses(
+    addresses: Sequence[tuple[socket.AddressFamily, Any]], port: int, share_port: bool
 ) -> list[socket.socket]:
-    """Leaves out addresses that this machine has not, unless it has none of them."""
+    """Skips addresses that this machine does not have, unless it has none of them."""
     sockets: list[socket.socket] = []
-    last = OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
-    for family, where in places:
+    last_error = OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+    for family, address in addresses:
         try:
-            sockets.append(_bind(family, (where[0], port, *where[2:]), share_port))
+            sockets.append(_bind(family, (address[0], port, *address[2:]), share_port))
         except OSError as error:
-            last = error
+            last_error = error
             if error.errno == errno.EADDRINUSE:
                 break
         else:
@@ -123,45 +125,45 @@ def _bind_each(
     else:
         if sockets:
             return sockets
-    for one in sockets:
-        one.close()
-    raise last
+    for sock in sockets:
+        sock.close()
+    raise last_error
 
 
-def _bind(family: int, where: tuple[object, ...], share_port: bool) -> socket.socket:
-    one = socket.socket(family, socket.SOCK_STREAM)
+def _bind(family: int, address: tuple[object, ...], share_port: bool) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if share_port:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
-            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(where[0] != "::"))
-        one.bind(where)
-        one.listen(_BACKLOG)  # else another socket could be bound there too
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address[0] != "::"))
+        sock.bind(address)
+        sock.listen(_BACKLOG)  # else another socket could be bound to the address too
     except BaseException:
-        one.close()
+        sock.close()
         raise
-    return one
+    return sock
 
 
 def _bind_path(path: str) -> socket.socket:
-    """Takes the place of a socket that a server before has left behind, not of one that is used."""
-    one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    """Replaces a socket that a previous server left behind, but none that is in use."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with contextlib.suppress(OSError):
-            if Path(path).is_socket() and not _is_used(path):
+            if Path(path).is_socket() and not _is_in_use(path):
                 Path(path).unlink()
-        one.bind(path)
-        one.listen(_BACKLOG)
+        sock.bind(path)
+        sock.listen(_BACKLOG)
     except BaseException:
-        one.close()
+        sock.close()
         raise
-    return one
+    return sock
 
 
-def _is_used(path: str) -> bool:
+def _is_in_use(path: str) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(_PROBE_SECONDS)
+        probe.settimeout(_PROBE_TIMEOUT_SECONDS)
         try:
             probe.connect(path)
         except ConnectionRefusedError:
@@ -169,10 +171,10 @@ def _is_used(path: str) -> bool:
     return True
 
 
-def _place(path: str) -> tuple[int, int] | None:
-    """What tells a file from another one that has taken its path."""
+def _file_id(path: str) -> tuple[int, int] | None:
+    """Returns the device and inode of a file; None when it does not exist."""
     try:
-        found = Path(path).lstat()
+        status = Path(path).lstat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

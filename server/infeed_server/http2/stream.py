@@ -1,117 +1,133 @@
-"""One request of a peer and the answer to it."""
+"""One HTTP/2 stream: a request and its response."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from infeed_server.http2.wire import Piece
-
-if TYPE_CHECKING:
-    from infeed_server.http2.connection import Connection
+from infeed_server.http2.protocol import Headers
+from infeed_server.http2.socket import Buffer
 
 log = logging.getLogger(__name__)
 
-Headers = list[tuple[str, str]]
+
+class StreamClosedError(Exception):
+    """The stream was reset, or its connection is lost."""
 
 
-class GoneError(Exception):
-    """The peer has given the request up, or is gone."""
+class StreamConnection(Protocol):
+    """The part of a connection that its streams use."""
+
+    peer: str
+
+    @property
+    def encrypted(self) -> bool: ...
+
+    def acknowledge_data(self, stream: Stream, count: int) -> None: ...
+
+    def send_headers(self, stream: Stream, headers: Headers, *, end: bool) -> None: ...
+
+    def send_data(self, stream: Stream, buffers: Sequence[Buffer]) -> None: ...
+
+    def reset_stream(self, stream: Stream, code: int) -> None: ...
 
 
 class Stream:
-    """Its data is received by one thread and its answer sent by one; `GoneError` ends both."""
+    """One thread receives and one sends; `StreamClosedError` ends both."""
 
-    def __init__(self, connection: Connection, number: int, headers: dict[str, str]) -> None:
+    def __init__(
+        self, connection: StreamConnection, stream_id: int, headers: dict[str, str]
+    ) -> None:
         self.headers = headers
-        """Of the request, names in lower case, pseudo-headers among them."""
-        self.number = number
-        self.received_all = False
-        """Whether the peer has ended its request."""
+        """The request's headers and pseudo-headers, names in lower case."""
+        self.stream_id = stream_id
         self._connection = connection
         self._changed = threading.Condition()
         self._received = bytearray()
-        self._charge = 0  # at least as much, and what the peer's window was charged for it
-        self._over = False
-        self._callbacks: list[Callable[[], None]] = []
+        self._unacknowledged = 0  # flow-controlled bytes: the received data and its padding
+        self._request_ended = False
+        self._closed = False
+        self._close_callbacks: list[Callable[[], None]] = []
 
     @property
     def peer(self) -> str:
         return self._connection.peer
 
     @property
-    def secure(self) -> bool:
-        """Whether nobody on the way can read it."""
-        return self._connection.secure
+    def encrypted(self) -> bool:
+        return self._connection.encrypted
 
     @property
-    def over(self) -> bool:
-        """Whether nothing can be received or sent any more."""
-        return self._over
+    def closed(self) -> bool:
+        return self._closed
 
     def receive(self) -> bytes | None:
-        """Some of the request's data; None at its end. What is not taken holds the peer back."""
+        """Waits for data of the request and returns it; None at its end.
+
+        Flow control stops the peer while no thread receives.
+        """
         with self._changed:
-            while not (self._charge or self.received_all or self._over):
+            while not (self._unacknowledged or self._request_ended or self._closed):
                 self._changed.wait()
-            if self._over:
-                raise GoneError
-            if not self._charge:
+            if self._closed:
+                raise StreamClosedError
+            if not self._unacknowledged:
                 return None
-            data, charge = bytes(self._received), self._charge
+            data, count = bytes(self._received), self._unacknowledged
             self._received.clear()
-            self._charge = 0
-        self._connection.taken(self, charge)
+            self._unacknowledged = 0
+        self._connection.acknowledge_data(self, count)
         return data
 
     def send_headers(self, headers: Headers, *, end: bool = False) -> None:
         self._connection.send_headers(self, headers, end=end)
 
-    def send(self, pieces: Sequence[Piece]) -> None:
-        """Sends the pieces end to end, without a copy; they may be changed once this returns."""
-        self._connection.send_data(self, pieces)
+    def send(self, buffers: Sequence[Buffer]) -> None:
+        """Sends buffers in order, without copies; they may change once this returns."""
+        self._connection.send_data(self, buffers)
 
     def reset(self, code: int) -> None:
-        """Ends the stream without an answer, with a code of HTTP/2."""
-        self._connection.reset(self, code)
+        """Closes the stream with an HTTP/2 error code instead of a response."""
+        self._connection.reset_stream(self, code)
 
-    def call_at_end(self, callback: Callable[[], None]) -> bool:
-        """To be called once when the stream is over; False when it is, and nothing is called."""
+    def add_close_callback(self, callback: Callable[[], None]) -> bool:
+        """Registers a call for when the stream closes; returns False when it is closed already."""
         with self._changed:
-            if not self._over:
-                self._callbacks.append(callback)
-            return not self._over
+            if not self._closed:
+                self._close_callbacks.append(callback)
+            return not self._closed
 
-    def feed(self, data: bytes, charge: int) -> bool:
-        """What has come for it, and what the peer's window was charged; False when it is over."""
+    def on_data(self, data: bytes, flow_controlled_length: int) -> bool:
+        """Stores data from the peer; returns False when the stream is closed."""
         with self._changed:
-            if self._over:
+            if self._closed:
                 return False
             self._received += data
-            self._charge += charge
+            self._unacknowledged += flow_controlled_length
             self._changed.notify_all()
             return True
 
-    def feed_end(self) -> None:
+    def on_request_end(self) -> None:
+        """Marks the end of the request's data."""
         with self._changed:
-            self.received_all = True
+            self._request_ended = True
             self._changed.notify_all()
 
-    def finish(self) -> int:
-        """Makes it over; gives what the window was charged for data that nobody took."""
+    def on_close(self) -> int:
+        """Closes the stream; returns how many received bytes were not acknowledged."""
         with self._changed:
-            if self._over:
+            if self._closed:
                 return 0
-            self._over = True
-            callbacks, self._callbacks = self._callbacks, []
-            charge, self._charge = self._charge, 0
+            self._closed = True
+            callbacks, self._close_callbacks = self._close_callbacks, []
+            count, self._unacknowledged = self._unacknowledged, 0
             self._received.clear()
             self._changed.notify_all()
         for callback in callbacks:
             try:
                 callback()
-            except Exception:  # the connection and its other streams go on
-                log.exception("what was to be called at the end of a stream failed")
-        return charge
+            except Exception:  # the connection and its other streams continue
+                log.exception("a stream's close callback failed")
+        return count

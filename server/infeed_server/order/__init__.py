@@ -1,6 +1,6 @@
-"""The order of samples: computed from (seed, epoch, position), never stored."""
+"""The sample order: a pure function of (seed, epoch, position), never stored."""
 
-from infeed_server.order.order import Mode, Order, Slots
 from infeed_server.order.permutation import Permutation
+from infeed_server.order.sample_order import Mode, SampleOrder, Slots
 
-__all__ = ["Mode", "Order", "Permutation", "Slots"]
+__all__ = ["Mode", "Permutation", "SampleOrder", "Slots"]

@@ -1,4 +1,4 @@
-"""A permutation of [0, count) that is computed, not stored: O(1) memory, O(1) per element."""
+"""Pseudo-random permutations of [0, count), computed in O(1) memory and O(1) time per element."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from infeed_server.order.mixing import Words, combine, mix
+from infeed_server.order.hashing import Words, combine, mix
 
 Positions = npt.NDArray[np.int64]
 
 ROUNDS = 8
-"""Even, so that halves of unequal width end where they began. Four rounds already make a
-pseudo-random permutation of strong round functions (Luby and Rackoff); small domains, where a
-half is two or three bits wide, want more."""
+"""Rounds of the Feistel network. Even, so that halves of unequal width end in their own position.
+Four rounds of a strong round function are a pseudo-random permutation (Luby and Rackoff); small
+domains, where a half has two or three bits, need more."""
 
 
 class Permutation:
     """The permutation of [0, count) that `key` (any integers) selects.
 
-    A Feistel network over the next power of two; a value that falls outside of the range is
-    sent through again until it falls inside, which takes less than two rounds on average.
+    A Feistel network over the next power of two, with cycle walking: a value outside of the range
+    is encrypted again until it lies inside, which takes fewer than two passes on average.
     """
 
     def __init__(self, count: int, *key: int) -> None:
         if count < 1:
-            raise ValueError(f"a permutation of {count} elements")
+            raise ValueError(f"a permutation needs at least one element, not {count} elements")
         self.count = count
-        self._high, self._low = bit_widths(count)
-        self._keys = [combine(*key, number) for number in range(ROUNDS)]
+        self._high, self._low = half_widths(count)
+        self._keys = [combine(*key, round_number) for round_number in range(ROUNDS)]
 
     def forward(self, values: npt.ArrayLike) -> Positions:
-        """Where the values go; each must lie in [0, count)."""
-        return self._walk(values, self._encrypt)
+        """Returns the images of the values, which must lie in [0, count)."""
+        return self._cycle_walk(values, self._encrypt)
 
     def inverse(self, values: npt.ArrayLike) -> Positions:
-        """Where the values came from: `inverse(forward(x)) == x`."""
-        return self._walk(values, self._decrypt)
+        """Returns the preimages of the values: `inverse(forward(x)) == x`."""
+        return self._cycle_walk(values, self._decrypt)
 
-    def _walk(self, values: npt.ArrayLike, step: Callable[[Words], Words]) -> Positions:
+    def _cycle_walk(self, values: npt.ArrayLike, step: Callable[[Words], Words]) -> Positions:
         out = step(np.atleast_1d(np.asarray(values)).astype(np.uint64))
         outside = np.flatnonzero(out >= self.count)
         while outside.size:
@@ -69,15 +69,15 @@ class Permutation:
         return result
 
 
-def bit_widths(count: int) -> tuple[int, int]:
-    """Bits of the left and the right half of the numbers in [0, count)."""
+def half_widths(count: int) -> tuple[int, int]:
+    """Returns the bits of the left and of the right half of numbers in [0, count)."""
     bits = max(2, (count - 1).bit_length())
     return bits - bits // 2, bits // 2
 
 
 @lru_cache(maxsize=1024)
-def permutation(count: int, *key: int) -> Permutation:
-    """`Permutation`, its round keys kept: batches ask for the same few epochs and windows."""
+def cached_permutation(count: int, *key: int) -> Permutation:
+    """Returns a cached `Permutation`: batches use the same few epochs and windows."""
     return Permutation(count, *key)
 
 

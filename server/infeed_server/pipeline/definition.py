@@ -1,4 +1,4 @@
-"""What a pipeline is: source, order, transforms, batch. YAML and Python make the same thing."""
+"""The definition of a pipeline, the same in YAML and Python: source, order, transforms, batch."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ MAX_SEED = (1 << 63) - 1
 class Shuffle(Definition):
     """The order of samples.
 
-    `seed` also drives the augmentation, so it counts under `mode: none` too. `block` and
-    `window`, in samples, belong to `mode: window`: samples of one window lie in a few blocks, so
-    reads stay near each other, and neighbouring small records are read together.
+    `seed` also seeds the augmentation, so it has an effect with `mode: none` too. `block` and
+    `window`, in samples, are for `mode: window`: the samples of a window are in a few blocks, so
+    reads are near each other, and neighbouring small records are read together.
     """
 
     mode: Mode = "global"
@@ -31,11 +31,10 @@ class Shuffle(Definition):
 
 
 class BatchOptions(Definition):
-    """How samples are put together.
+    """The batches of a pipeline.
 
-    `size` slots in a batch, which a trainer may ask to be another. `remainder` says what becomes
-    of the samples at the end of the last epoch that fill no batch: dropped, or padded with empty
-    slots.
+    `size`: slots in a batch; a trainer may request another size. `remainder`: whether samples at
+    the end of the last epoch that fill no batch are dropped, or padded with empty slots.
     """
 
     size: Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]
@@ -46,8 +45,8 @@ class Pipeline(Definition):
     """A pipeline that a server can serve.
 
     `batch` may be left out only for a `dataset` source whose elements are batches already.
-    `on_error` says what becomes of a sample that cannot be read or transformed; each is written
-    to the log `quarantine`, one JSON object a line.
+    `on_error`: what to do with a sample that cannot be read or transformed; each is written to the
+    log `quarantine`, one JSON object a line.
     """
 
     source: AnySource
@@ -58,7 +57,7 @@ class Pipeline(Definition):
     quarantine: str | None = None
 
     def resolve(self, base: Path) -> Pipeline:
-        """The same pipeline with relative paths taken from a directory, such as the YAML file's."""
+        """Returns the pipeline with its relative paths resolved against a directory."""
         quarantine = self.quarantine and str(base / self.quarantine)
         update = {"source": self.source.resolve(base), "quarantine": quarantine}
         return self.model_copy(update=update)

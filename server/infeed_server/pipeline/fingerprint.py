@@ -1,4 +1,4 @@
-"""The fingerprint: a hash of everything that changes bits."""
+"""The fingerprint of a pipeline: a hash of everything that changes the bits of its batches."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import tensorflow as tf
 
 ALGORITHM = 1
-"""Counted up when infeed itself changes order, keys or the result of a transform."""
+"""Incremented when infeed itself changes the order, keys or the result of a transform."""
 
 
 def fingerprint(**parts: Any) -> str:
-    """Lower-case hexadecimal, 32 characters. Parts are JSON values; their order does not count.
+    """Returns 32 lower-case hexadecimal characters. Parts are JSON values, in any order.
 
-    The seed, the batch size and paths are no parts: the first two belong to the request, and the
-    same data at another place is the same data.
+    The seed, the batch size and paths are not included: the first two belong to the request, and
+    the path does not change the data.
     """
     content = {"algorithm": ALGORITHM, "tensorflow": tf.__version__, **parts}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""From what a person names, a YAML file or `module:attr`, to pipelines by name."""
+"""Loading of pipelines from a YAML file or a Python object `module:attr`."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from pydantic import ValidationError
 
 from infeed.errors import ConfigError, InfeedError, SourceError
 from infeed_server.config import document, importer
-from infeed_server.config.model import Path as Place
-from infeed_server.config.model import did_you_mean, dotted, explain
+from infeed_server.config.model import KeyPath, did_you_mean, explain, format_path
+from infeed_server.config.user_errors import user_code_error
 from infeed_server.pipeline.definition import Pipeline
-from infeed_server.sources.user_code import raised
 
 Pipelines = Mapping[str, Pipeline]
 
 
 class FilePipelines(dict[str, Pipeline]):
-    """The pipelines of a YAML file, which know the lines they came from."""
+    """The pipelines of a YAML file, with the lines of their definitions."""
 
-    def __init__(self, pipelines: Pipelines, origin: document.Document) -> None:
+    def __init__(self, pipelines: Pipelines, doc: document.Document) -> None:
         super().__init__(pipelines)
-        self.origin = origin
+        self.document = doc
 
 
 def load(name: str) -> Pipelines:
-    """The pipelines of a YAML file, or of a Python object `module:attr`.
+    """Loads the pipelines of a YAML file, or of a Python object `module:attr`.
 
     The object is a `Pipeline` (served under the attribute's name), a mapping of names to
     pipelines, or a function without arguments that returns either. Raises `ConfigError` that
@@ -45,77 +44,68 @@ def load(name: str) -> Pipelines:
 
 
 def from_yaml(file: str) -> Pipelines:
-    """The pipelines of a YAML file; relative paths and modules in it are found beside it."""
+    """Loads the pipelines of a YAML file; its directory is the base of relative paths and is
+    searched for modules."""
     doc = document.read(file)
     base = Path(file).resolve().parent
     # The file's own directory goes before the working directory, which `importer` adds.
-    importer.search(Path.cwd())
-    importer.search(base)
-    definitions = _definitions(doc)
+    importer.add_search_path(Path.cwd())
+    importer.add_search_path(base)
     problems: list[str] = []
-    pipelines = {
-        name: pipeline.resolve(base)
-        for name, value in definitions.items()
-        if (pipeline := _valid(doc, name, value, problems))
-    }
+    pipelines: dict[str, Pipeline] = {}
+    for name, value in _definitions(doc).items():
+        try:
+            pipelines[name] = Pipeline.model_validate(value).resolve(base)
+        except ValidationError as error:
+            problems += [
+                f"{doc.location(('pipelines', name, *path))}: {text}"
+                for path, text in explain(error, value)
+            ]
     if problems:
         raise ConfigError("\n".join(problems), file=file)
     return FilePipelines(pipelines, doc)
 
 
-def _valid(doc: document.Document, name: str, value: Any, problems: list[str]) -> Pipeline | None:
-    """One definition; what is wrong with it is added to the problems, each with its line."""
-    try:
-        return Pipeline.model_validate(value)
-    except ValidationError as error:
-        problems += [
-            f"{doc.where(('pipelines', name, *path))}: {text}"
-            for path, text in explain(error, Pipeline, value)
-        ]
-        return None
-
-
 @contextmanager
 def located(pipelines: Pipelines, name: str) -> Iterator[None]:
-    """Puts the place of a pipeline, with file and line where they are known, before the message
-    of an error that is raised inside.
+    """Prefixes errors raised in the block with the pipeline's path, and file and line if known.
 
-    A message may begin with a place inside of the pipeline: `batch.size: ...`.
+    A message may begin with a path within the pipeline: `batch.size: ...`.
     """
     try:
         yield
     except InfeedError as error:
-        place, _, rest = error.message.partition(": ")
-        inside = _steps(place)
-        if not inside or inside[0] not in Pipeline.model_fields:
-            inside = ("source",) if isinstance(error, SourceError) else ()
+        prefix, _, rest = error.message.partition(": ")
+        inner = _parse_path(prefix)
+        if not inner or inner[0] not in Pipeline.model_fields:
+            inner = ("source",) if isinstance(error, SourceError) else ()
             rest = error.message
-        path: Place = ("pipelines", name, *inside)
-        where = dotted(path)
+        path: KeyPath = ("pipelines", name, *inner)
+        location = format_path(path)
         if isinstance(pipelines, FilePipelines):
-            where = pipelines.origin.where(path)
-        error.message = f"{where}: {rest}"
+            location = pipelines.document.location(path)
+        error.message = f"{location}: {rest}"
         error.args = (error.message,)
         raise
 
 
-def _steps(place: str) -> Place:
-    """`transforms[1].resize` as `('transforms', 1, 'resize')`."""
-    steps = re.findall(r"[^.\[\]]+|\[\d+\]", place)
+def _parse_path(text: str) -> KeyPath:
+    """Returns `transforms[1].resize` as `('transforms', 1, 'resize')`."""
+    steps = re.findall(r"[^.\[\]]+|\[\d+\]", text)
     return tuple(int(step[1:-1]) if step[0] == "[" else step for step in steps)
 
 
 def parse(value: Mapping[str, Any]) -> Pipeline:
-    """A pipeline from the values that YAML would hold. Raises `ConfigError`."""
+    """Returns a pipeline from the values that YAML would hold. Raises `ConfigError`."""
     try:
         return Pipeline.model_validate(value)
     except ValidationError as error:
-        lines = [f"{dotted(path)}: {text}" for path, text in explain(error, Pipeline, value)]
+        lines = [f"{format_path(path)}: {text}" for path, text in explain(error, value)]
         raise ConfigError("\n".join(lines)) from None
 
 
 def from_object(name: str) -> Pipelines:
-    """The pipelines of the Python object that `module:attr` names."""
+    """Loads the pipelines of the Python object that `module:attr` names."""
     try:
         target = importer.load(name)
         if callable(target):
@@ -123,13 +113,15 @@ def from_object(name: str) -> Pipelines:
     except InfeedError:
         raise
     except Exception as error:  # the user's code may raise anything
-        raise raised(name, error) from error
+        raise user_code_error(name, error) from error
     if isinstance(target, Pipeline):
         return {name.rpartition(":")[2].rpartition(".")[2]: target}
-    if isinstance(target, Mapping) and target:
-        wrong = [key for key, value in target.items() if not isinstance(value, Pipeline)]
-        if not wrong:
-            return dict(target)
+    if (
+        isinstance(target, Mapping)
+        and target
+        and all(isinstance(value, Pipeline) for value in target.values())
+    ):
+        return dict(target)
     raise ConfigError(
         f"{name} is {type(target).__name__}; it must be a Pipeline, a mapping of names to "
         "Pipelines, or a function that returns either",
@@ -139,12 +131,16 @@ def from_object(name: str) -> Pipelines:
 
 def _definitions(doc: document.Document) -> dict[str, Any]:
     if not isinstance(doc.value, dict):
-        raise ConfigError(f"{doc.where(())}: expected a mapping with the key 'pipelines'")
+        raise ConfigError(f"{doc.location(())}: expected a mapping with the key 'pipelines'")
     for key in doc.value:
         if key != "pipelines":
             hint = did_you_mean(key, ["pipelines"])
-            raise ConfigError(f"{doc.where((key,))}: unknown key {key!r}{hint}; allowed: pipelines")
+            raise ConfigError(
+                f"{doc.location((key,))}: unknown key {key!r}{hint}; allowed: pipelines"
+            )
     definitions = doc.value.get("pipelines")
     if not isinstance(definitions, dict) or not definitions:
-        raise ConfigError(f"{doc.where(('pipelines',))}: expected pipelines by name; there is none")
+        raise ConfigError(
+            f"{doc.location(('pipelines',))}: expected pipelines by name; there is none"
+        )
     return definitions

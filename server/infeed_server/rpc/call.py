@@ -1,4 +1,4 @@
-"""A gRPC call on a stream of HTTP/2: messages with their lengths, and a status at the end."""
+"""A gRPC call on an HTTP/2 stream: length-prefixed messages, and a status at the end."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any, NoReturn, TypeAlias
 
 import grpc
 
-from infeed_server.http2.stream import GoneError, Headers, Stream
-from infeed_server.http2.wire import Piece
-from infeed_server.service.access import Anybody, Caller
+from infeed_server.http2.protocol import Headers
+from infeed_server.http2.socket import Buffer
+from infeed_server.http2.stream import Stream, StreamClosedError
 
-Framed: TypeAlias = "list[Piece]"
-"""Messages, each with its prefix, in pieces that lie where they lie."""
+GrpcFrames: TypeAlias = "list[Buffer]"
+"""Messages with their prefixes, in buffers that are not copied."""
 
 _MAX_REQUEST_BYTES = 64 << 10
-"""The largest message that a client may send: its requests are a few dozen bytes each."""
+"""The largest message that a client may send; requests have a few dozen bytes."""
 
 _PREFIX_BYTES = 5
-_RESPONSE: Headers = [(":status", "200"), ("content-type", "application/grpc")]
+_RESPONSE_HEADERS: Headers = [(":status", "200"), ("content-type", "application/grpc")]
 
 
-def framed(*messages: Sequence[Piece]) -> Framed:
-    """Messages, each in pieces, as they travel together."""
-    pieces: list[Piece] = []
+def grpc_frames(*messages: Sequence[Buffer]) -> GrpcFrames:
+    """Returns messages, each given as its buffers, with their prefixes."""
+    frames: list[Buffer] = []
     for message in messages:
-        pieces.append(b"\0" + sum(map(len, message)).to_bytes(4, "big"))
-        pieces.extend(message)
-    return pieces
+        frames.append(b"\0" + sum(map(len, message)).to_bytes(4, "big"))
+        frames.extend(message)
+    return frames
 
 
 class StatusError(Exception):
@@ -44,23 +44,20 @@ class StatusError(Exception):
         self.trailers = trailers
 
 
-class PeerGoneError(grpc.RpcError):
-    """What a handler meets when the peer has given the call up."""
+class CallCancelledError(grpc.RpcError):
+    """Raised in a handler when the client has cancelled the call, or is lost."""
 
 
 class ServerCall:
-    """One call, as its handler sees it.
-
-    It is what gRPC's own servicers ask for as their context, as far as they use it.
-    """
+    """One call. It has those methods of gRPC's servicer context that gRPC's own servicers use."""
 
     def __init__(self, stream: Stream) -> None:
         self.method = stream.headers.get(":path", "")
-        self.caller: Caller = Anybody()
-        """Who makes the call, once that is known."""
+        self.caller: Any = None
+        """Set by `Router.authenticate`, for handlers."""
         self._stream = stream
         self._buffer = bytearray()
-        self._begun = False
+        self._headers_sent = False
         self._code = grpc.StatusCode.OK
         self._details = ""
 
@@ -71,7 +68,7 @@ class ServerCall:
 
     @property
     def authorization(self) -> str | None:
-        """What the peer shows of itself."""
+        """The authorization header."""
         return self._stream.headers.get("authorization")
 
     @property
@@ -79,11 +76,11 @@ class ServerCall:
         return self._code is grpc.StatusCode.OK
 
     def is_active(self) -> bool:
-        return not self._stream.over
+        return not self._stream.closed
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
-        """To be called when the call is over; False when it is already."""
-        return self._stream.call_at_end(callback)
+        """Registers a call for the end of this one; returns False when it has ended already."""
+        return self._stream.add_close_callback(callback)
 
     def set_code(self, code: grpc.StatusCode) -> None:
         self._code = code
@@ -94,76 +91,74 @@ class ServerCall:
     def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
         raise StatusError(code, details)
 
-    # For who runs the handler.
+    # For the router.
 
     def messages(self) -> Iterator[bytes]:
-        """What the peer sends, until it has sent all. Raises `PeerGoneError` and `StatusError`."""
-        while self._fill(_PREFIX_BYTES):
+        """Yields the client's messages. Raises `CallCancelledError` and `StatusError`."""
+        while self._fill_buffer(_PREFIX_BYTES):
             compressed, size = self._buffer[0], int.from_bytes(self._buffer[1:_PREFIX_BYTES], "big")
             if compressed:
                 raise StatusError(
-                    grpc.StatusCode.UNIMPLEMENTED, "a compressed message; this server takes none"
+                    grpc.StatusCode.UNIMPLEMENTED,
+                    "unsupported compressed message: send without compression",
                 )
             if size > _MAX_REQUEST_BYTES:
                 raise StatusError(
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
-                    f"a message of {size} bytes; at most {_MAX_REQUEST_BYTES} are taken",
+                    f"message of {size} bytes: at most {_MAX_REQUEST_BYTES} are allowed",
                 )
             end = _PREFIX_BYTES + size
-            if not self._fill(end):
+            if not self._fill_buffer(end):
                 return
             message = bytes(self._buffer[_PREFIX_BYTES:end])
             del self._buffer[:end]
             yield message
 
-    def send(self, framed: Framed) -> None:
-        """Sends messages from where they lie."""
+    def send(self, frames: GrpcFrames) -> None:
+        """Sends messages without copies."""
         try:
-            self._begin()
-            self._stream.send(framed)
-        except GoneError:
-            raise PeerGoneError from None
+            if not self._headers_sent:
+                self._headers_sent = True
+                self._stream.send_headers(_RESPONSE_HEADERS)
+            self._stream.send(frames)
+        except StreamClosedError:
+            raise CallCancelledError from None
 
     def end(self, error: StatusError | None = None) -> None:
-        """Ends the call, well unless the handler or `error` say otherwise."""
+        """Sends the status: that of `error`, or what the handler has set, which is OK at first."""
         code, details = (error.code, error.details) if error else (self._code, self._details)
         trailers = [("grpc-status", str(code.value[0]))]
         if details:
-            trailers.append(("grpc-message", _percent(details)))
-        trailers += [_encoded(*item) for item in (error.trailers if error else ())]
-        first = [] if self._begun else _RESPONSE
+            trailers.append(("grpc-message", _percent_encode(details)))
+        trailers += [_encode_metadata(*item) for item in (error.trailers if error else ())]
+        headers = [] if self._headers_sent else _RESPONSE_HEADERS
         try:
-            self._stream.send_headers([*first, *trailers], end=True)
-        except GoneError:
-            raise PeerGoneError from None
+            self._stream.send_headers([*headers, *trailers], end=True)
+        except StreamClosedError:
+            raise CallCancelledError from None
 
-    def _begin(self) -> None:
-        if not self._begun:
-            self._begun = True
-            self._stream.send_headers(_RESPONSE)
-
-    def _fill(self, count: int) -> bool:
-        """Has so many bytes in the buffer; False when the peer has ended before."""
+    def _fill_buffer(self, count: int) -> bool:
+        """Receives until the buffer has `count` bytes; returns False at the request's end."""
         while len(self._buffer) < count:
             try:
                 data = self._stream.receive()
-            except GoneError:
-                raise PeerGoneError from None
+            except StreamClosedError:
+                raise CallCancelledError from None
             if data is None:
                 if self._buffer:
-                    raise StatusError(grpc.StatusCode.INTERNAL, "a message that ends early")
+                    raise StatusError(grpc.StatusCode.INTERNAL, "truncated message")
                 return False
             self._buffer += data
         return True
 
 
-_PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
-"""What stands for itself in grpc-message."""
+_UNRESERVED = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
+"""Characters that grpc-message contains unescaped."""
 
 
-def _percent(text: str) -> str:
-    """As grpc-message has it; blanks at the ends, which no header may have, are escaped too."""
-    quoted = urllib.parse.quote(text, safe=_PLAIN, errors="replace")
+def _percent_encode(text: str) -> str:
+    """Returns text for grpc-message. Spaces at its ends are escaped too: HTTP strips them."""
+    quoted = urllib.parse.quote(text, safe=_UNRESERVED, errors="replace")
     inner = quoted.strip(" ")
     if inner == quoted:
         return quoted
@@ -171,7 +166,7 @@ def _percent(text: str) -> str:
     return "%20" * begin + inner + "%20" * (len(quoted) - begin - len(inner))
 
 
-def _encoded(key: str, value: Any) -> tuple[str, str]:
+def _encode_metadata(key: str, value: Any) -> tuple[str, str]:
     if key.endswith("-bin"):
         return key, b64encode(value).decode().rstrip("=")
     return key, value

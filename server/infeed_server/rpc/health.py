@@ -1,6 +1,6 @@
-"""gRPC's health service. A watch leaves nothing behind, whatever the name that was watched.
+"""gRPC's health service.
 
-The servicer of gRPC's own package keeps every name that anybody ever watched.
+Unlike the servicer of gRPC's own package, it does not keep every name that was ever watched.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ _Status = health_pb2.HealthCheckResponse
 
 
 class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
-    """Answers for the names that `set` has told."""
+    """Reports the statuses of the names that were `set`."""
 
     def __init__(self) -> None:
         self._statuses: dict[str, int] = {}
-        self._ending = False
+        self._shut_down = False
         self._changed = threading.Condition()
 
     def set(self, name: str, status: int) -> None:
-        """Tells those who watch, too. Does nothing once `end` was called."""
+        """Sets a name's status and notifies its watches. Does nothing after `shut_down`."""
         with self._changed:
-            if not self._ending:
+            if not self._shut_down:
                 self._statuses[name] = status
                 self._changed.notify_all()
 
-    def end(self) -> None:
-        """Nothing is serving from now on."""
+    def shut_down(self) -> None:
+        """Sets all statuses to NOT_SERVING for good."""
         with self._changed:
             self._statuses = dict.fromkeys(self._statuses, _Status.NOT_SERVING)
-            self._ending = True
+            self._shut_down = True
             self._changed.notify_all()
 
     def Check(  # noqa: N802 - gRPC's name
         self, request: health_pb2.HealthCheckRequest, context: ServerCall
     ) -> health_pb2.HealthCheckResponse:
-        """The status now; NOT_FOUND for a name that is not known."""
+        """Returns the status of a name; NOT_FOUND when it is unknown."""
         status = self._statuses.get(request.service)
         if status is None:
             context.set_code(grpc.StatusCode.NOT_FOUND)
@@ -52,17 +52,17 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     def Watch(  # noqa: N802 - gRPC's name
         self, request: health_pb2.HealthCheckRequest, context: ServerCall
     ) -> Iterator[health_pb2.HealthCheckResponse]:
-        """The status now and after every change, until the peer leaves."""
-        told = None
+        """Yields the status now and after every change, until the call ends."""
+        last = None
         context.add_callback(self._wake)
         while context.is_active():
             with self._changed:
                 status = self._statuses.get(request.service, _Status.SERVICE_UNKNOWN)
-                if status == told:
-                    if context.is_active():  # asked under the lock: its end cannot be missed
+                if status == last:
+                    if context.is_active():  # checked under the lock, so no `_wake` is missed
                         self._changed.wait()
                     continue
-            told = status
+            last = status
             yield _Status(status=status)
 
     def _wake(self) -> None:

@@ -1,39 +1,39 @@
-"""How many of a thing may be open at a time: in all, and from one peer's host."""
+"""Limits on open connections and calls: in total, and of each client host."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 MAX_PEER_STREAMS = 128
-"""Streams that one host may have open, unless the operator gives another number."""
+"""Default number of streams that one host may have open."""
 
 
-class Limit:
-    """Counts what is open. Not thread-safe."""
+class ConcurrencyLimit:
+    """Counts what is open, in total and by host. Not thread-safe."""
 
-    def __init__(self, what: str, most: int, most_of_one: int | None = None) -> None:
-        """`what` is for messages: "streams"."""
-        self._what = what
-        self._most = most
-        self._most_of_one = most if most_of_one is None else most_of_one
+    def __init__(self, kind: str, limit: int, limit_per_host: int | None = None) -> None:
+        """`kind` is a plural for messages, such as "streams"."""
+        self._kind = kind
+        self._limit = limit
+        self._limit_per_host = limit if limit_per_host is None else limit_per_host
         self._open: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return self._open.total()
 
-    def enter(self, peer: str) -> str | None:
-        """Counts one in; or says why there is no room for it."""
+    def acquire(self, peer: str) -> str | None:
+        """Counts one more of `peer`, or returns which limit is reached."""
         host = _host(peer)
-        if len(self) >= self._most:
-            return f"the server has {self._most} {self._what} open already"
-        # Everybody on this machine who uses a Unix socket is one host: that tells nothing.
-        if host and self._open[host] >= self._most_of_one:
-            return f"{host} has {self._most_of_one} {self._what} open already"
+        if len(self) >= self._limit:
+            return f"the server has {self._limit} {self._kind} open already"
+        # All clients of a Unix socket have the empty host, which has no limit of its own.
+        if host and self._open[host] >= self._limit_per_host:
+            return f"{host} has {self._limit_per_host} {self._kind} open already"
         self._open[host] += 1
         return None
 
-    def leave(self, peer: str) -> None:
-        """Counts one out."""
+    def release(self, peer: str) -> None:
+        """Counts one less of `peer`."""
         host = _host(peer)
         self._open[host] -= 1
         if not self._open[host]:
@@ -41,5 +41,5 @@ class Limit:
 
 
 def _host(peer: str) -> str:
-    """Of "host:port"; nothing of a Unix socket's peer."""
+    """Returns the host of "host:port"; nothing for a Unix socket's peer."""
     return peer.rpartition(":")[0]

@@ -1,4 +1,4 @@
-"""The gRPC server: connections, calls, limits, health and reflection put together."""
+"""The gRPC server: its connections, limits, authentication, health and reflection."""
 
 from __future__ import annotations
 
@@ -14,53 +14,59 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from infeed.errors import AuthenticationError, ConfigError
-from infeed.keepalive import SERVER_PATIENCE_SECONDS, SERVER_PING_SECONDS
-from infeed_server.config.watched import Watched
+from infeed.http2.keepalive import SERVER_PING_INTERVAL_SECONDS, SERVER_PING_TIMEOUT_SECONDS
+from infeed_server.config.reloading import ReloadingValue
 from infeed_server.engines.monitor import Monitor
 from infeed_server.http2.connection import Connection
 from infeed_server.http2.listener import Listener
-from infeed_server.http2.secure import SecureWire
+from infeed_server.http2.socket import ServerSocket
 from infeed_server.http2.stream import Stream
-from infeed_server.http2.wire import Wire
+from infeed_server.http2.tls_socket import TLSServerSocket
 from infeed_server.rpc import health
+from infeed_server.rpc.batch_encoder import BatchEncoder
 from infeed_server.rpc.call import ServerCall, StatusError
-from infeed_server.rpc.encoder import Encoder
-from infeed_server.rpc.handlers import Handlers
-from infeed_server.rpc.limits import MAX_PEER_STREAMS, Limit
+from infeed_server.rpc.limits import MAX_PEER_STREAMS, ConcurrencyLimit
+from infeed_server.rpc.router import Router
 from infeed_server.rpc.servicer import SERVICE, FeedServicer
-from infeed_server.rpc.status import refusal
-from infeed_server.service.access import Access, Anybody
-from infeed_server.service.catalog import Catalog
+from infeed_server.rpc.status import to_status_error
+from infeed_server.serving.auth import AllowAll, Authenticator
+from infeed_server.serving.catalog import Catalog
 
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 1024
 MAX_PEER_CONNECTIONS = 512
-"""Of one host: nobody alone can keep all others out."""
+"""Connections of one host, so that one alone cannot use up all."""
 
 MAX_STREAMS = 256
-"""Open streams. Each holds one thread of the pool, which makes threads only as they are needed."""
+"""Open StreamBatches calls. Each holds a thread of the pool, which starts threads on demand."""
 
-_SHORT_CALLS = 64
-_PEER_SHORT_CALLS = 32
-"""Calls that are no streams: trainers are told of pipelines when all streams are taken."""
+_MAX_SHORT_CALLS = 64
+_MAX_PEER_SHORT_CALLS = 32
+"""Calls other than StreamBatches have a limit of their own, so that pipelines can be listed while
+all streams are in use."""
 
-_HEALTH_CALLS = 32
-_PEER_HEALTH_CALLS = 8
-"""Who watches a server's health needs no token, so that takes no place of who has one."""
+_MAX_HEALTH_CALLS = 32
+_MAX_PEER_HEALTH_CALLS = 8
+"""Health calls need no token, so they must not use up the limits of authenticated clients."""
 
-_ALWAYS_ANSWERED = "/grpc.health.v1.Health/"
-"""Whoever asks after a server's health has no token, and is told nothing else."""
+_HEALTH_PREFIX = f"/{health.SERVICE}/"
+"""Methods without authentication: health checks have no token, and reveal nothing else."""
 
-_SEND_SECONDS = SERVER_PING_SECONDS + SERVER_PATIENCE_SECONDS
-"""A peer that takes nothing for so long is gone, as one that says nothing."""
+_SEND_TIMEOUT_SECONDS = SERVER_PING_INTERVAL_SECONDS + SERVER_PING_TIMEOUT_SECONDS
+"""A peer that accepts no data is lost after the same time as one that sends none."""
 
-_POLL_SECONDS = 0.02
-_CUT_SECONDS = 5.0
+_DRAIN_POLL_INTERVAL_SECONDS = 0.02
+_ABORT_TIMEOUT_SECONDS = 5.0
+"""Wait for the thread of each aborted connection at shutdown."""
+
+_TLS_REQUIRED = AuthenticationError(
+    "this port requires TLS: connect(..., tls=True or infeed.TLS(...))"
+)
 
 
 class RpcServer:
-    """A gRPC server that listens from the start and can be asked for its port."""
+    """A gRPC server. It listens from its construction, and `start` begins to accept."""
 
     def __init__(
         self,
@@ -69,29 +75,34 @@ class RpcServer:
         address: str,
         *,
         share_port: bool = False,
-        tls: Watched[ssl.SSLContext] | None = None,
-        access: Access | None = None,
+        tls: ReloadingValue[ssl.SSLContext] | None = None,
+        authenticator: Authenticator | None = None,
         peer_streams: int = MAX_PEER_STREAMS,
     ) -> None:
-        """`tls` None: in the clear. `access` None: to anybody. `peer_streams` of one host.
+        """Without `tls`, nothing is encrypted; without `authenticator`, every client has access.
 
-        Raises `ConfigError` when the address cannot be listened on.
+        `peer_streams` is the limit of streams for each host. Raises `ConfigError` when the address
+        cannot be bound.
         """
         self._tls = tls
-        self._access = access or Anybody()
+        self._authenticator = authenticator or AllowAll()
         self._health = health.HealthServicer()
-        self._encoder = Encoder(monitor)
+        self._encoder = BatchEncoder(monitor)
         servicer = FeedServicer(catalog, self._encoder, monitor)
-        self._handlers = Handlers(servicer, admit=self._admit)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._handlers)
+        self._router = Router(servicer, authenticate=self._authenticate)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._router)
         names = (SERVICE, health.SERVICE, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._handlers)
-        most = MAX_STREAMS + _SHORT_CALLS + _HEALTH_CALLS
-        self._pool = futures.ThreadPoolExecutor(most, "infeed-rpc")
-        self._feeds = Limit("streams", MAX_STREAMS, peer_streams)
-        self._short = Limit("calls", _SHORT_CALLS, _PEER_SHORT_CALLS)
-        self._watches = Limit("health calls", _HEALTH_CALLS, _PEER_HEALTH_CALLS)
-        self._places = Limit("connections", MAX_CONNECTIONS, MAX_PEER_CONNECTIONS)
+        reflection.enable_server_reflection(names, self._router)
+        threads = MAX_STREAMS + _MAX_SHORT_CALLS + _MAX_HEALTH_CALLS
+        self._pool = futures.ThreadPoolExecutor(threads, "infeed-rpc")
+        self._streams = ConcurrencyLimit("streams", MAX_STREAMS, peer_streams)
+        self._short_calls = ConcurrencyLimit("calls", _MAX_SHORT_CALLS, _MAX_PEER_SHORT_CALLS)
+        self._health_calls = ConcurrencyLimit(
+            "health calls", _MAX_HEALTH_CALLS, _MAX_PEER_HEALTH_CALLS
+        )
+        self._open_connections = ConcurrencyLimit(
+            "connections", MAX_CONNECTIONS, MAX_PEER_CONNECTIONS
+        )
         self._connections: dict[Connection, threading.Thread] = {}
         self._lock = threading.Lock()
         self._stopping = False
@@ -103,64 +114,65 @@ class RpcServer:
         self.port = self._listener.port
 
     def start(self) -> None:
-        self._listener.start(self._connect)
+        self._listener.start(self._on_connection)
 
     def set_serving(self, serving: bool) -> None:
-        """What the health service answers, for the server as a whole and for the service."""
+        """Sets the health status of the server and of the feed service."""
         status = health_pb2.HealthCheckResponse
         value = status.SERVING if serving else status.NOT_SERVING
         for name in ("", SERVICE):
             self._health.set(name, value)
 
     def stop(self, grace: float) -> None:
-        """Takes no more calls, tells peers so, and gives open streams `grace` seconds to end."""
-        self._health.end()
+        """Refuses new calls, waits up to `grace` seconds for open streams, and ends the rest."""
+        self._health.shut_down()
         with self._lock:
             self._stopping = True
         self._listener.close()
         for connection in list(self._connections):
             connection.drain()
         deadline = time.monotonic() + grace
-        while len(self._feeds) and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
+        while len(self._streams) and time.monotonic() < deadline:
+            time.sleep(_DRAIN_POLL_INTERVAL_SECONDS)
         connections = dict(self._connections)
         for connection in connections:
-            connection.cut()
+            connection.abort()
         for thread in connections.values():
-            thread.join(_CUT_SECONDS)
+            thread.join(_ABORT_TIMEOUT_SECONDS)
         self._pool.shutdown()
         self._encoder.close()
 
-    def _connect(self, accepted: socket.socket, peer: str) -> None:
+    def _on_connection(self, accepted: socket.socket, peer: str) -> None:
         with self._lock:
-            problem = "the server is stopping" if self._stopping else self._places.enter(peer)
+            stopping = self._stopping
+            problem = "the server is stopping" if stopping else self._open_connections.acquire(peer)
         if problem:
             log.info("%s was refused: %s", peer, problem)
             accepted.close()
             return
         try:
-            self._take(Connection(self._wire(accepted), peer, self._accept))
+            self._start_thread(Connection(self._wrap(accepted), peer, self._on_stream))
         except BaseException as error:
             with self._lock:
-                self._places.leave(peer)
+                self._open_connections.release(peer)
             accepted.close()
-            if not isinstance(error, OSError):  # a peer that left at once
+            if not isinstance(error, OSError):  # the client has closed it already
                 raise
 
-    def _take(self, connection: Connection) -> None:
+    def _start_thread(self, connection: Connection) -> None:
         thread = threading.Thread(
             target=self._run, args=(connection,), name="infeed-peer", daemon=True
         )
         with self._lock:
-            thread.start()  # it takes itself off the list, for which it needs the lock
+            thread.start()  # it removes itself under the lock, so after it was added
             self._connections[connection] = thread
             if self._stopping:
-                connection.cut()
+                connection.abort()
 
-    def _wire(self, accepted: socket.socket) -> Wire:
+    def _wrap(self, accepted: socket.socket) -> ServerSocket:
         if self._tls is None:
-            return Wire(accepted, _SEND_SECONDS)
-        return SecureWire(accepted, _SEND_SECONDS, self._tls.value)
+            return ServerSocket(accepted, _SEND_TIMEOUT_SECONDS)
+        return TLSServerSocket(accepted, _SEND_TIMEOUT_SECONDS, self._tls.value)
 
     def _run(self, connection: Connection) -> None:
         try:
@@ -170,44 +182,39 @@ class RpcServer:
         finally:
             with self._lock:
                 del self._connections[connection]
-                self._places.leave(connection.peer)
+                self._open_connections.release(connection.peer)
 
-    def _accept(self, stream: Stream) -> None:
-        """Hands a call to a thread, or refuses it."""
-        limit = self._limit(stream.headers.get(":path", ""))
-        if self._tls is not None and not stream.secure:
-            self._handlers.refuse(stream, refusal(_IN_THE_CLEAR))
+    def _on_stream(self, stream: Stream) -> None:
+        """Passes a call to a thread of the pool, or refuses it."""
+        limit = self._limit_of(stream.headers.get(":path", ""))
+        if self._tls is not None and not stream.encrypted:
+            self._router.refuse(stream, to_status_error(_TLS_REQUIRED))
             return
         with self._lock:
             stopping = self._stopping
-            problem = "the server is shutting down" if stopping else limit.enter(stream.peer)
+            problem = "the server is shutting down" if stopping else limit.acquire(stream.peer)
             if not problem:
-                self._pool.submit(self._answer, stream, limit)
+                self._pool.submit(self._handle, stream, limit)
                 return
         code = grpc.StatusCode.UNAVAILABLE if stopping else grpc.StatusCode.RESOURCE_EXHAUSTED
-        self._handlers.refuse(stream, StatusError(code, problem))
+        self._router.refuse(stream, StatusError(code, problem))
 
-    def _limit(self, method: str) -> Limit:
-        if method.startswith(_ALWAYS_ANSWERED):
-            return self._watches
-        return self._feeds if method.endswith("/StreamBatches") else self._short
+    def _limit_of(self, method: str) -> ConcurrencyLimit:
+        if method.startswith(_HEALTH_PREFIX):
+            return self._health_calls
+        return self._streams if method.endswith("/StreamBatches") else self._short_calls
 
-    def _answer(self, stream: Stream, limit: Limit) -> None:
+    def _handle(self, stream: Stream, limit: ConcurrencyLimit) -> None:
         try:
-            self._handlers.answer(stream)
+            self._router.handle(stream)
         finally:
             with self._lock:
-                limit.leave(stream.peer)
+                limit.release(stream.peer)
 
-    def _admit(self, call: ServerCall) -> None:
-        if call.method.startswith(_ALWAYS_ANSWERED):
+    def _authenticate(self, call: ServerCall) -> None:
+        if call.method.startswith(_HEALTH_PREFIX):
             return
         try:
-            call.caller = self._access.admit(call.authorization)
+            call.caller = self._authenticator.authenticate(call.authorization)
         except AuthenticationError as error:
-            raise refusal(error) from None
-
-
-_IN_THE_CLEAR = AuthenticationError(
-    "this port takes TLS only, and nothing in the clear: connect(..., tls=True or infeed.TLS(...))"
-)
+            raise to_status_error(error) from None

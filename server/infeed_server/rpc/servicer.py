@@ -1,4 +1,4 @@
-"""FeedService on gRPC: names to calls, errors to statuses."""
+"""The FeedService servicer: its methods, with errors as statuses."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from infeed.errors import InvalidRequestError
-from infeed.registered import DatasetRequest
+from infeed.spec.dataset import DatasetRequest
 from infeed.v1 import feed_service_pb2 as messages
 from infeed_server.engines.monitor import Monitor
-from infeed_server.rpc.call import Framed, ServerCall
-from infeed_server.rpc.encoder import Encoder
-from infeed_server.rpc.status import ended_by
-from infeed_server.rpc.stream import serve_stream
-from infeed_server.service.access import Caller
-from infeed_server.service.catalog import Catalog
+from infeed_server.rpc.batch_encoder import BatchEncoder
+from infeed_server.rpc.batch_stream import serve_stream
+from infeed_server.rpc.call import GrpcFrames, ServerCall
+from infeed_server.rpc.status import to_call_error
+from infeed_server.serving.auth import Caller
+from infeed_server.serving.catalog import Catalog
 
 SERVICE = messages.DESCRIPTOR.services_by_name["FeedService"].full_name
 
-_PAGE = 100
-_MAX_PAGE = 1000
+_DEFAULT_PAGE_SIZE = 100
+_MAX_PAGE_SIZE = 1000
 
 
 class FeedServicer(grpc.GenericRpcHandler):
-    """Routes the service's methods.
+    """The methods of FeedService.
 
-    Not the generated base class, because that one would push every answer of the stream through
-    a protobuf serializer; here the stream's answers are the bytes that `infeed.wire` made.
+    Not the generated base class, which serializes each response of a stream with protobuf: here
+    they are bytes that `infeed.wire` has encoded.
     """
 
-    def __init__(self, catalog: Catalog, encoder: Encoder, monitor: Monitor) -> None:
+    def __init__(self, catalog: Catalog, encoder: BatchEncoder, monitor: Monitor) -> None:
         self._catalog = catalog
         self._encoder = encoder
         self._monitor = monitor
@@ -53,48 +53,50 @@ class FeedServicer(grpc.GenericRpcHandler):
     def _list(
         self, request: messages.ListPipelinesRequest, caller: Caller
     ) -> messages.ListPipelinesResponse:
-        size = min(request.page_size or _PAGE, _MAX_PAGE)
+        size = min(request.page_size or _DEFAULT_PAGE_SIZE, _MAX_PAGE_SIZE)
         if size < 0:
             raise InvalidRequestError(f"page_size {size} is negative")
-        specs = self._catalog.seen_by(caller).specs()
-        rest = [spec for spec in specs if spec.name > request.page_token]
-        page = rest[:size]
+        specs = self._catalog.visible_to(caller).specs()
+        remaining = [spec for spec in specs if spec.name > request.page_token]
+        page = remaining[:size]
         return messages.ListPipelinesResponse(
             pipelines=[spec.to_proto() for spec in page],
-            next_page_token=page[-1].name if len(rest) > len(page) else "",
+            next_page_token=page[-1].name if len(remaining) > len(page) else "",
         )
 
     def _get(
         self, request: messages.GetPipelineRequest, caller: Caller
     ) -> messages.GetPipelineResponse:
-        caller.require(request.name)
-        spec = self._catalog.seen_by(caller).engine(request.name).spec
+        caller.require_access(request.name)
+        spec = self._catalog.visible_to(caller).engine(request.name).spec
         return messages.GetPipelineResponse(pipeline=spec.to_proto())
 
     def _register(
         self, request: messages.RegisterDatasetRequest, caller: Caller
     ) -> messages.RegisterDatasetResponse:
-        caller.require(request.pipeline)
-        asked = DatasetRequest.from_proto(request)
-        return self._catalog.seen_by(caller).register(asked).to_proto()
+        caller.require_access(request.pipeline)
+        dataset = DatasetRequest.from_proto(request)
+        return self._catalog.visible_to(caller).register(dataset).to_proto()
 
     def _stream(
         self,
         messages: Iterator[bytes],
         context: ServerCall,
-    ) -> Iterator[Framed]:
+    ) -> Iterator[GrpcFrames]:
         try:
             yield from serve_stream(self._catalog, self._encoder, self._monitor, messages, context)
-        except Exception as error:  # noqa: BLE001 - every error becomes a status
-            raise ended_by(error) from None
+        except Exception as error:  # noqa: BLE001 - all errors become statuses
+            raise to_call_error(error) from None
 
 
-def _unary(call: Callable[[Any, Caller], Any], request: Any) -> grpc.RpcMethodHandler[Any, Any]:
+def _unary(
+    method: Callable[[Any, Caller], Any], request_type: Any
+) -> grpc.RpcMethodHandler[Any, Any]:
     def handle(message: bytes, context: ServerCall) -> Any:
         try:
-            return call(_parsed(request, message), context.caller)
-        except Exception as error:  # noqa: BLE001 - every error becomes a status
-            raise ended_by(error) from None
+            return method(_parse(request_type, message), context.caller)
+        except Exception as error:  # noqa: BLE001 - all errors become statuses
+            raise to_call_error(error) from None
 
     return grpc.unary_unary_rpc_method_handler(
         handle,
@@ -103,9 +105,11 @@ def _unary(call: Callable[[Any, Caller], Any], request: Any) -> grpc.RpcMethodHa
     )
 
 
-def _parsed(request: Any, message: bytes) -> Any:
+def _parse(request_type: Any, message: bytes) -> Any:
     try:
-        return request.FromString(message)
+        return request_type.FromString(message)
     except DecodeError:
-        name = request.DESCRIPTOR.name
-        raise InvalidRequestError(f"a message of {len(message)} bytes that is no {name}") from None
+        name = request_type.DESCRIPTOR.name
+        raise InvalidRequestError(
+            f"a message of {len(message)} bytes is not a valid {name}"
+        ) from None

@@ -1,4 +1,4 @@
-"""The server's certificate, and whose trainers it lets in."""
+"""The server's TLS files: its certificate, and the authorities of its trainers."""
 
 from __future__ import annotations
 
@@ -6,41 +6,43 @@ import ssl
 from dataclasses import dataclass
 
 from infeed.errors import ConfigError
-from infeed.tls import ALPN, show, trust
-from infeed_server.config.watched import Watched
+from infeed.http2.tls_config import ALPN, load_ca, load_certificate
+from infeed_server.config.reloading import ReloadingValue
 
 
 @dataclass(frozen=True)
 class TLSFiles:
-    """PEM files. With `client_ca`, trainers have to show a certificate that it has signed."""
+    """PEM files. With `client_ca`, trainers must present a certificate that it signed."""
 
     cert: str
     key: str | None = None
-    """None: it is in the certificate's file."""
+    """None: the key is in the certificate's file."""
     client_ca: str | None = None
 
     def context(self) -> ssl.SSLContext:
-        """What connections are made with. Raises `ConfigError` that names the file."""
+        """Returns the context for new connections. Raises `ConfigError` that names the file."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.set_alpn_protocols([ALPN])
         context.options |= ssl.OP_NO_RENEGOTIATION  # HTTP/2 forbids it: a write would have to read
-        show(context, self.cert, self.key, "--tls-cert", "--tls-key")
+        load_certificate(context, self.cert, self.key, "--tls-cert", "--tls-key")
         if self.client_ca is not None:
             context.verify_mode = ssl.CERT_REQUIRED
-            trust(context, self.client_ca, "--tls-client-ca")
+            load_ca(context, self.client_ca, "--tls-client-ca")
         return context
 
-    def watched(self) -> Watched[ssl.SSLContext]:
-        """The context for each new connection: files that are renewed are read again."""
+    def reloading_context(self) -> ReloadingValue[ssl.SSLContext]:
+        """Returns the context for new connections, reloaded when the files change."""
         files = [file for file in (self.cert, self.key, self.client_ca) if file is not None]
-        return Watched(files, self.context)
+        return ReloadingValue(files, self.context)
 
 
-def tls_files(cert: str | None, key: str | None, client_ca: str | None) -> TLSFiles | None:
-    """What the options say. Raises `ConfigError` for one without the other."""
+def tls_files_from_options(
+    cert: str | None, key: str | None, client_ca: str | None
+) -> TLSFiles | None:
+    """Returns the files of the options `--tls-*`. Raises `ConfigError` without a certificate."""
     if cert is None:
-        lonely = "--tls-key" if key else "--tls-client-ca" if client_ca else None
-        if lonely:
-            raise ConfigError(f"{lonely}: TLS needs the server's certificate too: --tls-cert")
+        option = "--tls-key" if key else "--tls-client-ca" if client_ca else None
+        if option:
+            raise ConfigError(f"{option}: TLS needs the server's certificate too: --tls-cert")
         return None
     return TLSFiles(cert, key, client_ca)

@@ -1,4 +1,4 @@
-"""A whole server: engines, gRPC, control plane. Reads as its life: open, warm, serve, stop."""
+"""A server in one process: engines, gRPC and control plane."""
 
 from __future__ import annotations
 
@@ -8,31 +8,30 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from infeed.errors import ConfigError, InfeedError, SampleError
-from infeed_server.config.address import Address, require_safe
-from infeed_server.control.app import ControlState, create_app
+from infeed_server.config.address import Address
+from infeed_server.control.app import ControlState
 from infeed_server.control.health import WHOLE_SERVER, Health, Readiness
+from infeed_server.control.http_server import open_control_server
 from infeed_server.control.metrics import Metrics
-from infeed_server.control.server import ControlServer
 from infeed_server.engines.base import Engine
-from infeed_server.engines.budget import Budget, default_limit
-from infeed_server.engines.build import build
+from infeed_server.engines.memory_budget import MemoryBudget, default_limit
 from infeed_server.pipeline.load import Pipelines, located
 from infeed_server.rpc.server import RpcServer
+from infeed_server.runtime.engine_factory import build, create_data_service
 from infeed_server.runtime.options import ServerOptions
-from infeed_server.runtime.service import service_of
-from infeed_server.service.catalog import Catalog
-from infeed_server.service.tokens import TokenAccess
-from infeed_server.sources import Progress
+from infeed_server.serving.auth import TokenAuthenticator
+from infeed_server.serving.catalog import Catalog
+from infeed_server.sources import ProgressCallback
 from infeed_server.version import VERSION
 
 log = logging.getLogger(__name__)
 
-NamedProgress = Callable[[str], Progress]
-"""Pipeline name → what is told of the bytes of its index."""
+NamedProgress = Callable[[str], ProgressCallback]
+"""Pipeline name → callback for the progress of its index, in bytes."""
 
 
 class Server:
-    """Serves pipelines in this process. Also a context manager: serves inside, stops at the end."""
+    """Serves pipelines in this process. A context manager that starts and stops it."""
 
     def __init__(
         self,
@@ -40,36 +39,34 @@ class Server:
         options: ServerOptions | None = None,
         progress: NamedProgress | None = None,
     ) -> None:
-        """Opens every source and listens. The control plane answers already, gRPC does not.
+        """Opens every source and binds the port. The control plane answers, gRPC does not yet.
 
         Raises `ConfigError`, `SourceError` or `UserCodeError`.
         """
         options = options or ServerOptions()
-        listen = Address.parse(options.listen)
-        require_safe(
-            listen, "--listen", encrypted=options.tls is not None, insecure=options.insecure
-        )
+        listen = options.listen_address()
         self._grace = options.grace
         self._shares_port = options.share_port
-        tls = options.tls.watched() if options.tls else None
-        access = TokenAccess(options.tokens) if options.tokens else None
+        tls = options.tls.reloading_context() if options.tls else None
+        authenticator = TokenAuthenticator(options.tokens) if options.tokens else None
         self.health = Health()
         self.metrics = Metrics(version=VERSION, tensorflow=tf.__version__)
-        # Addresses first: they are refused at once, where a source may take minutes to open.
+        # Addresses first: an unusable one is an error at once, but opening a source takes minutes.
         if not options.share_port:
             listen.require_free()
-        self._control = self._control_server(options)
+        state = ControlState(self.health, self.metrics, VERSION)
+        self._control = open_control_server(state, options.http, insecure=options.insecure)
         self._engines: dict[str, Engine] = {}
-        self._service = service_of(options)
-        self._before: dict[str, Readiness] = {}
-        """What held for each pipeline before its data service was not there."""
+        self._service = create_data_service(options)
+        self._readiness_before: dict[str, Readiness] = {}
+        """Readiness of each pipeline before the data service failed; empty while it works."""
         try:
             if self._control:
                 self._control.start()
             if self._service:
                 self._service.start()
                 self.metrics.watch_service(self._service)
-            self._open(pipelines, Budget(options.memory_limit or default_limit()), progress)
+            self._open(pipelines, MemoryBudget(options.memory_limit or default_limit()), progress)
             catalog = Catalog(self._engines)
             self._rpc = RpcServer(
                 catalog,
@@ -77,7 +74,7 @@ class Server:
                 str(listen),
                 share_port=options.share_port,
                 tls=tls,
-                access=access,
+                authenticator=authenticator,
                 peer_streams=options.peer_streams,
             )
         except BaseException:
@@ -88,20 +85,20 @@ class Server:
                 self._control.stop()
             raise
         self.address = Address(listen.host, self._rpc.port)
-        self.health.subscribe(self._tell_rpc)
+        self.health.subscribe(self._update_rpc_health)
 
     def start(self) -> None:
-        """Answers calls from now on; returns when each pipeline has tried its first batch."""
+        """Starts gRPC; returns when each pipeline has tried its first batch."""
         self._rpc.start()
         for name, engine in self._engines.items():
             self._warm(name, engine)
         if self._service:
-            self._service.watch(self._tell_pipelines)
+            self._service.watch(self._on_service_status)
 
     def stop(self, grace: float | None = None) -> None:
-        """Turns readiness off, ends streams within `grace` seconds, frees everything.
+        """Turns readiness off, ends streams within `grace` seconds, and frees all resources.
 
-        `grace` None: what the options say.
+        `grace` None: that of the options.
         """
         self.health.drain()
         self._rpc.stop(self._grace if grace is None else grace)
@@ -116,7 +113,7 @@ class Server:
         return self._control.address if self._control else None
 
     def specs(self) -> list[str]:
-        """The pipelines, a line each, for people."""
+        """Returns a readable line for each pipeline."""
         return [
             f"{engine.spec.name}: {', '.join(map(str, engine.spec.element_spec))}; "
             f"batch {engine.spec.batch_size}; {engine.spec.sample_count or 'unknown'} samples; "
@@ -127,7 +124,7 @@ class Server:
     def __enter__(self) -> Server:
         try:
             self.start()
-        except BaseException:  # a signal, for one
+        except BaseException:  # also a signal
             self.stop(0)
             raise
         return self
@@ -135,25 +132,17 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _control_server(self, options: ServerOptions) -> ControlServer | None:
-        if options.http is None:
-            return None
-        http = Address.parse(options.http)
-        if http.is_unix:
-            raise ConfigError(f"--http {http}: HTTP needs host:port", address=str(http))
-        require_safe(http, "--http", encrypted=False, insecure=options.insecure)
-        state = ControlState(self.health, self.metrics, VERSION)
-        return ControlServer(create_app(state), http.host, http.port)
-
-    def _open(self, pipelines: Pipelines, budget: Budget, progress: NamedProgress | None) -> None:
+    def _open(
+        self, pipelines: Pipelines, budget: MemoryBudget, progress: NamedProgress | None
+    ) -> None:
         self.metrics.set_limit(budget.limit)
         for name, definition in pipelines.items():
             self.health.set(name, ready=False, reason="opening its source")
             self.metrics.add_pipeline(name)
-            bar = progress(name) if progress else None
+            on_progress = progress(name) if progress else None
             with located(pipelines, name):
-                service = self._service.service if self._service else None
-                engine = build(name, definition, self.metrics, bar, budget, service)
+                service = self._service.client if self._service else None
+                engine = build(name, definition, self.metrics, on_progress, budget, service)
                 self._engines[name] = engine
                 if self._shares_port:
                     _require_shareable(engine)
@@ -161,12 +150,13 @@ class Server:
             self.health.set(name, ready=False, reason="making its first batch")
 
     def _warm(self, name: str, engine: Engine) -> None:
-        """A pipeline that fails is served all the same, so that its trainers learn why.
+        """Makes the first batch, and sets the pipeline's readiness.
 
-        One bad sample makes other batches no worse; a user's function that raises does.
+        A failing pipeline is served nevertheless, so that its trainers get the error. A bad sample
+        does not affect other batches, so it leaves the pipeline ready; other errors do not.
         """
         try:
-            engine.warm()
+            engine.warm_up()
         except SampleError as error:
             log.error("pipeline %r: its first batch fails: %s", name, error)
             self.health.set(name, ready=True, reason="served, but its first batch fails")
@@ -176,18 +166,18 @@ class Server:
         else:
             self.health.set(name, ready=True, reason="its first batch is made")
 
-    def _tell_pipelines(self, problem: str | None) -> None:
-        """What the data service lacks, all pipelines lack."""
+    def _on_service_status(self, problem: str | None) -> None:
+        """Makes all pipelines unready while the data service has a problem."""
         if problem:
-            self._before = self._before or dict(self.health.parts)
+            self._readiness_before = self._readiness_before or dict(self.health.parts)
             for name in self._engines:
                 self.health.set(name, ready=False, reason=problem)
         else:
-            for name, readiness in self._before.items():
+            for name, readiness in self._readiness_before.items():
                 self.health.set(name, readiness.ready, readiness.reason)
-            self._before = {}
+            self._readiness_before = {}
 
-    def _tell_rpc(self, name: str, readiness: Readiness) -> None:
+    def _update_rpc_health(self, name: str, readiness: Readiness) -> None:
         if name == WHOLE_SERVER:
             self._rpc.set_serving(readiness.ready)
 
@@ -197,10 +187,10 @@ class Server:
 
 
 def _require_shareable(engine: Engine) -> None:
-    """Raises `ConfigError` for a dataset whose ranks have to meet: the kernel would send each to
-    another process."""
+    """Raises `ConfigError` for a dataset whose ranks must use one process: the kernel would connect
+    each to another one."""
     if engine.spec.guarantee.resume == "none":
         raise ConfigError(
-            "source.dataset: it has no order, so all ranks have to share one reading of it, which "
-            "several processes do not have; leave out --processes, or make it deterministic"
+            "source.dataset: it has no order, so all ranks must share one reading of it, which "
+            "several processes cannot; leave out --processes, or make it deterministic"
         )

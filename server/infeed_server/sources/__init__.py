@@ -1,30 +1,30 @@
-"""Where samples come from."""
+"""Data sources: random access to files and arrays, or a sequential `tf.data.Dataset`."""
 
-from infeed_server.sources.arrays import ArraysSource
+from infeed_server.sources.arrays.source import ArraysSource
 from infeed_server.sources.base import (
     Columns,
+    GraphReader,
     Indices,
-    InGraph,
+    ProgressCallback,
     Provenance,
     Sample,
     Source,
     StoredSource,
 )
-from infeed_server.sources.choice import AnySource, open_source
-from infeed_server.sources.dataset import DatasetSource
-from infeed_server.sources.definition import Progress
-from infeed_server.sources.images import ImagesSource
-from infeed_server.sources.tfrecord import TFRecordSource
+from infeed_server.sources.dataset.source import DatasetSource
+from infeed_server.sources.images.source import ImagesSource
+from infeed_server.sources.registry import AnySource, open_source
+from infeed_server.sources.tfrecord.source import TFRecordSource
 
 __all__ = [
     "AnySource",
     "ArraysSource",
     "Columns",
     "DatasetSource",
+    "GraphReader",
     "ImagesSource",
-    "InGraph",
     "Indices",
-    "Progress",
+    "ProgressCallback",
     "Provenance",
     "Sample",
     "Source",

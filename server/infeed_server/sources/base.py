@@ -1,20 +1,24 @@
-"""What a source is: samples that are read by index."""
+"""The interface of random-access sources, and the base classes of source definitions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from typing_extensions import Self
+
+from infeed_server.config.model import Definition
 
 Indices = npt.NDArray[np.int64]
 """Indices of samples in a source, one per slot."""
 
 Columns = dict[str, npt.NDArray[Any]]
-"""What a source reads for some samples: name → array, one row per sample."""
+"""Raw values of some samples: column name → array, one row per sample."""
 
 Sample = dict[str, tf.Tensor]
 """One sample inside a graph: field name → tensor, without a slots dimension."""
@@ -22,7 +26,7 @@ Sample = dict[str, tf.Tensor]
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a sample lies: its file and, where the file holds many, the offset in bytes."""
+    """The location of a sample: its file and, in a file of many samples, the offset in bytes."""
 
     file: str
     offset: int | None = None
@@ -32,51 +36,76 @@ class Provenance:
 
 
 @dataclass(frozen=True)
-class InGraph:
-    """How a graph reads the samples of a source by itself, where no Python of ours runs.
+class GraphReader:
+    """A reader of a source made of TensorFlow ops only, for graphs that run without infeed.
 
-    `size_bytes` is what it holds as constants, `paths` names the files that it reads. `reader`
-    makes the constants and gives a function from an index, int64 scalar, to the sample's columns;
-    inside the graph that fails for the samples that `Source.read` cannot read.
+    `size_bytes` is the size of its constants, `paths` are the files that it reads. `build` creates
+    the constants and returns a function from an index, int64 scalar, to the sample's columns. That
+    function fails inside the graph for the samples that `Source.read` cannot read.
     """
 
     size_bytes: int
     paths: tuple[str, ...]
-    reader: Callable[[], Callable[[tf.Tensor], Sample]]
+    build: Callable[[], Callable[[tf.Tensor], Sample]]
 
 
 class Source(Protocol):
-    """Samples with random access. Thread-safe: `read` is called from several threads."""
+    """An opened source with random access. Thread-safe: several threads call `read`."""
 
     @property
     def columns(self) -> Mapping[str, tf.TensorSpec]:
-        """What `read` gives, per sample (no slots dimension)."""
+        """The columns that `read` returns, per sample (no slots dimension)."""
 
     @property
     def identity(self) -> str:
-        """A hash that differs when the samples do, and does not depend on where they lie."""
+        """A hash of the samples, independent of where they are stored."""
 
     @property
     def parsed(self) -> bool:
-        """Whether the columns are the fields already, so that `parse` has nothing to do."""
+        """Whether the columns are the fields already, so that `parse` does nothing."""
 
     def __len__(self) -> int: ...
 
     def read(self, indices: Indices) -> Columns:
-        """The columns of these samples, in this order.
+        """Reads the columns of these samples, in this order.
 
-        Raises `SampleError` with `sample_id` in its metadata for the first that cannot be read.
+        Raises `SampleError` for the first sample that cannot be read, with `sample_id` in its
+        metadata.
         """
 
     def parse(self, columns: Sample) -> Sample:
-        """The fields of one sample from its columns; runs inside the pipeline's graph."""
+        """Parses one sample's columns into its fields. Runs inside the pipeline's graph."""
 
     def provenance(self, index: int) -> Provenance:
-        """Where a sample lies."""
+        """Returns the location of a sample."""
 
 
 class StoredSource(Source, Protocol):
-    """A source that lies in files or arrays, which a graph can read as well."""
+    """A source in files or arrays, which a graph can read as well."""
 
-    def in_graph(self) -> InGraph:
-        """How a graph reads it. Cheap: what may be large is made by `reader` alone."""
+    def graph_reader(self) -> GraphReader:
+        """Returns a reader for graphs. Cheap: only `GraphReader.build` creates large constants."""
+
+
+class ProgressCallback(Protocol):
+    """A callback for the progress of a long scan, in bytes. The total may be 0."""
+
+    def __call__(self, done_bytes: int, total_bytes: int, /) -> None: ...
+
+
+class SourceDefinition(Definition):
+    """The options of a source. `kind` is the key that selects it in the configuration."""
+
+    kind: ClassVar[str]
+
+    def resolve(self, base: Path) -> Self:
+        """Returns the definition with its relative paths and globs taken from `base`."""
+        raise NotImplementedError(type(self).__name__)
+
+
+class IndexedDefinition(SourceDefinition):
+    """The options of a source with random access."""
+
+    def open(self, progress: ProgressCallback | None = None) -> StoredSource:
+        """Opens the source. Raises `SourceError` when it is missing or invalid."""
+        raise NotImplementedError(type(self).__name__)

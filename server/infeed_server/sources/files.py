@@ -13,54 +13,57 @@ from pydantic import BeforeValidator
 
 from infeed.errors import SourceError
 
-INDEX_MARK = ".infeed-index.npz"
-"""What the name of a cached record index holds; a glob over data files never gives one."""
+INDEX_SUFFIX = ".infeed-index.npz"
+"""Part of the name of every cached record index. Globs over data files skip such names."""
+
+_MAX_LISTED_ENTRIES = 5
+"""Entries of a folder that an error names."""
 
 
-def _text(value: Any) -> Any:
+def _to_string(value: Any) -> Any:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-PathText = Annotated[str, BeforeValidator(_text)]
-"""A path or glob. From Python a `pathlib.Path` does too."""
+PathString = Annotated[str, BeforeValidator(_to_string)]
+"""A path or glob; Python callers may also pass a `pathlib.Path`."""
 
 
-class Stamp(NamedTuple):
-    """What tells that a file changed: its size in bytes and its modification time."""
+class FileStamp(NamedTuple):
+    """The version of a file: its size in bytes and its modification time."""
 
     size: int
     mtime_ns: int
 
 
 def is_remote(path: str) -> bool:
-    """Whether only tf.io.gfile can open this path."""
+    """Returns whether only tf.io.gfile can open this path."""
     return "://" in path
 
 
 def rebase(path: str, base: Path) -> str:
-    """The path seen from `base`; one that is absolute or remote stays as it is."""
+    """Resolves a relative path against `base`. Absolute and remote paths stay as they are."""
     return path if is_remote(path) or os.path.isabs(path) else str(base / path)  # noqa: PTH117
 
 
-def absolute(path: str) -> str:
-    """The path as it holds when the working directory changes."""
+def absolute_path(path: str) -> str:
+    """Returns the path independent of the working directory."""
     return path if is_remote(path) else str(Path(path).absolute())
 
 
-def stamp(path: str) -> Stamp:
-    """Size and time of a file. Raises `SourceError` when it cannot be looked at."""
+def read_stamp(path: str) -> FileStamp:
+    """Reads size and modification time of a file. Raises `SourceError` when that fails."""
     try:
         if is_remote(path):
             remote = tf.io.gfile.stat(path)
-            return Stamp(int(remote.length), int(remote.mtime_nsec))
+            return FileStamp(int(remote.length), int(remote.mtime_nsec))
         local = Path(path).stat()
-        return Stamp(local.st_size, local.st_mtime_ns)
+        return FileStamp(local.st_size, local.st_mtime_ns)
     except (OSError, tf.errors.OpError) as error:
-        raise SourceError(f"cannot open {path!r}: {why(error)}", file=path) from error
+        raise SourceError(f"cannot open {path!r}: {error_text(error)}", file=path) from error
 
 
 def read_bytes(path: str) -> bytes:
-    """All of a file. Raises `SourceError` when it cannot be read."""
+    """Reads a whole file. Raises `SourceError` when that fails."""
     try:
         if is_remote(path):
             with tf.io.gfile.GFile(path, "rb") as file:
@@ -68,7 +71,7 @@ def read_bytes(path: str) -> bytes:
                 return content
         return Path(path).read_bytes()
     except (OSError, tf.errors.OpError) as error:
-        raise SourceError(f"cannot read {path!r}: {why(error)}", file=path) from error
+        raise SourceError(f"cannot read {path!r}: {error_text(error)}", file=path) from error
 
 
 def is_folder(path: str) -> bool:
@@ -80,78 +83,66 @@ def is_folder(path: str) -> bool:
         return False
 
 
-def why(error: BaseException) -> str:
-    """The operating system's or TensorFlow's own words, without their prefixes."""
+def error_text(error: BaseException) -> str:
+    """Returns the message of the operating system or of TensorFlow, without its prefixes."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
     return str(getattr(error, "message", None) or error)
 
 
-def expand(patterns: Iterable[str]) -> list[str]:
-    """The files that paths and globs name, absolute, sorted, each once.
+def expand_globs(patterns: Iterable[str]) -> list[str]:
+    """Lists the files that paths and globs match: absolute, sorted, each once.
 
-    A local glob knows `*`, `?`, `[...]` and `**`. Raises `SourceError` for a pattern that names no
-    file; the message says how far the path exists.
+    A local glob supports `*`, `?`, `[...]` and `**`. Raises `SourceError` for a pattern without a
+    match, with the nearest folder that exists.
     """
     found: set[str] = set()
     for pattern in patterns:
-        files = [path for path in _matches(pattern) if INDEX_MARK not in path.rpartition("/")[2]]
+        files = [path for path in _glob(pattern) if INDEX_SUFFIX not in path.rpartition("/")[2]]
         if not files:
-            raise SourceError(_nothing(pattern), pattern=pattern)
-        found.update(absolute(path) for path in files)
+            raise SourceError(_no_match(pattern), pattern=pattern)
+        found.update(absolute_path(path) for path in files)
     return sorted(found)
 
 
-def _matches(pattern: str) -> list[str]:
+def _glob(pattern: str) -> list[str]:
     if is_remote(pattern):
         try:
             return [path for path in tf.io.gfile.glob(pattern) if not tf.io.gfile.isdir(path)]
         except tf.errors.NotFoundError:
             return []
         except tf.errors.OpError as error:
-            raise SourceError(f"cannot list {pattern!r}: {why(error)}", pattern=pattern) from error
-    # A file whose own name holds a bracket or a star is meant literally.
+            raise SourceError(
+                f"cannot list {pattern!r}: {error_text(error)}", pattern=pattern
+            ) from error
+    # A pattern that is the name of a file, with brackets or stars in it, is meant literally.
     if Path(pattern).is_file():
         return [pattern]
     return [path for path in glob.glob(pattern, recursive=True) if Path(path).is_file()]  # noqa: PTH207
 
 
-def _nothing(pattern: str) -> str:
+def _no_match(pattern: str) -> str:
     if is_folder(pattern):
         return f"{pattern!r} is a folder; name its files, as in '{pattern.rstrip('/')}/*'"
-    return f"no file matches {pattern!r}; {nearest(pattern)}"
+    return f"no file matches {pattern!r}; {describe_nearest_folder(pattern)}"
 
 
-def nearest(path: str) -> str:
-    """A clause that says how far a path exists, and what is there."""
-    folder = absolute(path).rpartition("/")[0]
+def describe_nearest_folder(path: str) -> str:
+    """Returns a clause with the deepest folder of the path that exists, and its content."""
+    folder = absolute_path(path).rpartition("/")[0]
     while not is_folder(folder or "/"):
-        upper = folder.rpartition("/")[0]
-        if is_remote(folder) and (upper.endswith(":/") or not is_remote(upper)):
+        parent = folder.rpartition("/")[0]
+        if is_remote(folder) and (parent.endswith(":/") or not is_remote(parent)):
             return f"{folder!r} does not exist"
-        folder = upper
+        folder = parent
     folder = folder or "/"
     try:
         entries = sorted(
             tf.io.gfile.listdir(folder) if is_remote(folder) else os.listdir(folder)  # noqa: PTH208
         )
     except (OSError, tf.errors.OpError) as error:
-        return f"{folder!r} cannot be listed: {why(error)}"
-    shown = ", ".join(entries[:5]) + (", ..." if len(entries) > 5 else "")
-    return f"the nearest folder that exists is {folder!r}, which holds {shown or 'nothing'}"
-
-
-__all__ = [
-    "INDEX_MARK",
-    "PathText",
-    "Stamp",
-    "absolute",
-    "expand",
-    "is_folder",
-    "is_remote",
-    "nearest",
-    "read_bytes",
-    "rebase",
-    "stamp",
-    "why",
-]
+        return f"{folder!r} cannot be listed: {error_text(error)}"
+    listed = ", ".join(entries[:_MAX_LISTED_ENTRIES])
+    if len(entries) > _MAX_LISTED_ENTRIES:
+        listed += ", ..."
+    return f"the nearest folder that exists is {folder!r}, which holds {listed or 'nothing'}"

@@ -1,6 +1,6 @@
-"""Transforms: steps on one sample, built from YAML or Python."""
+"""Transforms: operations on one sample, defined in YAML or Python."""
 
-from infeed_server.transforms.base import FieldTransform, Key, Sample, Transform, take
+from infeed_server.transforms.base import FieldTransform, Key, Sample, Transform, get_field
 from infeed_server.transforms.cache import Cache
 from infeed_server.transforms.colour import (
     RandomBrightness,
@@ -8,21 +8,26 @@ from infeed_server.transforms.colour import (
     RandomHue,
     RandomSaturation,
 )
-from infeed_server.transforms.crop import CenterCrop, Crop, RandomCrop, RandomResizedCrop
 from infeed_server.transforms.decode import DecodeImage, DecodeRaw
 from infeed_server.transforms.fields import Drop, Rename
-from infeed_server.transforms.flip import RandomFlipLeftRight, RandomFlipUpDown
-from infeed_server.transforms.lint import stateful_random_ops
-from infeed_server.transforms.registry import REGISTRY, AnyTransform, TransformList
-from infeed_server.transforms.resize import Resize
-from infeed_server.transforms.user import Map
-from infeed_server.transforms.values import (
+from infeed_server.transforms.geometry import (
+    CenterCrop,
+    Crop,
+    RandomCrop,
+    RandomFlipLeftRight,
+    RandomFlipUpDown,
+    RandomResizedCrop,
+    Resize,
+)
+from infeed_server.transforms.numeric import (
     Cast,
     ConvertImageDtype,
     Normalize,
     OneHot,
     StringToNumber,
 )
+from infeed_server.transforms.registry import REGISTRY, AnyTransform, TransformList
+from infeed_server.transforms.user_map import Map
 
 __all__ = [
     "REGISTRY",
@@ -54,6 +59,5 @@ __all__ = [
     "StringToNumber",
     "Transform",
     "TransformList",
-    "stateful_random_ops",
-    "take",
+    "get_field",
 ]

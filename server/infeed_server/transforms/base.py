@@ -1,4 +1,4 @@
-"""What a transform is: options that are checked, and a function of one sample and its key."""
+"""The base classes of transforms: validated options, and a function of a sample and its key."""
 
 from __future__ import annotations
 
@@ -15,57 +15,64 @@ Sample = dict[str, tf.Tensor]
 """One sample inside a graph: field name → tensor, without a slots dimension."""
 
 Key: TypeAlias = tf.Tensor
-"""The sample's key: int64[2], a function of (seed, epoch, index). All randomness comes from it."""
+"""The sample's key: int64[2], a function of (seed, epoch, index). The only source of randomness."""
 
 FieldName = Annotated[str, Field(min_length=1)]
 
 
 class Transform(Definition):
-    """One step on one sample.
+    """One operation on one sample.
 
-    `name` is what YAML calls it. A subclass adds its options as fields and implements `apply`.
+    `name` is its name in YAML. A subclass adds its options as fields and implements `apply`.
     """
 
     name: ClassVar[str]
-    draws: ClassVar[bool] = False
-    """Whether every step of this kind takes its result from the key."""
+    always_random: ClassVar[bool] = False
+    """Whether the result depends on the key, whatever the options."""
     shorthand: ClassVar[str | None] = None
     """The option that YAML may give alone: `map: module:attr` is `map: {function: module:attr}`."""
 
     @property
     def random(self) -> bool:
         """Whether the result depends on the key."""
-        return self.draws
+        return self.always_random
 
     @property
-    def written(self) -> str:
-        """What the user calls it, for messages."""
+    def display_name(self) -> str:
+        """The name in messages, as the user wrote it."""
         return self.name
 
     def apply(self, sample: Sample, key: Key) -> Sample:
-        """The sample after this step. Runs inside a graph; raises `ConfigError` at tracing."""
+        """Transforms a sample. Runs inside a graph; raises `ConfigError` when traced."""
         raise NotImplementedError(type(self).__name__)
 
     def fields(self) -> set[str] | None:
-        """The fields that are read or written; None when they cannot be known."""
+        """Returns the fields that are read or written; None if they are unknown."""
         return None
 
-    def finish(self) -> FinishTransform | None:
-        """The same step as a finish transform, where it is elementwise and has one."""
+    def finish_transform(self) -> FinishTransform | None:
+        """Returns the equivalent transform for the trainer, if there is one."""
         return None
 
     def identity(self) -> dict[str, Any]:
-        """What the fingerprint takes in: the name and every option."""
+        """Returns what the fingerprint hashes: the name and every option."""
         return {self.name: self.model_dump(mode="json", by_alias=True)}
 
 
+Step = tuple[int, Transform]
+"""A transform and its ordinal, its position in the user's list."""
+
+
 class FieldTransform(Transform):
-    """A step on one field: a subclass implements `apply_field`."""
+    """A transform of one field. A subclass implements `apply_field`."""
 
     field: FieldName
 
     def apply(self, sample: Sample, key: Key) -> Sample:
-        return {**sample, self.field: self.apply_field(take(sample, self.field, self.name), key)}
+        return {
+            **sample,
+            self.field: self.apply_field(get_field(sample, self.field, self.name), key),
+        }
 
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
         raise NotImplementedError(type(self).__name__)
@@ -74,8 +81,8 @@ class FieldTransform(Transform):
         return {self.field}
 
 
-def take(sample: Sample, field: str, transform: str) -> tf.Tensor:
-    """The field's tensor. Raises `ConfigError` that lists the fields there are."""
+def get_field(sample: Sample, field: str, transform: str) -> tf.Tensor:
+    """Returns the field's tensor. Raises `ConfigError` with the available fields."""
     if field not in sample:
         raise ConfigError(
             f"{transform}: no field {field!r}; available: {', '.join(sorted(sample))}",

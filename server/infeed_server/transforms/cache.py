@@ -1,4 +1,4 @@
-"""Keeping what the steps before made of each sample."""
+"""The `cache` marker: where in the list samples are kept in memory."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from infeed_server.transforms.base import Key, Sample, Transform
-from infeed_server.transforms.options import Positive
+from infeed_server.transforms.option_types import Positive
 
 
 class Cache(Transform):
-    """A mark in the list: the server keeps each sample as it is here, in up to `limit_mb` MiB.
+    """Marks where the server caches each sample, in up to `limit_mb` MiB.
 
-    It changes nothing itself; `infeed_server.pipeline` cuts the list at it.
+    It changes no sample; `infeed_server.pipeline` splits the list here.
     """
 
     name: ClassVar[str] = "cache"
@@ -30,6 +30,6 @@ class Cache(Transform):
 
     @override
     def identity(self) -> dict[str, Any]:
-        # The limit changes no bits, so servers that differ in it stay interchangeable. The mark
-        # itself counts: it moves the ordinals, and with them the keys, of the steps behind it.
+        # The limit changes no bits, so servers that differ in it stay interchangeable. The marker
+        # itself counts: it shifts the ordinals, and with them the keys, of the steps after it.
         return {self.name: {}}

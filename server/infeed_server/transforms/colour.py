@@ -1,4 +1,4 @@
-"""Random colour. The data type is kept; floats are taken to lie in [0, 1], as `tf.image` does."""
+"""Random changes of colour. They keep the data type; floats are in [0, 1], as in `tf.image`."""
 
 from __future__ import annotations
 
@@ -10,29 +10,34 @@ from typing_extensions import Self, override
 
 from infeed.errors import ConfigError
 from infeed_server.transforms.base import FieldTransform, Key
-from infeed_server.transforms.checks import IMAGE_TYPES, described, require_image, require_numbers
-from infeed_server.transforms.options import NonNegative
+from infeed_server.transforms.field_checks import (
+    IMAGE_TYPES,
+    describe_tensor,
+    require_image,
+    require_numbers,
+)
+from infeed_server.transforms.option_types import NonNegative
 
-# The kernels behind these functions have no float16.
+# The kernels of these functions do not support float16.
 _COLOUR_TYPES = [name for name in IMAGE_TYPES if name != "float16"]
 
 
-class _Colour(FieldTransform):
-    draws: ClassVar[bool] = True
+class _ColourTransform(FieldTransform):
+    always_random: ClassVar[bool] = True
 
-    def _rgb(self, x: tf.Tensor) -> tf.Tensor:
+    def _require_rgb(self, x: tf.Tensor) -> tf.Tensor:
         pixels = require_image(x, self.field, self.name, types=_COLOUR_TYPES)
         if pixels.shape[2] not in (3, None):
             raise ConfigError(
-                f"{self.name}: field {self.field!r} holds {described(pixels)}; it takes 3 "
-                "channels (decode_image with channels: 3)",
+                f"{self.name}: field {self.field!r} holds {describe_tensor(pixels)}; 3 channels "
+                "are required (decode_image with channels: 3)",
                 stage=self.name,
             )
         return pixels
 
 
-class _Factor(_Colour):
-    """A factor drawn from [lower, upper)."""
+class _FactorTransform(_ColourTransform):
+    """A transform with a factor drawn from [lower, upper)."""
 
     lower: NonNegative
     upper: NonNegative
@@ -44,10 +49,10 @@ class _Factor(_Colour):
         return self
 
 
-class RandomBrightness(_Colour):
+class RandomBrightness(_ColourTransform):
     """Adds a delta from [-max_delta, max_delta), as a share of the type's range.
 
-    `tf.image.stateless_random_brightness`; takes arrays of any shape.
+    `tf.image.stateless_random_brightness`, for arrays of any shape.
     """
 
     name: ClassVar[str] = "random_brightness"
@@ -59,14 +64,14 @@ class RandomBrightness(_Colour):
         values = require_numbers(x, self.field, self.name)
         if values.dtype.name not in IMAGE_TYPES:
             raise ConfigError(
-                f"{self.name}: field {self.field!r} holds {values.dtype.name}; it takes "
+                f"{self.name}: field {self.field!r} holds {values.dtype.name}; supported: "
                 f"{', '.join(IMAGE_TYPES)}",
                 stage=self.name,
             )
         return tf.image.stateless_random_brightness(values, self.max_delta, key)
 
 
-class RandomContrast(_Factor):
+class RandomContrast(_FactorTransform):
     """Scales the distance from each channel's mean: `tf.image.stateless_random_contrast`."""
 
     name: ClassVar[str] = "random_contrast"
@@ -77,18 +82,20 @@ class RandomContrast(_Factor):
         return tf.image.stateless_random_contrast(pixels, self.lower, self.upper, key)
 
 
-class RandomSaturation(_Factor):
+class RandomSaturation(_FactorTransform):
     """Scales the saturation of an RGB image: `tf.image.stateless_random_saturation`."""
 
     name: ClassVar[str] = "random_saturation"
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        return tf.image.stateless_random_saturation(self._rgb(x), self.lower, self.upper, key)
+        return tf.image.stateless_random_saturation(
+            self._require_rgb(x), self.lower, self.upper, key
+        )
 
 
-class RandomHue(_Colour):
-    """Turns the hue of an RGB image: `tf.image.stateless_random_hue`."""
+class RandomHue(_ColourTransform):
+    """Rotates the hue of an RGB image: `tf.image.stateless_random_hue`."""
 
     name: ClassVar[str] = "random_hue"
 
@@ -96,4 +103,4 @@ class RandomHue(_Colour):
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        return tf.image.stateless_random_hue(self._rgb(x), self.max_delta, key)
+        return tf.image.stateless_random_hue(self._require_rgb(x), self.max_delta, key)

@@ -1,4 +1,4 @@
-"""From bytes to pixels and numbers."""
+"""Decoding of bytes into pixels and numbers."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import tensorflow as tf
 from typing_extensions import override
 
 from infeed_server.transforms.base import FieldTransform, Key
-from infeed_server.transforms.checks import require_at_run_time, require_bytes
-from infeed_server.transforms.options import NumberType, Shape
+from infeed_server.transforms.field_checks import require_at_run_time, require_bytes
+from infeed_server.transforms.option_types import NumberType, Shape
 
-# tf.io.decode_raw knows no unsigned type of these widths: the signed one has the same bits.
-_SAME_BITS = {"uint32": tf.int32, "uint64": tf.int64}
+# tf.io.decode_raw has no unsigned types of these widths; the signed ones have the same bits.
+_SIGNED_TYPES = {"uint32": tf.int32, "uint64": tf.int64}
 
 
 class DecodeImage(FieldTransform):
-    """An encoded JPEG, PNG, GIF (its first frame) or BMP → uint8 [height, width, channels].
+    """Decodes a JPEG, PNG, GIF (its first frame) or BMP to uint8 [height, width, channels].
 
     `channels` as in `tf.io.decode_image`: 1 greyscale, 3 RGB, 4 RGBA (a file without alpha
-    becomes opaque), 0 what the file has, which may vary from sample to sample.
+    becomes opaque), 0 those of the file, which may vary from sample to sample.
     """
 
     name: ClassVar[str] = "decode_image"
@@ -29,15 +29,14 @@ class DecodeImage(FieldTransform):
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        instead = "an image is decoded once"
-        contents = require_bytes(x, self.field, self.name, instead=instead)
+        contents = require_bytes(x, self.field, self.name, instead="an image is decoded once")
         if self.channels == 4:
-            return _with_alpha(contents)
-        return decode(contents, self.channels)
+            return _decode_rgba(contents)
+        return decode_image(contents, self.channels)
 
 
 class DecodeRaw(FieldTransform):
-    """The bytes of little-endian numbers → an array of `dtype` and `shape`.
+    """Decodes little-endian numbers to an array of `dtype` and `shape`.
 
     A sample with another number of bytes fails.
     """
@@ -53,26 +52,29 @@ class DecodeRaw(FieldTransform):
         dtype = tf.as_dtype(self.dtype)
         length = tf.strings.length(contents)
         expected = math.prod(self.shape) * dtype.size
-        told = (
+        message = (
             f"{self.name}: field {self.field} must have {expected} bytes for "
             f"{self.dtype}{list(self.shape)}; it has"
         )
-        with tf.control_dependencies(require_at_run_time(length == expected, told, length)):
-            flat = tf.io.decode_raw(contents, _SAME_BITS.get(self.dtype, dtype))
-        return tf.reshape(tf.bitcast(flat, dtype) if self.dtype in _SAME_BITS else flat, self.shape)
+        fits = require_at_run_time(length == expected, message, length)
+        with tf.control_dependencies(fits):
+            flat = tf.io.decode_raw(contents, _SIGNED_TYPES.get(self.dtype, dtype))
+        if self.dtype in _SIGNED_TYPES:
+            flat = tf.bitcast(flat, dtype)
+        return tf.reshape(flat, self.shape)
 
 
-def decode(contents: tf.Tensor, channels: int) -> tf.Tensor:
-    """uint8 [height, width, channels] of an encoded image."""
+def decode_image(contents: tf.Tensor, channels: int) -> tf.Tensor:
+    """Decodes an image to uint8 [height, width, channels]."""
     pixels = tf.io.decode_image(contents, channels=channels, expand_animations=False)
     return tf.ensure_shape(pixels, [None, None, channels or None])
 
 
-def _with_alpha(contents: tf.Tensor) -> tf.Tensor:
-    # A JPEG has no alpha, and TensorFlow refuses to decode it to 4 channels.
-    def opaque() -> tf.Tensor:
+def _decode_rgba(contents: tf.Tensor) -> tf.Tensor:
+    # A JPEG has no alpha channel, and TensorFlow refuses to decode it to 4 channels.
+    def decode_opaque() -> tf.Tensor:
         pixels = tf.io.decode_jpeg(contents, channels=3)
         return tf.pad(pixels, [[0, 0], [0, 0], [0, 1]], constant_values=255)
 
-    pixels = tf.cond(tf.io.is_jpeg(contents), opaque, lambda: decode(contents, 4))
+    pixels = tf.cond(tf.io.is_jpeg(contents), decode_opaque, lambda: decode_image(contents, 4))
     return tf.ensure_shape(pixels, [None, None, 4])

@@ -1,4 +1,4 @@
-"""Which fields there are, and what they are called."""
+"""Transforms of the set of fields: `rename` and `drop`."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from pydantic import Field, field_validator
 from typing_extensions import override
 
 from infeed.errors import ConfigError
-from infeed_server.transforms.base import FieldName, Key, Sample, Transform, take
-from infeed_server.transforms.options import Names
+from infeed_server.transforms.base import FieldName, Key, Sample, Transform, get_field
+from infeed_server.transforms.option_types import Names
 
 
 class Rename(Transform):
-    """`fields: {old: new}`. Two fields may swap their names; order is kept."""
+    """Renames fields: `fields: {old: new}`. Two fields may swap names; their order is kept."""
 
     name: ClassVar[str] = "rename"
 
-    # `fields` is the option's name, but also a method's: hence the alias.
+    # An alias, since `fields` is also the name of a method.
     names: Annotated[dict[FieldName, FieldName], Field(alias="fields", min_length=1)]
 
     @field_validator("names")
     @classmethod
     def _distinct(cls, value: dict[str, str]) -> dict[str, str]:
         new = list(value.values())
-        twice = sorted({name for name in new if new.count(name) > 1})
-        if twice:
-            raise ValueError(f"gives the name {twice[0]!r} to two fields")
+        duplicates = sorted({name for name in new if new.count(name) > 1})
+        if duplicates:
+            raise ValueError(f"gives the name {duplicates[0]!r} to two fields")
         return value
 
     @override
     def apply(self, sample: Sample, key: Key) -> Sample:
         for old, new in self.names.items():
-            take(sample, old, self.name)
+            get_field(sample, old, self.name)
             if new in sample and new not in self.names:
                 raise ConfigError(
-                    f"{self.name}: {old!r} cannot become {new!r}, there is a field of that name; "
-                    "drop or rename it too",
+                    f"{self.name}: {old!r} cannot be renamed to {new!r}, a field that exists; "
+                    "drop or rename that field too",
                     stage=self.name,
                 )
         return {self.names.get(field, field): value for field, value in sample.items()}
@@ -47,7 +47,7 @@ class Rename(Transform):
 
 
 class Drop(Transform):
-    """`fields: [a, b]`, which are no longer needed."""
+    """Removes fields: `fields: [a, b]`."""
 
     name: ClassVar[str] = "drop"
 
@@ -56,7 +56,7 @@ class Drop(Transform):
     @override
     def apply(self, sample: Sample, key: Key) -> Sample:
         for field in self.names:
-            take(sample, field, self.name)
+            get_field(sample, field, self.name)
         return {field: value for field, value in sample.items() if field not in self.names}
 
     @override

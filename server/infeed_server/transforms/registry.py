@@ -1,4 +1,4 @@
-"""Every transform by name, and how a list of them is read."""
+"""The registry of transforms by name, and the validation of a list of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pydantic import (
     TypeAdapter,
 )
 
-from infeed_server.config.model import Variants, did_you_mean
+from infeed_server.config.model import did_you_mean
 from infeed_server.transforms.base import Transform
 from infeed_server.transforms.cache import Cache
 from infeed_server.transforms.colour import (
@@ -25,19 +25,24 @@ from infeed_server.transforms.colour import (
     RandomHue,
     RandomSaturation,
 )
-from infeed_server.transforms.crop import CenterCrop, RandomCrop, RandomResizedCrop
 from infeed_server.transforms.decode import DecodeImage, DecodeRaw
 from infeed_server.transforms.fields import Drop, Rename
-from infeed_server.transforms.flip import RandomFlipLeftRight, RandomFlipUpDown
-from infeed_server.transforms.resize import Resize
-from infeed_server.transforms.user import Map
-from infeed_server.transforms.values import (
+from infeed_server.transforms.geometry import (
+    CenterCrop,
+    RandomCrop,
+    RandomFlipLeftRight,
+    RandomFlipUpDown,
+    RandomResizedCrop,
+    Resize,
+)
+from infeed_server.transforms.numeric import (
     Cast,
     ConvertImageDtype,
     Normalize,
     OneHot,
     StringToNumber,
 )
+from infeed_server.transforms.user_map import Map
 
 REGISTRY: Mapping[str, type[Transform]] = {
     transform.name: transform
@@ -65,11 +70,11 @@ REGISTRY: Mapping[str, type[Transform]] = {
         Cache,
     )
 }
-"""What YAML calls a transform → its class."""
+"""Name in YAML → class of the transform."""
 
 
 def _parse(value: Any) -> Transform:
-    """A transform that is built already, or as YAML holds it: `{name: options}` or `name`."""
+    """Builds a transform from its form in YAML: `{name: options}` or `name`. Keeps a built one."""
     if isinstance(value, Transform):
         return value
     if isinstance(value, str):
@@ -86,7 +91,7 @@ def _parse(value: Any) -> Transform:
         options = {}
     elif shorthand is not None and not isinstance(options, dict):
         options = {shorthand: options}
-    # A tagged union, so that pydantic puts the transform's name into the place of an error.
+    # A tagged union, so that pydantic adds the transform's name to the location of an error.
     return _BY_NAME.validate_python({name: options})
 
 
@@ -111,8 +116,8 @@ _BY_NAME: TypeAdapter[Transform] = TypeAdapter(
     ]
 )
 
-AnyTransform = Annotated[SerializeAsAny[Transform], PlainValidator(_parse), Variants(REGISTRY)]
-"""One transform, as YAML or Python gives it."""
+AnyTransform = Annotated[SerializeAsAny[Transform], PlainValidator(_parse)]
+"""One transform, from YAML or from Python."""
 
 
 def _as_tuple(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A data service in this process, and infeed servers that register arrays with it."""
+"""Fixtures: a data service in this process, and infeed servers that register arrays with it."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from typing import Any
 import numpy as np
 import pytest
 from tensorflow.python.data.experimental.ops import data_service_ops
-from tests.client.tensorflow.service import SERVICE, FakeServer, address, worker
+from tests.client.tensorflow.service import SERVICE, FakeServer, address_of, new_worker
 from tests.client.waiting import HANG_SECONDS, until
 
-from infeed.inquiry import Dispatcher
+from infeed.rpc.tf_dispatcher import DispatcherClient
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quick_ends() -> Iterator[None]:
-    """Lets iterators ask the dispatcher every 20 ms, not every second, whether a job has ended."""
+def short_refresh_interval() -> Iterator[None]:
+    """Makes iterators ask the dispatcher for the end of a job every 20 ms, not every second."""
     with pytest.MonkeyPatch.context() as patch:
-        read = data_service_ops._from_dataset_id
-        quick = partial(read, task_refresh_interval_hint_ms=20)
-        patch.setattr(data_service_ops, "_from_dataset_id", quick)
+        from_dataset_id = data_service_ops._from_dataset_id
+        patched = partial(from_dataset_id, task_refresh_interval_hint_ms=20)
+        patch.setattr(data_service_ops, "_from_dataset_id", patched)
         yield
 
 
 @pytest.fixture(scope="module")
 def dispatcher() -> Iterator[str]:
-    """With two workers in this process, that are the fixed list of its workers too."""
+    """The address of a dispatcher with two workers, which are also its fixed list of workers."""
     server = SERVICE.DispatchServer(
         SERVICE.DispatcherConfig(worker_addresses=["127.0.0.1:%port%"] * 2)
     )
-    where = address(server)
-    workers = [worker(where), worker(where)]
-    until(lambda: len(Dispatcher(where, HANG_SECONDS).workers()) == 2)
-    yield where
-    for each in workers:
-        each._stop()
+    address = address_of(server)
+    workers = [new_worker(address), new_worker(address)]
+    until(lambda: len(DispatcherClient(address, HANG_SECONDS).get_workers()) == 2)
+    yield address
+    for worker in workers:
+        worker._stop()
     server._stop()
 
 
 @pytest.fixture
 def rows() -> dict[str, Any]:
-    """50 samples; the image of sample i holds i everywhere, and so does its label."""
+    """50 samples; the image of sample i is filled with i, and its label is i."""
     number = np.arange(50)
     image = np.broadcast_to(number[:, None, None], (50, 3, 4)).astype(np.uint8)
     return {"image": image, "label": number}
@@ -54,23 +54,23 @@ def server(dispatcher: str, rows: dict[str, Any]) -> FakeServer:
 
 
 @pytest.fixture
-def make(dispatcher: str) -> Callable[..., FakeServer]:
-    """Makes servers of arrays, one row a sample, with the options of `FakeServer`."""
+def make_server(dispatcher: str) -> Callable[..., FakeServer]:
+    """`make_server(arrays, **options)` returns a `FakeServer`; the arrays have a row a sample."""
     return partial(FakeServer, dispatcher)
 
 
 @pytest.fixture
 def start_worker() -> Iterator[Callable[..., Any]]:
-    """Starts workers in this process: `start_worker(dispatcher, advertised)`; its dispatcher, which
-    has no others, knows each of them then."""
+    """`start_worker(dispatcher, advertised)` starts a worker in this process, and waits until it is
+    registered. The dispatcher must have no other workers."""
     running = []
 
     def start(dispatcher: Any, *advertised: str) -> Any:
-        where = address(dispatcher)
-        running.append(worker(where, *advertised))
-        until(lambda: len(Dispatcher(where, HANG_SECONDS).workers()) == len(running))
+        address = address_of(dispatcher)
+        running.append(new_worker(address, *advertised))
+        until(lambda: len(DispatcherClient(address, HANG_SECONDS).get_workers()) == len(running))
         return running[-1]
 
     yield start
-    for each in running:
-        each._stop()
+    for worker in running:
+        worker._stop()

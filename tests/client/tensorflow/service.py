@@ -1,4 +1,4 @@
-"""An infeed server that registers arrays with a data service, and that service's workers."""
+"""A fake infeed server that registers arrays with a data service, and workers of the service."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Any
 
 import tensorflow as tf
 
-from infeed.registered import DatasetRequest, RegisteredDataset
+from infeed.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed.testing import FakeTransport
 
 SERVICE = tf.data.experimental.service
 
 
-def address(server: Any) -> str:
+def address_of(server: Any) -> str:
     return str(server.target).partition("//")[2]
 
 
-def worker(dispatcher: str, advertised: str = "127.0.0.1:%port%") -> Any:
+def new_worker(dispatcher: str, advertised: str = "127.0.0.1:%port%") -> Any:
     return SERVICE.WorkerServer(
         SERVICE.WorkerConfig(dispatcher, worker_address=advertised, heartbeat_interval_ms=100)
     )
 
 
 class FakeServer(FakeTransport):
-    """Registers its arrays, in the order of the source, as infeed's server would."""
+    """Registers its arrays as infeed's server does, in the order of the source."""
 
     def __init__(self, dispatcher: str, arrays: Any, *, indexed: bool = True, **options: Any):
         super().__init__(arrays, shuffle=False, **options)
@@ -32,22 +32,22 @@ class FakeServer(FakeTransport):
         self.version = tf.__version__
         self.requests: list[DatasetRequest] = []
         self.indexed = indexed
-        self._made = uuid.uuid4().hex
+        self._id = uuid.uuid4().hex
 
     def register_dataset(self, request: DatasetRequest, timeout: float = 20.0) -> RegisteredDataset:
         self.requests.append(request)
         slots = request.batch_size or self.spec.batch_size
         pad = (request.remainder or self.spec.remainder) == "pad"
-        with tf.init_scope():  # as a server, to which it is all the same who asks
+        with tf.init_scope():  # a server is not affected by the graph of the caller
             dataset = self.dataset(slots, request.epochs, pad)
             if request.shard_hint:
                 dataset = dataset.shard(tf.data.experimental.SHARD_HINT, 0)
-            name = f"{self._made}-{request}"
+            dataset_id = f"{self._id}-{request}"
             SERVICE.register_dataset(
-                f"grpc://{self.dispatcher}", dataset, compression=None, dataset_id=name
+                f"grpc://{self.dispatcher}", dataset, compression=None, dataset_id=dataset_id
             )
         may_mask = (pad and request.epochs > 0) or self.spec.on_error == "mask"
-        return RegisteredDataset(self.dispatcher, name, self.version, 0, slots, may_mask)
+        return RegisteredDataset(self.dispatcher, dataset_id, self.version, 0, slots, may_mask)
 
     def dataset(self, slots: int, epochs: int, pad: bool) -> tf.data.Dataset:
         total = self._count * epochs if epochs else tf.int64.max
@@ -55,8 +55,7 @@ class FakeServer(FakeTransport):
         starts = tf.data.Dataset.range(batches)
         starts = starts if epochs else starts.repeat()
         options = tf.data.Options()
-        # The thread that tunes a data set sleeps for ever longer, up to a minute, and a worker that
-        # is stopped waits for it.
+        # A worker that stops waits for the autotuning thread, which sleeps for up to a minute.
         options.autotune.enabled = False
         dataset = starts.map(lambda batch: self.element(batch * slots, slots, total))
         return dataset.with_options(options)
@@ -68,10 +67,10 @@ class FakeServer(FakeTransport):
         fields = {}
         for field in self.spec.wire_spec:
             rows = tf.gather(self._arrays[field.name], tf.maximum(ids, 0))
-            held = tf.reshape(mask, [-1, *[1] * len(field.shape)])
-            rows = tf.where(held, rows, tf.zeros((), rows.dtype))
+            broadcast = tf.reshape(mask, [-1, *[1] * len(field.shape)])
+            rows = tf.where(broadcast, rows, tf.zeros((), rows.dtype))
             fields[field.name] = tf.ensure_shape(rows, [slots, *field.shape])
-        about = {"epoch": start // self._count, "mask": mask}
+        metadata = {"epoch": start // self._count, "mask": mask}
         if self.indexed:
-            about |= {"start": start, "sample_ids": ids}
-        return fields, about
+            metadata |= {"start": start, "sample_ids": ids}
+        return fields, metadata

@@ -1,4 +1,4 @@
-"""Finish transforms in TensorFlow, inside a data set: the very bits of `infeed.finish`."""
+"""Finish transforms in TensorFlow, inside a dataset: equal bits to `infeed.finish`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NUMBERS = ["bool", *INTS, *FLOATS]
 
 
 def values(dtype: str) -> Any:
-    """[5, 7, 3], all kinds of values that the type has."""
+    """Returns values of the type's whole range, of shape [5, 7, 3]."""
     rng = np.random.default_rng(11)
     if dtype in INTS:
         limits = np.iinfo(dtype)
@@ -30,27 +30,31 @@ def values(dtype: str) -> Any:
     return rng.uniform(-100, 100, (5, 7, 3)).astype(numpy_dtype(dtype))
 
 
-def in_dataset(fields: dict[str, Any], transforms: Sequence[FinishTransform], mask: Any) -> Any:
-    """What a data set gives, once TensorFlow has optimised it."""
+def finish_in_dataset(
+    fields: dict[str, Any], transforms: Sequence[FinishTransform], mask: Any
+) -> Any:
+    """Returns the batch of a dataset that TensorFlow has optimized."""
 
-    # The dataset of a feed converts nothing either, and to convert takes longer than all the rest.
+    # As for the dataset of a feed; conversion takes longer than the rest of the test.
     @tf.autograph.experimental.do_not_convert
-    def finished(batch: dict[str, tf.Tensor], held: tf.Tensor) -> dict[str, tf.Tensor]:
-        return finish(batch, transforms, held)
+    def finished(batch: dict[str, tf.Tensor], mask: tf.Tensor) -> dict[str, tf.Tensor]:
+        return finish(batch, transforms, mask)
 
     inputs = ({name: tf.constant(value) for name, value in fields.items()}, tf.constant(mask))
     dataset = tf.data.Dataset.from_tensors(inputs).map(finished, num_parallel_calls=2)
     return next(dataset.as_numpy_iterator())
 
 
-def assert_same(fields: dict[str, Any], transforms: Sequence[FinishTransform], mask: Any) -> None:
+def assert_equal_to_numpy(
+    fields: dict[str, Any], transforms: Sequence[FinishTransform], mask: Any
+) -> None:
     with np.errstate(all="ignore"):
         expected = numpy_finish.finish(fields, transforms, mask)
-    got = in_dataset(fields, transforms, mask)
-    assert got.keys() == expected.keys()
+    actual = finish_in_dataset(fields, transforms, mask)
+    assert actual.keys() == expected.keys()
     for name, array in expected.items():
-        assert (got[name].dtype, got[name].shape) == (array.dtype, array.shape)
-        assert got[name].tobytes() == array.tobytes(), name
+        assert (actual[name].dtype, actual[name].shape) == (array.dtype, array.shape)
+        assert actual[name].tobytes() == array.tobytes(), name
 
 
 HALF = np.array([True, False, True, False, False])
@@ -60,10 +64,10 @@ FULL = np.ones(5, np.bool_)
 @pytest.mark.parametrize("dtype", NUMBERS)
 def test_casts(dtype: str) -> None:
     x = values(dtype)
-    # A float outside of the integer's range has no defined result, in C and hence here.
+    # A cast of a float outside the integer's range has an undefined result, as in C.
     small = np.clip(x, 0, 100).astype(x.dtype) if dtype in FLOATS else x
     fields = {result: small if result in INTS else x for result in NUMBERS}
-    assert_same(fields, [Cast(result, result) for result in NUMBERS], HALF)
+    assert_equal_to_numpy(fields, [Cast(result, result) for result in NUMBERS], HALF)
 
 
 OPERANDS: list[dict[str, Any]] = [
@@ -76,39 +80,39 @@ OPERANDS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("dtype", NUMBERS)
 def test_normalize(dtype: str) -> None:
-    """Each type of input with each type of result; all operands with those that pixels have."""
-    all_of_them = dtype in ("uint8", "float32")
+    """Each type of input with each type of result; the types of pixels with all operands."""
+    is_pixel = dtype in ("uint8", "float32")
     cases = {
         f"{result} {number}": Normalize(f"{result} {number}", data_type=result, **operands)
-        for place, result in enumerate(FLOATS)
+        for index, result in enumerate(FLOATS)
         for number, operands in enumerate(OPERANDS)
-        if all_of_them or number == place
+        if is_pixel or number == index
     }
-    assert_same(dict.fromkeys(cases, values(dtype)), list(cases.values()), FULL)
+    assert_equal_to_numpy(dict.fromkeys(cases, values(dtype)), list(cases.values()), FULL)
 
 
 @pytest.mark.parametrize("dtype", INTS)
 def test_one_hot(dtype: str) -> None:
     limits = np.iinfo(dtype)
     labels = np.array([0, 3, 9, limits.max, limits.min], dtype)
-    # The result does not depend on the type of the label, so one meets all types.
+    # The result type does not depend on the label type: one label type covers all of them.
     results = (*FLOATS, *INTS) if dtype == "int64" else ("float32",)
     cases = [OneHot(result, 10, result, 3.0, 1.0) for result in results]
     cases.append(OneHot("bool", 10, "bool"))
-    assert_same({case.field: labels for case in cases}, cases, FULL)
-    assert_same({case.field: labels.reshape(5, 1) for case in cases}, cases, HALF)
+    assert_equal_to_numpy({case.field: labels for case in cases}, cases, FULL)
+    assert_equal_to_numpy({case.field: labels.reshape(5, 1) for case in cases}, cases, HALF)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_what_is_no_number_or_infinite_stays_so(dtype: str) -> None:
+def test_nan_and_infinity_are_kept(dtype: str) -> None:
     largest = 6e4 if dtype == "float16" else 1e30
     x = np.array([np.nan, np.inf, -np.inf, -0.0, largest]).astype(numpy_dtype(dtype))
     cases = [Cast(result, result) for result in ("bool", *FLOATS)]
-    assert_same({case.field: x for case in cases}, cases, FULL)
-    assert_same({"x": x}, [Normalize("x", 3.0, (1.0,), data_type=dtype)], FULL)
+    assert_equal_to_numpy({case.field: x for case in cases}, cases, FULL)
+    assert_equal_to_numpy({"x": x}, [Normalize("x", 3.0, (1.0,), data_type=dtype)], FULL)
 
 
-def test_several_in_order_and_the_rest_untouched() -> None:
+def test_transforms_run_in_order_and_keep_other_fields() -> None:
     fields = {
         "image": values("uint8"),
         "label": np.array([0, 3, 9, 300, -1], np.int64),
@@ -122,17 +126,17 @@ def test_several_in_order_and_the_rest_untouched() -> None:
         OneHot("label", 10, off_value=0.5),
     ]
     inputs = {name: fields[name] for name in ("image", "label", "raw")}
-    assert_same(inputs, transforms, HALF)
-    got = in_dataset(fields, transforms, HALF)
-    assert got["name"].tolist() == fields["name"].tolist()
-    assert not got["image"][~HALF].any()
-    assert not got["label"][~HALF].any()
+    assert_equal_to_numpy(inputs, transforms, HALF)
+    actual = finish_in_dataset(fields, transforms, HALF)
+    assert actual["name"].tolist() == fields["name"].tolist()
+    assert not actual["image"][~HALF].any()
+    assert not actual["label"][~HALF].any()
 
 
 @examples(15)
 @given(
     scale=st.none() | st.floats(1e-3, 1e5) | st.floats(-1e5, -1e-3),
-    # TensorFlow gives 0 where the result is subnormal; no mean of pixels is that small.
+    # TensorFlow flushes subnormal results to 0; no mean of pixels is that small.
     mean=st.lists(st.floats(1e-3, 1e3) | st.floats(-1e3, -1e-3), min_size=0, max_size=1),
     std=st.lists(st.floats(1e-3, 1e3), min_size=0, max_size=1),
     dtype=st.sampled_from(FLOATS),
@@ -140,4 +144,4 @@ def test_several_in_order_and_the_rest_untouched() -> None:
 def test_normalize_for_all_operands(scale: Any, mean: Any, std: Any, dtype: Any) -> None:
     x = np.arange(256, dtype=np.uint8)
     transform = Normalize("x", scale, tuple(mean), tuple(std), dtype)
-    assert_same({"x": x}, [transform], np.ones(256, np.bool_))
+    assert_equal_to_numpy({"x": x}, [transform], np.ones(256, np.bool_))

@@ -1,4 +1,4 @@
-"""A feed as a `tf.data.Dataset`, up to Keras' `fit`."""
+"""Datasets over a feed, up to Keras' `fit`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from tests.client.waiting import HANG_SECONDS, any_blocked_in, infeed_threads, until
 
 import infeed
-from infeed import stream as stream_module
 from infeed.errors import FeedClosedError, InvalidRequestError, SampleError
+from infeed.prefetch import prefetcher
 from infeed.spec import Normalize
 from infeed.testing import FakeTransport
 
@@ -25,7 +25,7 @@ def connect(fake: FakeTransport, **options: Any) -> infeed.Feed:
     return infeed.connect("fake", "fake", transport=fake, **options)
 
 
-def test_shapes_are_static_and_values_the_feeds(fake: FakeTransport, arrays: Any) -> None:
+def test_shapes_are_static_and_values_are_the_feeds(fake: FakeTransport, arrays: Any) -> None:
     with connect(fake, epochs=1) as feed:
         dataset = infeed.tensorflow.from_generator(feed)
         x, y = dataset.element_spec
@@ -42,7 +42,7 @@ def test_shapes_are_static_and_values_the_feeds(fake: FakeTransport, arrays: Any
 
 
 @pytest.mark.parametrize(
-    ("fields", "options", "want"),
+    ("fields", "options", "expected"),
     [
         ("xy", {}, ("x", "y")),
         ("xyz", {}, ({"x": "x", "z": "z"}, "y")),
@@ -53,7 +53,7 @@ def test_shapes_are_static_and_values_the_feeds(fake: FakeTransport, arrays: Any
         ("xz", {"mask": True}, ({"x": "x", "z": "z"}, "weight")),
     ],
 )
-def test_structures(fields: str, options: Any, want: Any) -> None:
+def test_options_set_the_element_structure(fields: str, options: Any, expected: Any) -> None:
     arrays = {name: np.full(8, index, np.int32) for index, name in enumerate(fields)}
     with connect(FakeTransport(arrays, batch_size=4), epochs=1) as feed:
         options = {"label": "y"} | options
@@ -62,10 +62,10 @@ def test_structures(fields: str, options: Any, want: Any) -> None:
     def name(tensor: Any) -> str:
         return "weight" if tensor.dtype == tf.float32 else fields[int(tensor[0])]
 
-    assert tf.nest.map_structure(name, first) == want
+    assert tf.nest.map_structure(name, first) == expected
 
 
-def test_a_label_alone_is_no_pair() -> None:
+def test_a_label_without_other_fields_raises() -> None:
     with (
         connect(FakeTransport({"label": np.arange(8)}, batch_size=4)) as feed,
         pytest.raises(InvalidRequestError, match="label=None"),
@@ -73,7 +73,7 @@ def test_a_label_alone_is_no_pair() -> None:
         infeed.tensorflow.from_generator(feed)
 
 
-def test_padding_has_no_weight(fake: FakeTransport) -> None:
+def test_padding_has_weight_0(fake: FakeTransport) -> None:
     with connect(fake, epochs=1, batch_size=20, remainder="pad") as feed:
         *_, (image, label, weight) = infeed.tensorflow.from_generator(feed)
     assert weight.dtype == tf.float32
@@ -91,7 +91,7 @@ def test_padding_has_no_weight(fake: FakeTransport) -> None:
         ({"on_error": "mask"}, {}, True),
     ],
 )
-def test_weights_come_where_slots_can_be_empty(
+def test_weights_are_added_if_slots_can_be_empty(
     arrays: Any, pipeline: Any, options: Any, weighted: bool
 ) -> None:
     with connect(FakeTransport(arrays, **pipeline), **options) as feed:
@@ -100,7 +100,7 @@ def test_weights_come_where_slots_can_be_empty(
         assert len(infeed.tensorflow.from_generator(feed, mask=False).element_spec) == 2
 
 
-def test_byte_strings() -> None:
+def test_byte_strings_are_read() -> None:
     words = np.array([b"a", b"", b"\x00\xff", b"longer"], object)
     with connect(FakeTransport({"word": words}, batch_size=4, shuffle=False), epochs=1) as feed:
         (batch,) = infeed.tensorflow.from_generator(feed)
@@ -108,20 +108,20 @@ def test_byte_strings() -> None:
     assert batch["word"].numpy().tolist() == words.tolist()
 
 
-def test_a_second_iteration_goes_on(fake: FakeTransport) -> None:
+def test_a_second_iteration_continues_the_feed(fake: FakeTransport) -> None:
     with connect(fake) as feed:
         dataset = infeed.tensorflow.from_generator(feed, label=None)
         labels = [b["label"].numpy().tolist() for _ in range(3) for b in dataset.take(2)]
     assert np.concatenate(labels).tolist() == fake.sample_ids(3, 0, 24).tolist()
 
 
-def model() -> Any:
+def new_model() -> Any:
     tf.keras.utils.set_random_seed(0)
     layers = [tf.keras.layers.Flatten(), tf.keras.layers.Dense(2)]
-    found = tf.keras.Sequential([tf.keras.Input((3, 4)), *layers])
+    model = tf.keras.Sequential([tf.keras.Input((3, 4)), *layers])
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    found.compile("adam", loss, metrics=["accuracy"])
-    return found
+    model.compile("adam", loss, metrics=["accuracy"])
+    return model
 
 
 @pytest.fixture
@@ -140,12 +140,12 @@ def test_keras_fits_an_endless_feed(learnable: FakeTransport) -> None:
     with connect(learnable) as feed:
         dataset = infeed.tensorflow.from_generator(feed)
         steps = feed.steps_per_epoch
-        # shuffle=False: Keras warns that it cannot shuffle a dataset, which nobody asked it to.
-        fitted = model().fit(dataset, epochs=3, steps_per_epoch=steps, shuffle=False, verbose=0)
+        # shuffle=False: by default Keras warns that it cannot shuffle a dataset.
+        fitted = new_model().fit(dataset, epochs=3, steps_per_epoch=steps, shuffle=False, verbose=0)
         history = fitted.history
         assert len(history["loss"]) == 3
         assert history["loss"][-1] < history["loss"][0]
-        # Keras may hold batches that it did not train on, but only a few.
+        # Keras may have prefetched a few batches.
         assert 36 <= feed.state()["position"] / 8 <= 36 + 16
 
 
@@ -153,12 +153,12 @@ def test_keras_fits_an_endless_feed(learnable: FakeTransport) -> None:
 def test_keras_fits_a_finite_feed(learnable: FakeTransport, remainder: Any) -> None:
     with connect(learnable, epochs=1, batch_size=20, remainder=remainder) as feed:
         dataset = infeed.tensorflow.from_generator(feed)
-        fitted = model().fit(dataset, shuffle=False, verbose=0)
+        fitted = new_model().fit(dataset, shuffle=False, verbose=0)
         assert len(fitted.history["loss"]) == 1
         assert feed.steps_left == 0
 
 
-def test_errors_reach_the_trainer(arrays: Any) -> None:
+def test_an_error_of_the_feed_is_raised(arrays: Any) -> None:
     def fail(start: int) -> None:
         if start == 4:
             raise SampleError("a.jpg is no image")
@@ -170,7 +170,7 @@ def test_errors_reach_the_trainer(arrays: Any) -> None:
             next(batches)
 
 
-def test_abandoned_iterators_do_not_hang(fake: FakeTransport) -> None:
+def test_an_abandoned_iterator_does_not_hang(fake: FakeTransport) -> None:
     with connect(fake) as feed:
         batches = iter(infeed.tensorflow.from_generator(feed).prefetch(2))
         next(batches)
@@ -179,15 +179,17 @@ def test_abandoned_iterators_do_not_hang(fake: FakeTransport) -> None:
     until(lambda: not infeed_threads())
 
 
-def test_closing_the_feed_frees_tensorflow(arrays: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_module, "JOIN_SECONDS", 0.01)  # the supplier is stuck
+def test_closing_the_feed_ends_a_blocked_iteration(
+    arrays: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefetcher, "JOIN_TIMEOUT_SECONDS", 0.01)  # the reader thread is blocked
     gate = threading.Event()
 
-    def wait(start: int) -> None:
+    def block(start: int) -> None:
         if start >= 4:
             gate.wait(2 * HANG_SECONDS)
 
-    feed = connect(FakeTransport(arrays, batch_size=4, before_batch=wait))
+    feed = connect(FakeTransport(arrays, batch_size=4, before_batch=block))
     batches = iter(infeed.tensorflow.from_generator(feed))
     next(batches)
 
@@ -203,7 +205,7 @@ def test_closing_the_feed_frees_tensorflow(arrays: Any, monkeypatch: pytest.Monk
     until(lambda: not infeed_threads())
 
 
-def test_a_closed_feed_says_so(fake: FakeTransport) -> None:
+def test_a_closed_feed_raises(fake: FakeTransport) -> None:
     feed = connect(fake)
     dataset = infeed.tensorflow.from_generator(feed)
     feed.close()
@@ -211,7 +213,7 @@ def test_a_closed_feed_says_so(fake: FakeTransport) -> None:
         next(iter(dataset))
 
 
-def test_without_tensorflow() -> None:
+def test_a_missing_tensorflow_raises() -> None:
     code = (
         "import sys; sys.modules['tensorflow'] = None\n"
         "import infeed\n"

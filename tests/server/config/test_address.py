@@ -1,4 +1,4 @@
-"""Addresses: how they are read, and which of them are safe or free."""
+"""Tests of `config/address.py`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from infeed.errors import ConfigError
-from infeed_server.config.address import Address, require_safe
+from infeed_server.config.address import Address
 
 
 @pytest.mark.parametrize(
-    ("text", "host", "port", "told"),
+    ("text", "host", "port", "shown"),
     [
         ("127.0.0.1:8470", "127.0.0.1", 8470, "127.0.0.1:8470"),
         ("localhost:0", "localhost", 0, "localhost:0"),
@@ -22,15 +22,15 @@ from infeed_server.config.address import Address, require_safe
         ("::1:80", "::1", 80, "[::1]:80"),
     ],
 )
-def test_what_is_an_address(text: str, host: str, port: int, told: str) -> None:
+def test_parses_host_and_port(text: str, host: str, port: int, shown: str) -> None:
     address = Address.parse(text)
-    assert (address.host, address.port, str(address)) == (host, port, told)
+    assert (address.host, address.port, str(address)) == (host, port, shown)
 
 
 @pytest.mark.parametrize(
     "text", ["", ":", "host", "host:", ":80", "[]:80", "host:-1", "host:65536", "host:8²", "host:x"]
 )
-def test_what_is_none(text: str) -> None:
+def test_malformed_address_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="is not of the form host:port"):
         Address.parse(text)
 
@@ -47,28 +47,28 @@ def test_what_is_none(text: str) -> None:
         ("192.0.2.7:1", False),
     ],
 )
-def test_loopback(text: str, loopback: bool) -> None:
+def test_only_loopback_is_safe_without_tls(text: str, loopback: bool) -> None:
     address = Address.parse(text)
     assert address.is_loopback == loopback
-    require_safe(address, "--listen", encrypted=False, insecure=True)
-    require_safe(address, "--listen", encrypted=True, insecure=False)
+    assert Address.parse_safe("--listen", text, encrypted=False, insecure=True) == address
+    assert Address.parse_safe("--listen", text, encrypted=True, insecure=False) == address
     if loopback:
-        require_safe(address, "--listen", encrypted=False, insecure=False)
+        assert Address.parse_safe("--listen", text, encrypted=False, insecure=False) == address
         return
     for option, remedies in (("--http", ".*--insecure"), ("--listen", ".*--tls-cert.*--insecure")):
         with pytest.raises(ConfigError, match=re.escape(f"{option} {text}: ") + remedies):
-            require_safe(address, option, encrypted=False, insecure=False)
+            Address.parse_safe(option, text, encrypted=False, insecure=False)
 
 
 @pytest.mark.parametrize("host", ["no-host.invalid", "a" * 70, "a b"])
-def test_hosts_that_are_none(host: str) -> None:
+def test_unknown_host_is_refused(host: str) -> None:
     address = Address(host, 80)
-    for ask in (lambda: address.is_loopback, address.require_free):
+    for resolve in (lambda: address.is_loopback, address.require_free):
         with pytest.raises(ConfigError, match="no such host"):
-            ask()
+            resolve()
 
 
-def test_free_and_taken() -> None:
+def test_taken_port_is_refused() -> None:
     Address("127.0.0.1", 0).require_free()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = Address("127.0.0.1", listener.getsockname()[1])
@@ -80,13 +80,13 @@ def test_free_and_taken() -> None:
         Address("192.0.2.7", 80).require_free()
 
 
-def test_unix_sockets(tmp_path: Path, monkeypatch: Any) -> None:
+def test_live_unix_socket_is_refused_and_leftover_is_not(tmp_path: Path, monkeypatch: Any) -> None:
     address = Address.parse(f"unix:{tmp_path}/s")
     assert address.is_loopback
     assert str(address) == f"unix:{tmp_path}/s"
     address.require_free()
     with socket.socket(socket.AF_UNIX) as listener:
-        monkeypatch.chdir(tmp_path)  # a path of a socket is 107 bytes at most
+        monkeypatch.chdir(tmp_path)  # the path of a socket has at most 107 bytes
         listener.bind("s")
         listener.listen()
         if len(str(tmp_path)) < 100:
@@ -97,7 +97,7 @@ def test_unix_sockets(tmp_path: Path, monkeypatch: Any) -> None:
         Address.parse(f"unix:{tmp_path}/nowhere/s").require_free()
 
 
-def test_a_unix_path_that_can_be_no_socket(tmp_path: Path) -> None:
-    for path, words in ((tmp_path, "it is no socket"), (tmp_path / ("x" * 120), "too long")):
+def test_path_that_cannot_be_a_socket_is_refused(tmp_path: Path) -> None:
+    for path, words in ((tmp_path, "not a socket"), (tmp_path / ("x" * 120), "too long")):
         with pytest.raises(ConfigError, match=words):
             Address.parse(f"unix:{path}").require_free()

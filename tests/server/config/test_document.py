@@ -1,4 +1,4 @@
-"""YAML documents: values with the line of each, and errors that name it."""
+"""Tests of `config/document.py`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def write(tmp_path: Path, text: str) -> str:
     return str(file)
 
 
-def test_remembers_lines(tmp_path: Path) -> None:
+def test_location_has_the_line_of_the_nearest_part(tmp_path: Path) -> None:
     doc = document.read(write(tmp_path, "a:\n  b:\n    - x: 1\n    - {y: 2}\n"))
     assert doc.value == {"a": {"b": [{"x": 1}, {"y": 2}]}}
-    assert doc.where(("a", "b", 1, "y")).endswith("pipelines.yaml:4: a.b[1].y")
-    assert doc.where(("a", "nothing")).endswith(":1: a.nothing")
+    assert doc.location(("a", "b", 1, "y")).endswith("pipelines.yaml:4: a.b[1].y")
+    assert doc.location(("a", "nothing")).endswith(":1: a.nothing")
 
 
 @pytest.mark.parametrize(
@@ -35,12 +35,12 @@ def test_remembers_lines(tmp_path: Path) -> None:
         ("[" * 600, r": nested too deeply"),
     ],
 )
-def test_bad_documents_name_the_line(tmp_path: Path, text: str, message: str) -> None:
+def test_error_names_the_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         document.read(write(tmp_path, text))
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*missing\.yaml: No such file"):
         document.read(str(tmp_path / "missing.yaml"))
     binary = tmp_path / "binary.yaml"

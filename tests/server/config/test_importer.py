@@ -1,4 +1,4 @@
-"""`module:attr`: found in the working directory, and honest about what is missing."""
+"""Tests of `config/importer.py`."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-def test_finds_in_the_working_directory(module: str) -> None:
+def test_loads_from_working_directory(module: str) -> None:
     assert importer.load(f"{module}:Outer.inner") == 3
 
 
-def test_lists_what_there_is(module: str) -> None:
+def test_missing_attribute_lists_available_ones(module: str) -> None:
     with pytest.raises(ConfigError, match=r"has no 'mak'; it has: Outer, make"):
         importer.load(f"{module}:mak")
 
 
 @pytest.mark.parametrize("name", ["", "module", "module:", ":attr"])
-def test_bad_names(name: str) -> None:
+def test_malformed_name_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="not of the form module:attr"):
         importer.load(name)
 
 
-def test_no_such_module() -> None:
+def test_missing_module_is_refused() -> None:
     with pytest.raises(ConfigError, match="no module 'no_such_module_at_all'"):
         importer.load("no_such_module_at_all:x")
 
 
-def test_an_import_error_inside_the_module_keeps_its_own_name(module: str, tmp_path: Path) -> None:
+def test_import_error_inside_the_module_is_unchanged(module: str, tmp_path: Path) -> None:
     (tmp_path / f"{module}_bad.py").write_text("import a_package_that_is_missing\n")
     with pytest.raises(ModuleNotFoundError, match="a_package_that_is_missing"):
         importer.load(f"{module}_bad:x")
 
 
-def test_the_digest_follows_the_file(module: str, tmp_path: Path) -> None:
+def test_digest_changes_with_the_file(module: str, tmp_path: Path) -> None:
     make = importer.load(f"{module}:make")
     before = importer.code_digest(make)
     file = tmp_path / f"{module}.py"

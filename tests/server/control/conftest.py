@@ -1,4 +1,4 @@
-"""A control plane on a free port, and a plain HTTP client for it."""
+"""Fixtures: a control plane on a free port, and an HTTP client for it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pytest
 
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.health import Health
+from infeed_server.control.http_server import ControlServer
 from infeed_server.control.metrics import Metrics
-from infeed_server.control.server import ControlServer
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What an HTTP server answered."""
+class HttpResponse:
+    """The response of an HTTP server."""
 
     status: int
     content_type: str
@@ -30,7 +30,7 @@ class Answer:
         return json.loads(self.body)
 
 
-Get = Callable[..., Answer]
+Get = Callable[..., HttpResponse]
 
 
 @pytest.fixture
@@ -46,19 +46,19 @@ def server(state: ControlState) -> Iterator[ControlServer]:
 
 @pytest.fixture
 def get(server: ControlServer) -> Get:
-    """GETs a path from the running server; an error status is an answer too."""
+    """Returns a function that GETs a path; it returns responses with an error status too."""
 
-    def ask(path: str, **headers: str) -> Answer:
+    def request_path(path: str, **headers: str) -> HttpResponse:
         request = urllib.request.Request(f"http://{server.address}{path}", headers=headers)
         try:
             with urllib.request.urlopen(request, timeout=60) as response:
-                return _answer(response)
+                return _read_response(response)
         except urllib.error.HTTPError as error:
             with error:
-                return _answer(error)
+                return _read_response(error)
 
-    return ask
+    return request_path
 
 
-def _answer(response: Any) -> Answer:
-    return Answer(response.status, response.headers["Content-Type"], response.read().decode())
+def _read_response(response: Any) -> HttpResponse:
+    return HttpResponse(response.status, response.headers["Content-Type"], response.read().decode())

@@ -1,4 +1,4 @@
-"""Health: one flag, its reasons, and everyone who follows it."""
+"""Tests of `control/health.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.harness.examples import examples
 from infeed_server.control.health import WHOLE_SERVER, Health, Readiness
 
 
-def test_a_server_without_pipelines_is_not_ready():
+def test_server_without_pipelines_is_not_ready():
     health = Health()
     assert not health.ready
     assert health.overall.reason == "no pipeline is loaded yet"
@@ -32,7 +32,7 @@ def test_ready_when_every_pipeline_is():
     assert list(health.parts) == ["eval", "train"]
 
 
-def test_draining_is_for_good():
+def test_draining_is_final():
     health = Health()
     health.set("train", True, "first batch made")
     health.drain()
@@ -42,37 +42,39 @@ def test_draining_is_for_good():
     assert health.parts == {"train": Readiness(False, "shutting down")}
 
 
-def test_a_late_subscriber_hears_what_holds_and_then_each_change_once():
+def test_late_subscriber_gets_current_state_and_each_change_once():
     health = Health()
     health.set("train", True, "warm")
-    heard: list[tuple[str, bool, str]] = []
-    health.subscribe(lambda name, now: heard.append((name, now.ready, now.reason)))
-    assert heard == [("train", True, "warm"), (WHOLE_SERVER, True, "every pipeline is ready")]
-    heard.clear()
+    received: list[tuple[str, bool, str]] = []
+    health.subscribe(
+        lambda name, readiness: received.append((name, readiness.ready, readiness.reason))
+    )
+    assert received == [("train", True, "warm"), (WHOLE_SERVER, True, "every pipeline is ready")]
+    received.clear()
     health.set("train", True, "warm")
-    assert heard == []
+    assert received == []
     health.set("train", False, "the disk is gone")
-    assert heard == [
+    assert received == [
         ("train", False, "the disk is gone"),
         (WHOLE_SERVER, False, "1 of 1 not ready: train: the disk is gone"),
     ]
-    heard.clear()
+    received.clear()
     health.drain("shutting down")
-    assert heard == [
+    assert received == [
         ("train", False, "shutting down"),
         (WHOLE_SERVER, False, "shutting down"),
     ]
 
 
-def test_a_subscriber_may_ask_back():
+def test_subscriber_may_read_the_health():
     health = Health()
     seen: list[bool] = []
-    health.subscribe(lambda name, now: seen.append(health.ready))
+    health.subscribe(lambda name, readiness: seen.append(health.ready))
     health.set("train", True, "warm")
     assert seen[-1] is True
 
 
-def test_each_change_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture):
+def test_change_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture):
     health = Health()
     with caplog.at_level(logging.INFO, logger="infeed_server"):
         health.set("train", True, "warm")
@@ -83,8 +85,8 @@ def test_each_change_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture)
     ]
 
 
-def test_the_empty_name_is_refused():
-    with pytest.raises(ValueError, match="needs a name"):
+def test_empty_name_is_refused():
+    with pytest.raises(ValueError, match="is empty"):
         Health().set(WHOLE_SERVER, True, "no")
 
 
@@ -93,20 +95,20 @@ Changes = list[tuple[str, bool]]
 
 @examples(50)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=20))
-def test_what_subscribers_were_told_last_is_what_holds(changes: Changes):
+def test_last_calls_of_subscribers_match_the_health(changes: Changes):
     health = Health()
-    told: dict[str, Readiness] = {}
-    health.subscribe(told.__setitem__)
+    last_calls: dict[str, Readiness] = {}
+    health.subscribe(last_calls.__setitem__)
     for name, ready in changes:
         health.set(name, ready, "because")
-    assert told == {**health.parts, WHOLE_SERVER: health.overall}
+    assert last_calls == {**health.parts, WHOLE_SERVER: health.overall}
     assert health.ready == (bool(changes) and all(dict(changes).values()))
 
 
-def test_many_threads_leave_subscribers_with_the_truth():
+def test_subscribers_match_the_health_after_concurrent_changes():
     health = Health()
-    told: dict[str, Readiness] = {}
-    health.subscribe(told.__setitem__)
+    last_calls: dict[str, Readiness] = {}
+    health.subscribe(last_calls.__setitem__)
 
     def flip(name: str) -> Callable[[], None]:
         def run() -> None:
@@ -120,4 +122,4 @@ def test_many_threads_leave_subscribers_with_the_truth():
         thread.start()
     for thread in threads:
         thread.join()
-    assert told == {**health.parts, WHOLE_SERVER: health.overall}
+    assert last_calls == {**health.parts, WHOLE_SERVER: health.overall}

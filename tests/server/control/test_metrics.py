@@ -1,4 +1,4 @@
-"""Metrics: names, units and labels, read back through Prometheus' own parser."""
+"""Tests of `control/metrics.py`, through the parser of Prometheus."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def metrics() -> Metrics:
 
 
 def values(metrics: Metrics) -> dict[str, float]:
-    """Every sample but creation times, as `name{label=value,...}` → value."""
+    """Returns all samples: `name{label=value,...}` → value."""
     text = metrics.expose()[0].decode()
     return {
         sample.name + "{" + ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items())) + "}": (
@@ -28,10 +28,10 @@ def values(metrics: Metrics) -> dict[str, float]:
     }
 
 
-def test_what_is_sent_is_counted(metrics: Metrics):
-    metrics.batch_sent("train", 64, 9_633_792)
-    metrics.batch_sent("train", 10, 1_505_280)
-    metrics.batch_sent("eval", 1, 8)
+def test_sent_batches_are_counted(metrics: Metrics):
+    metrics.on_batch_sent("train", 64, 9_633_792)
+    metrics.on_batch_sent("train", 10, 1_505_280)
+    metrics.on_batch_sent("eval", 1, 8)
     shown = values(metrics)
     assert shown["infeed_batches_total{pipeline=train}"] == 2
     assert shown["infeed_samples_total{pipeline=train}"] == 74
@@ -40,9 +40,9 @@ def test_what_is_sent_is_counted(metrics: Metrics):
 
 
 def test_stages_are_measured_in_seconds(metrics: Metrics):
-    metrics.stage("train", "read", 0.003)
-    metrics.stage("train", "read", 0.3)
-    metrics.stage("train", "send", 60)
+    metrics.on_stage("train", "read", 0.003)
+    metrics.on_stage("train", "read", 0.3)
+    metrics.on_stage("train", "send", 60)
     shown = values(metrics)
     assert shown["infeed_stage_seconds_count{pipeline=train,stage=read}"] == 2
     assert shown["infeed_stage_seconds_sum{pipeline=train,stage=read}"] == pytest.approx(0.303)
@@ -51,40 +51,45 @@ def test_stages_are_measured_in_seconds(metrics: Metrics):
     assert shown["infeed_stage_seconds_bucket{le=+Inf,pipeline=train,stage=send}"] == 1
 
 
-def test_bad_samples_are_counted_by_what_was_done(metrics: Metrics):
-    metrics.bad_sample("train", "mask")
-    metrics.bad_sample("train", "mask")
-    metrics.bad_sample("train", "raise")
+def test_bad_samples_are_counted_by_action(metrics: Metrics):
+    metrics.on_bad_sample("train", "mask")
+    metrics.on_bad_sample("train", "mask")
+    metrics.on_bad_sample("train", "raise")
     shown = values(metrics)
     assert shown["infeed_bad_samples_total{action=mask,pipeline=train}"] == 2
     assert shown["infeed_bad_samples_total{action=raise,pipeline=train}"] == 1
 
 
-def test_streams_go_up_and_down(metrics: Metrics):
-    metrics.stream_opened("train")
-    metrics.stream_opened("train")
-    metrics.stream_closed("train")
+def test_open_streams_are_counted(metrics: Metrics):
+    metrics.on_stream_opened("train")
+    metrics.on_stream_opened("train")
+    metrics.on_stream_closed("train")
     assert values(metrics)["infeed_streams{pipeline=train}"] == 1
 
 
-def test_queues_are_asked_at_each_scrape(metrics: Metrics):
-    waiting = {"queued_requests": 3, "unsent_batches": 1, "unsent_bytes": 1024, "window_bytes": 99}
+def test_queues_are_read_at_each_scrape(metrics: Metrics):
+    sizes = {
+        "queued_requests": 3,
+        "unsent_batches": 1,
+        "unsent_bytes": 1024,
+        "window_bytes": 99,
+    }
     queues: Any = SimpleNamespace(
-        **{name: lambda name=name: waiting[name] for name in waiting},
+        **{name: lambda name=name: sizes[name] for name in sizes},
     )
     metrics.watch("train", queues)
     shown = values(metrics)
-    assert {name: shown[f"infeed_{name}{{pipeline=train}}"] for name in waiting} == waiting
-    waiting["unsent_bytes"] = 0
+    assert {name: shown[f"infeed_{name}{{pipeline=train}}"] for name in sizes} == sizes
+    sizes["unsent_bytes"] = 0
     assert values(metrics)["infeed_unsent_bytes{pipeline=train}"] == 0
 
 
-def test_the_bound_is_shown(metrics: Metrics):
+def test_limit_is_exposed(metrics: Metrics):
     metrics.set_limit(1 << 30)
     assert values(metrics)["infeed_unsent_limit_bytes{}"] == 1 << 30
 
 
-def test_an_idle_pipeline_shows_zeros(metrics: Metrics):
+def test_metrics_of_an_idle_pipeline_are_zero(metrics: Metrics):
     metrics.add_pipeline("train")
     shown = values(metrics)
     names = ("batches_total", "samples_total", "sent_bytes_total", "streams", "unsent_bytes")
@@ -93,12 +98,12 @@ def test_an_idle_pipeline_shows_zeros(metrics: Metrics):
     assert shown["infeed_stage_seconds_count{pipeline=train,stage=transform}"] == 0
 
 
-def test_the_build_and_the_process_are_shown(metrics: Metrics):
+def test_build_and_process_are_exposed(metrics: Metrics):
     shown = values(metrics)
     assert shown["infeed_build_info{tensorflow=2.21.0,version=0.1.0}"] == 1
     assert shown["process_resident_memory_bytes{}"] > 0
 
 
-def test_two_servers_in_one_process_stay_apart(metrics: Metrics):
-    metrics.batch_sent("train", 1, 1)
+def test_metrics_of_two_servers_are_separate(metrics: Metrics):
+    metrics.on_batch_sent("train", 1, 1)
     assert "infeed_batches_total{pipeline=train}" not in values(Metrics("0.1.0", "2.21.0"))

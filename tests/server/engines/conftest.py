@@ -1,8 +1,7 @@
-"""Servers that a module's tests share, and a clock that tests set."""
+"""Fixtures: servers shared by a module's tests, and a clock that tests set."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
@@ -11,18 +10,18 @@ from typing import Any
 import pytest
 from tests.harness.waiting import wait_until
 
-from infeed_server.engines import reader as reader_module
-from infeed_server.engines import sequential as sequential_module
-from infeed_server.engines import teller as teller_module
-from infeed_server.engines.ranks import Ranks
-from infeed_server.engines.teller import Teller
+from infeed_server.engines.sequential import engine as engine_module
+from infeed_server.engines.sequential import progress_log as log_module
+from infeed_server.engines.sequential import shared_reader as reader_module
+from infeed_server.engines.sequential.progress_log import ProgressLogger
+from infeed_server.engines.sequential.ranks import RankTracker
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.runtime.server import Server
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Server]]:
-    """As `serve`, but its servers live until the module's last test."""
+    """Starts servers as `serve` does; they run until the module's last test."""
     running: list[Server] = []
 
     def start(pipelines: Any) -> Server:
@@ -32,7 +31,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., S
         return server
 
     with pytest.MonkeyPatch.context() as patch:
-        # Where the quarantine log goes by default.
+        # The default directory of the quarantine log.
         patch.chdir(tmp_path_factory.mktemp("shared"))
         yield start
     for server in running:
@@ -40,7 +39,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., S
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """A clock that a test sets, in seconds."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -51,49 +50,31 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The time of the ranks at a reading and of what the log is told; readers look often."""
+    """The clock of rank trackers and progress logs; readers check at short intervals."""
     clock = Clock()
-    ranks = partial(Ranks, clock=clock)
-    monkeypatch.setattr(sequential_module, "Ranks", ranks)
-    monkeypatch.setattr(reader_module, "Ranks", ranks)
-    monkeypatch.setattr(teller_module, "time", SimpleNamespace(monotonic=clock))
-    monkeypatch.setattr(reader_module, "_LOOK_SECONDS", 0.01)
+    ranks = partial(RankTracker, clock=clock)
+    monkeypatch.setattr(engine_module, "RankTracker", ranks)
+    monkeypatch.setattr(reader_module, "RankTracker", ranks)
+    monkeypatch.setattr(log_module, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(reader_module, "_CHECK_INTERVAL_SECONDS", 0.01)
     return clock
 
 
-class Waits:
-    """Which requests wait for other ranks."""
-
-    def __init__(self) -> None:
-        self._found: set[tuple[int, int]] = set()
-        self._changed = threading.Condition()
-
-    def add(self, rank: int, target: int) -> None:
-        with self._changed:
-            self._found.add((rank, target))
-            self._changed.notify_all()
-
-    def has(self, rank: int, target: int) -> bool:
-        """Whether the rank's request that ends at this position has waited."""
-        with self._changed:
-            return (rank, target) in self._found
-
-
 @pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
-    """What readers have held back so far."""
-    found = Waits()
+def waits(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, int]]:
+    """The requests that have waited for other ranks: (rank, end position)."""
+    waits: set[tuple[int, int]] = set()
 
-    class Told(Teller):
-        def waits(self, ranks: Ranks, why: str) -> None:
-            found.add(self._rank, self._target)
-            super().waits(ranks, why)
+    class RecordingLogger(ProgressLogger):
+        def log_waiting(self, ranks: RankTracker, reason: str) -> None:
+            waits.add((self._rank, self._target))
+            super().log_waiting(ranks, reason)
 
-    monkeypatch.setattr(reader_module, "Teller", Told)
-    return found
+    monkeypatch.setattr(reader_module, "ProgressLogger", RecordingLogger)
+    return waits
 
 
 @pytest.fixture
 def eventually() -> Callable[..., None]:
-    """Waits until a condition holds, `eventually(condition, what)`; `what` may be a function."""
+    """`wait_until`: `eventually(condition, what)`."""
     return wait_until

@@ -1,4 +1,4 @@
-"""A live connection in this process, and h2's client side as its peer, driven by hand."""
+"""A live connection in this process, and h2's client side as its scripted peer."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ import pytest
 from tests.harness.waiting import wait_until
 
 from infeed_server.http2.connection import Connection
+from infeed_server.http2.socket import Buffer, ServerSocket
 from infeed_server.http2.stream import Stream
-from infeed_server.http2.wire import Piece, Wire
 
-SECONDS = 60.0
-"""After which a test has failed: a hang, not a slow machine."""
+TIMEOUT_SECONDS = 60.0
+"""Deadline of a wait: a test that meets it hangs, however slow the machine."""
 
 E = TypeVar("E", bound=h2.events.Event)
 
 
-class Lenient(h2.connection.H2ConnectionStateMachine):
-    """As RFC 9113 has it, and h2 has not: open streams go on after a GOAWAY."""
+class LenientStateMachine(h2.connection.H2ConnectionStateMachine):
+    """Keeps open streams after a GOAWAY, as RFC 9113 requires and h2 does not."""
 
     def process_input(self, input_: h2.connection.ConnectionInputs) -> list[h2.events.Event]:
         if input_ is h2.connection.ConnectionInputs.RECV_GOAWAY:
@@ -36,66 +36,64 @@ class Lenient(h2.connection.H2ConnectionStateMachine):
 
 
 class Peer:
-    """A client of HTTP/2 that says what it is told to, and reads when it is told to."""
+    """An HTTP/2 client that sends and reads only when a test calls it."""
 
     def __init__(self, connection: socket.socket, settings: dict[Any, int] | None = None) -> None:
-        connection.settimeout(SECONDS)
+        connection.settimeout(TIMEOUT_SECONDS)
         self.socket = connection
-        self.machine = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
-        self.machine.state_machine = Lenient()
-        self.machine.local_settings = h2.settings.Settings(
-            client=True, initial_values=settings or {}
-        )
-        self.machine.max_inbound_frame_size = self.machine.local_settings.max_frame_size
+        self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+        self.h2.state_machine = LenientStateMachine()
+        self.h2.local_settings = h2.settings.Settings(client=True, initial_values=settings or {})
+        self.h2.max_inbound_frame_size = self.h2.local_settings.max_frame_size
         self.events: list[h2.events.Event] = []
-        self.machine.initiate_connection()
+        self.h2.initiate_connection()
         self.flush()
 
     def flush(self) -> None:
-        self.socket.sendall(self.machine.data_to_send())
+        self.socket.sendall(self.h2.data_to_send())
 
-    def raw(self, data: bytes) -> None:
+    def send_raw(self, data: bytes) -> None:
         self.socket.sendall(data)
 
     def open(self, path: str = "/s/m", *more: tuple[str, str], end: bool = False) -> int:
-        number = self.machine.get_next_available_stream_id()
+        stream_id = self.h2.get_next_available_stream_id()
         headers = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "s")]
         content = ("content-type", "application/grpc")
-        self.machine.send_headers(number, [*headers, content, *more], end_stream=end)
+        self.h2.send_headers(stream_id, [*headers, content, *more], end_stream=end)
         self.flush()
-        return number
+        return stream_id
 
-    def data(self, number: int, data: bytes, *, end: bool = False) -> None:
-        self.machine.send_data(number, data, end_stream=end)
-        self.flush()
-
-    def window(self, count: int, number: int | None = None) -> None:
-        self.machine.increment_flow_control_window(count, number)
+    def send_data(self, stream_id: int, data: bytes, *, end: bool = False) -> None:
+        self.h2.send_data(stream_id, data, end_stream=end)
         self.flush()
 
-    def settings(self, **values: int) -> None:
+    def grow_window(self, count: int, stream_id: int | None = None) -> None:
+        self.h2.increment_flow_control_window(count, stream_id)
+        self.flush()
+
+    def update_settings(self, **values: int) -> None:
         codes = h2.settings.SettingCodes
-        self.machine.update_settings({codes[name.upper()]: it for name, it in values.items()})
+        self.h2.update_settings({codes[name.upper()]: value for name, value in values.items()})
         self.flush()
 
-    def reset(self, number: int, code: int = 8) -> None:
-        self.machine.reset_stream(number, code)
+    def reset(self, stream_id: int, code: int = 8) -> None:
+        self.h2.reset_stream(stream_id, code)
         self.flush()
 
     def read(self) -> bool:
-        """Takes some bytes in; False at the end."""
+        """Reads some bytes; returns False at the end."""
         try:
             data = self.socket.recv(1 << 16)
         except ConnectionError:
             return False
-        self.events += self.machine.receive_data(data)
+        self.events += self.h2.receive_data(data)
         if data:
             with contextlib.suppress(ConnectionError):
                 self.flush()
         return bool(data)
 
     def expect(self, kind: type[E], **fields: Any) -> E:
-        """Reads until there is such an event, which it takes away."""
+        """Reads until there is such an event; removes and returns it."""
         while True:
             for event in self.events:
                 if isinstance(event, kind) and all(
@@ -108,13 +106,13 @@ class Peer:
     def has(self, kind: type[h2.events.Event]) -> bool:
         return any(isinstance(event, kind) for event in self.events)
 
-    def receive(self, number: int, count: int) -> bytes:
-        """So many bytes of a stream, for which the windows are opened again."""
+    def receive(self, stream_id: int, count: int) -> bytes:
+        """Returns `count` bytes of a stream, and acknowledges them."""
         data = b""
         while len(data) < count:
-            event = self.expect(h2.events.DataReceived, stream_id=number)
+            event = self.expect(h2.events.DataReceived, stream_id=stream_id)
             data += event.data or b""
-            self.machine.acknowledge_received_data(event.flow_controlled_length, number)
+            self.h2.acknowledge_received_data(event.flow_controlled_length, stream_id)
             self.flush()
         return data
 
@@ -123,34 +121,34 @@ class Peer:
             pass
 
 
-class Served:
-    """A connection that runs, and the streams that it has taken."""
+class RunningConnection:
+    """A connection that runs on its own thread, and the streams that were opened on it."""
 
-    def __init__(self, accepted: socket.socket, send_seconds: float) -> None:
+    def __init__(self, accepted: socket.socket, send_timeout: float) -> None:
         self.streams: queue.SimpleQueue[Stream] = queue.SimpleQueue()
         self.error: BaseException | None = None
-        self.wire = Wire(accepted, send_seconds)
-        self.connection = Connection(self.wire, "peer", self.streams.put)
+        self.socket = ServerSocket(accepted, send_timeout)
+        self.connection = Connection(self.socket, "peer", self.streams.put)
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
     def stream(self) -> Stream:
-        return self.streams.get(timeout=SECONDS)
+        return self.streams.get(timeout=TIMEOUT_SECONDS)
 
     def ended(self) -> bool:
-        """Waits for the end; whether it came, and `run` raised nothing."""
-        self.thread.join(SECONDS)
+        """Waits for the end; returns whether it came without an error."""
+        self.thread.join(TIMEOUT_SECONDS)
         return not self.thread.is_alive() and self.error is None
 
     def _run(self) -> None:
         try:
             self.connection.run()
-        except BaseException as error:  # noqa: BLE001 - told in the test's thread
+        except BaseException as error:  # noqa: BLE001 - asserted on the test's thread
             self.error = error
 
 
 class Background:
-    """A call in a thread of its own."""
+    """A call on its own thread."""
 
     def __init__(self, function: Callable[..., Any], *values: Any) -> None:
         self._result: Any = None
@@ -163,8 +161,8 @@ class Background:
         return not self._thread.is_alive()
 
     def result(self) -> Any:
-        self._thread.join(SECONDS)
-        assert self.is_done, "it hangs"
+        self._thread.join(TIMEOUT_SECONDS)
+        assert self.is_done, "the call hangs"
         if self._error is not None:
             raise self._error
         return self._result
@@ -172,21 +170,21 @@ class Background:
     def _run(self, function: Callable[..., Any], *values: Any) -> None:
         try:
             self._result = function(*values)
-        except BaseException as error:  # noqa: BLE001 - told in the test's thread
+        except BaseException as error:  # noqa: BLE001 - raised on the test's thread
             self._error = error
 
 
-class PlayedWire(Wire):
-    """A wire without a socket: gives what its script says, and keeps what is sent.
+class ScriptedSocket(ServerSocket):
+    """A socket that receives what its script contains, and stores what is sent.
 
     Each step of the script is bytes, `TimeoutError`, or a function that returns one of them. The
-    wire has ended after the last.
+    connection ends after the last step.
     """
 
     def __init__(self, *script: Any) -> None:
-        self.secure = False
+        self.encrypted = False
         self.timeouts: list[float] = []
-        """How long each `receive` was to wait."""
+        """The timeout of each `receive`."""
         self.sent = bytearray()
         self._script = list(script)
 
@@ -198,18 +196,16 @@ class PlayedWire(Wire):
             raise TimeoutError
         return bytes(step)
 
-    def send(self, pieces: Sequence[Piece]) -> None:
-        for piece in pieces:
-            self.sent += piece
+    def send(self, buffers: Sequence[Buffer]) -> None:
+        for buffer in buffers:
+            self.sent += buffer
 
     def is_writable(self) -> bool:
         return True
 
-    def cut(self) -> None:
-        """Nothing waits on it."""
+    def abort(self) -> None: ...
 
-    def close(self) -> None:
-        """It holds nothing."""
+    def close(self) -> None: ...
 
 
 def tcp_pair() -> tuple[socket.socket, socket.socket]:
@@ -220,8 +216,8 @@ def tcp_pair() -> tuple[socket.socket, socket.socket]:
 
 
 @pytest.fixture
-def played_wire() -> type[PlayedWire]:
-    return PlayedWire
+def scripted_socket() -> type[ScriptedSocket]:
+    return ScriptedSocket
 
 
 @pytest.fixture
@@ -237,33 +233,33 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[socket.socket, socket
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[..., tuple[Served, Peer]]]:
-    """A connection and its peer: `serve(settings={code: value}, send_seconds=40)`."""
-    made: list[tuple[Served, Peer]] = []
+def serve() -> Iterator[Callable[..., tuple[RunningConnection, Peer]]]:
+    """Starts a connection and its peer: `serve(settings={code: value}, send_timeout=40)`."""
+    started: list[tuple[RunningConnection, Peer]] = []
 
     def start(
-        settings: dict[Any, int] | None = None, send_seconds: float = 40.0, *, unix: bool = False
-    ) -> tuple[Served, Peer]:
+        settings: dict[Any, int] | None = None, send_timeout: float = 40.0, *, unix: bool = False
+    ) -> tuple[RunningConnection, Peer]:
         near, far = socket.socketpair() if unix else tcp_pair()
-        served = Served(far, send_seconds)
-        made.append((served, Peer(near, settings)))
-        return made[-1]
+        server = RunningConnection(far, send_timeout)
+        started.append((server, Peer(near, settings)))
+        return started[-1]
 
     yield start
-    for served, peer in made:
+    for server, peer in started:
         peer.socket.close()
-        served.connection.cut()
-        served.thread.join(SECONDS)
-        assert not served.thread.is_alive()
-        assert served.error is None
+        server.connection.abort()
+        server.thread.join(TIMEOUT_SECONDS)
+        assert not server.thread.is_alive()
+        assert server.error is None
 
 
 @pytest.fixture
-def served(serve: Callable[..., tuple[Served, Peer]]) -> tuple[Served, Peer]:
+def served(serve: Callable[..., tuple[RunningConnection, Peer]]) -> tuple[RunningConnection, Peer]:
     return serve()
 
 
 @pytest.fixture
 def eventually() -> Callable[..., None]:
-    """Waits until a condition holds, `eventually(condition, what)`; `what` may be a function."""
+    """Waits until a condition holds: `eventually(condition, what)`; `what` may be a function."""
     return wait_until

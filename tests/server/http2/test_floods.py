@@ -1,4 +1,4 @@
-"""Peers that mean harm, or do not speak HTTP/2: they end alone, and nothing of them stays."""
+"""Floods and invalid bytes: they end their own connection, and no other."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from tests.harness.examples import examples
 
 from infeed_server.http2 import connection as connection_module
 from infeed_server.http2.connection import Connection
-from infeed_server.http2.stream import GoneError, Stream
-from infeed_server.http2.wire import Wire
+from infeed_server.http2.socket import ServerSocket
+from infeed_server.http2.stream import Stream, StreamClosedError
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-ANSWER = [(":status", "200")]
+RESPONSE = [(":status", "200")]
 
 
-def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
-    return len(body).to_bytes(3, "big") + struct.pack(">BBI", kind, flags, stream) + body
+def frame(kind: int, flags: int, stream_id: int, body: bytes = b"") -> bytes:
+    return len(body).to_bytes(3, "big") + struct.pack(">BBI", kind, flags, stream_id) + body
 
 
-def headers(number: int, *more: tuple[str, str], flags: int = 4) -> bytes:
-    """Of a request, as h2 would never send them."""
+def headers(stream_id: int, *more: tuple[str, str], flags: int = 4) -> bytes:
+    """Encodes HEADERS of a request that h2 would refuse to send."""
     from hpack import Encoder
 
     fields = [(":method", "POST"), (":scheme", "http"), (":path", "/s/m"), (":authority", "s")]
-    return frame(1, flags, number, Encoder().encode([*fields, *more]))
+    return frame(1, flags, stream_id, Encoder().encode([*fields, *more]))
 
 
 def send_all(peer: Any, data: bytes) -> None:
-    """As far as the connection takes it."""
+    """Sends until the connection is closed."""
     with contextlib.suppress(OSError):
-        peer.raw(data)
+        peer.send_raw(data)
 
 
 @pytest.mark.parametrize(
@@ -54,143 +54,151 @@ def send_all(peer: Any, data: bytes) -> None:
         b"",
     ],
 )
-def test_bytes_that_are_no_http2(serve: Any, data: bytes) -> None:
-    connection, _ = serve()
+def test_bytes_other_than_http2_end_the_connection(serve: Any, data: bytes) -> None:
+    server, _ = serve()
     near, far = socket.socketpair()
-    taken: list[Stream] = []
+    streams: list[Stream] = []
     with near:
         near.sendall(data)
         near.shutdown(socket.SHUT_WR)
-        Connection(Wire(far, 60), "stranger", taken.append).run()  # it ends
-    assert taken == []
-    assert connection.thread.is_alive()
+        Connection(ServerSocket(far, 60), "peer", streams.append).run()
+    assert streams == []
+    assert server.thread.is_alive()
 
 
 @pytest.mark.parametrize(
     "data",
     [
-        frame(0, 0, 1, b"data of no stream"),
-        frame(3, 0, 1, bytes(4)),  # a reset of no stream
+        frame(0, 0, 1, b"data without a stream"),
+        frame(3, 0, 1, bytes(4)),  # a reset without a stream
         frame(4, 0, 0, b"short"),
         frame(4, 0, 0, struct.pack(">HI", SettingCodes.INITIAL_WINDOW_SIZE, 1 << 31)),
         frame(4, 0, 0, struct.pack(">HI", SettingCodes.MAX_FRAME_SIZE, 1)),
-        frame(5, 4, 1, struct.pack(">I", 2)),  # a promise
+        frame(5, 4, 1, struct.pack(">I", 2)),  # PUSH_PROMISE
         frame(8, 0, 0, bytes(4)),
         frame(8, 0, 0, struct.pack(">I", (1 << 31) - 1)),
-        frame(9, 4, 1, b"a continuation of nothing"),
+        frame(9, 4, 1, b"a continuation without headers"),
         b"\xff\xff\xff" + frame(0, 0, 1)[3:] + bytes(1 << 17),
         headers(2),
         headers(1) + headers(1),
         frame(1, 4, 1, b"\xff\xff\xff\xff\xff"),
         headers(1, ("UPPER", "x")),
         headers(1, (":path", "twice")),
-        headers(1, *((f"x-{number}", "y" * 1000) for number in range(20))),
+        headers(1, *((f"x-{stream_id}", "y" * 1000) for stream_id in range(20))),
     ],
 )
-def test_frames_that_must_not_be(served: Any, data: bytes) -> None:
-    connection, peer = served
+def test_invalid_frames_end_the_connection_with_an_error(served: Any, data: bytes) -> None:
+    server, peer = served
     send_all(peer, data)
     peer.read_to_end()
     assert peer.expect(h2.events.ConnectionTerminated).error_code != ErrorCodes.NO_ERROR
-    assert connection.ended()
-    assert connection.streams.qsize() <= 1
+    assert server.ended()
+    assert server.streams.qsize() <= 1
 
 
-def test_headers_without_end(served: Any) -> None:
-    connection, peer = served
+def test_endless_headers_end_the_connection(served: Any) -> None:
+    server, peer = served
     send_all(peer, headers(1, flags=0) + frame(9, 0, 1, b"x" * 100) * 1000)
     peer.read_to_end()
-    assert connection.ended()
+    assert server.ended()
 
 
-def test_data_beyond_the_window(served: Any) -> None:
-    connection, peer = served
+def test_data_beyond_the_window_ends_the_connection(served: Any) -> None:
+    server, peer = served
     peer.open()
-    stream = connection.stream()
+    stream = server.stream()
     send_all(peer, frame(0, 0, 1, bytes(16384)) * 5)
     peer.read_to_end()
-    assert connection.ended()
-    with pytest.raises(GoneError):
+    assert server.ended()
+    with pytest.raises(StreamClosedError):
         stream.receive()
 
 
 @pytest.mark.parametrize("data", [frame(6, 0, 0, bytes(8)), frame(4, 0, 0)])
-def test_questions_whose_answers_are_not_read(
+def test_unread_replies_during_a_send_end_the_connection(
     serve: Any, background: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch, data: bytes
 ) -> None:
     monkeypatch.setattr(connection_module, "_MAX_UNSENT_BYTES", 1 << 16)
-    connection, peer = serve({SettingCodes.INITIAL_WINDOW_SIZE: 1 << 30})
-    peer.window(1 << 30)
+    server, peer = serve({SettingCodes.INITIAL_WINDOW_SIZE: 1 << 30})
+    peer.grow_window(1 << 30)
     peer.open()
-    sending = background(connection.stream().send, [bytes(1 << 27)])
-    eventually(lambda: not connection.wire.is_writable(), "the sockets are full")
+    sending = background(server.stream().send, [bytes(1 << 27)])
+    eventually(lambda: not server.socket.is_writable(), "the sockets are full")
     for _ in range(100):
         send_all(peer, data * 1000)
-    assert connection.ended()
-    with pytest.raises(GoneError):
+    assert server.ended()
+    with pytest.raises(StreamClosedError):
         sending.result()
 
 
-def test_questions_of_a_peer_that_reads_nothing_at_all(serve: Any) -> None:
-    connection, peer = serve(send_seconds=0.1)
-    for each in (peer.socket, connection.wire._socket):  # or megabytes of answers find room
+def test_unread_replies_end_the_connection(serve: Any) -> None:
+    server, peer = serve(send_timeout=0.1)
+    for each in (peer.socket, server.socket._socket):  # else megabytes of replies fit
         each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 12)
         each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
-    peer.socket.settimeout(0.05)  # what cannot be sent now is sent again, cut or not
-    while connection.thread.is_alive():
+    peer.socket.settimeout(0.05)  # what is not sent now may be sent again in part
+    while server.thread.is_alive():
         send_all(peer, frame(6, 0, 0, bytes(8)) * 1000)
-    assert connection.ended()
+    assert server.ended()
 
 
-def test_many_settings(served: Any) -> None:
-    connection, peer = served
-    send_all(peer, b"".join(frame(4, 0, 0, struct.pack(">HI", it, 1)) for it in range(100, 200)))
+def test_too_many_settings_end_the_connection(served: Any) -> None:
+    server, peer = served
+    send_all(
+        peer, b"".join(frame(4, 0, 0, struct.pack(">HI", code, 1)) for code in range(100, 200))
+    )
     peer.read_to_end()
-    assert connection.ended()
+    assert server.ended()
 
 
-def test_a_header_table_that_grows_and_shrinks(served: Any) -> None:
-    connection, peer = served
+def test_header_table_of_the_encoder_stays_small(served: Any) -> None:
+    server, peer = served
     for size in (1 << 30, 0, 1 << 20, 100, 1 << 16) * 50:
-        peer.settings(header_table_size=size)
-    peer.machine.decoder.max_allowed_table_size = 1 << 30
-    number = peer.open(end=True)
-    stream = connection.stream()
-    machine = connection.connection._machine._h2
-    assert machine.encoder.header_table_size <= 1 << 12
-    assert len(machine.encoder.table_size_changes) <= 2
-    stream.send_headers([*ANSWER, ("grpc-status", "0")], end=True)
-    peer.expect(h2.events.StreamEnded, stream_id=number)
+        peer.update_settings(header_table_size=size)
+    peer.h2.decoder.max_allowed_table_size = 1 << 30
+    stream_id = peer.open(end=True)
+    stream = server.stream()
+    protocol = server.connection._protocol._h2
+    assert protocol.encoder.header_table_size <= 1 << 12
+    assert len(protocol.encoder.table_size_changes) <= 2
+    stream.send_headers([*RESPONSE, ("grpc-status", "0")], end=True)
+    peer.expect(h2.events.StreamEnded, stream_id=stream_id)
 
 
-def test_streams_that_are_opened_and_reset(served: Any) -> None:
-    connection, peer = served
-    for number in range(1, 2 * 1200, 2):
-        send_all(peer, headers(number) + frame(3, 0, number, bytes(4)))
+def test_flood_of_resets_ends_the_connection(served: Any) -> None:
+    server, peer = served
+    for stream_id in range(1, 2 * 1200, 2):
+        send_all(peer, headers(stream_id) + frame(3, 0, stream_id, bytes(4)))
     peer.read_to_end()
-    assert connection.ended()
+    assert server.ended()
 
 
-def test_resets_over_a_long_time(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "_RESETS_SECONDS", -1.0)
-    connection, peer = served
+def test_resets_below_the_rate_limit_are_allowed(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "_RESET_INTERVAL_SECONDS", -1.0)
+    server, peer = served
     for _ in range(1200):
         peer.reset(peer.open())
     peer.open(end=True)
-    streams = [connection.stream() for _ in range(1201)]
-    streams[-1].send_headers(ANSWER, end=True)
+    streams = [server.stream() for _ in range(1201)]
+    streams[-1].send_headers(RESPONSE, end=True)
     peer.expect(h2.events.ResponseReceived)
 
 
 KINDS = st.one_of(st.integers(0, 10), st.integers(0, 255))
 STREAMS = st.one_of(st.integers(0, 8), st.integers(0, (1 << 31) - 1))
-FRAMES = st.builds(frame, KINDS, st.integers(0, 255), STREAMS, st.binary(max_size=40))
-WELL = st.sampled_from(
+ANY_FRAMES = st.builds(frame, KINDS, st.integers(0, 255), STREAMS, st.binary(max_size=40))
+VALID_FRAMES = st.sampled_from(
     [
-        *(headers(number, flags=flags) for number in (1, 3, 5) for flags in (0, 4, 5, 0x25)),
-        *(frame(0, flags, number, b"\0\0\0\0\1x") for number in (1, 3) for flags in (0, 1, 8)),
-        *(frame(3, 0, number, bytes(4)) for number in (1, 3, 5)),
-        *(frame(8, 0, number, struct.pack(">I", 1000)) for number in (0, 1, 3)),
+        *(headers(stream_id, flags=flags) for stream_id in (1, 3, 5) for flags in (0, 4, 5, 0x25)),
+        *(
+            frame(0, flags, stream_id, b"\0\0\0\0\1x")
+            for stream_id in (1, 3)
+            for flags in (0, 1, 8)
+        ),
+        *(frame(3, 0, stream_id, bytes(4)) for stream_id in (1, 3, 5)),
+        *(frame(8, 0, stream_id, struct.pack(">I", 1000)) for stream_id in (0, 1, 3)),
         *(frame(4, 0, 0, struct.pack(">HI", 4, size)) for size in (0, 10, 1 << 20)),
         frame(4, 1, 0),
         frame(6, 0, 0, bytes(8)),
@@ -201,53 +209,56 @@ WELL = st.sampled_from(
 )
 
 
-def mutated(data: bytes, at: int, to: int) -> bytes:
+def mutate(data: bytes, index: int, value: int) -> bytes:
     changed = bytearray(data)
-    changed[at % len(data)] = to
+    changed[index % len(data)] = value
     return bytes(changed)
 
 
-MUTATED: st.SearchStrategy[bytes] = st.builds(
-    mutated, st.one_of(WELL, FRAMES), st.integers(0, 99), st.integers(0, 255)
+MUTATED_FRAMES: st.SearchStrategy[bytes] = st.builds(
+    mutate, st.one_of(VALID_FRAMES, ANY_FRAMES), st.integers(0, 99), st.integers(0, 255)
 )
 
 
 @examples(150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.one_of(WELL, WELL, FRAMES, MUTATED), max_size=14), st.integers(1, 80))
-def test_any_frames_end_a_connection_or_leave_it_as_it_was(
-    background: Callable[..., Any], parts: list[bytes], cut: int
+@given(
+    st.lists(st.one_of(VALID_FRAMES, VALID_FRAMES, ANY_FRAMES, MUTATED_FRAMES), max_size=14),
+    st.integers(1, 80),
+)
+def test_any_frames_leave_other_connections_working(
+    background: Callable[..., Any], parts: list[bytes], size: int
 ) -> None:
     near, far = socket.socketpair()
-    answering: list[Any] = []
+    responding: list[Any] = []
 
     def accept(stream: Stream) -> None:
-        answering.append(background(echo, stream))
+        responding.append(background(echo, stream))
 
-    connection = Connection(Wire(far, 60), "peer", accept)
+    connection = Connection(ServerSocket(far, 60), "peer", accept)
     running = background(connection.run)
     data = PREFACE + frame(4, 0, 0) + b"".join(parts)
     with near:
         near.settimeout(60)
         try:
-            for begin in range(0, len(data), cut):
-                near.sendall(data[begin : begin + cut])
+            for begin in range(0, len(data), size):
+                near.sendall(data[begin : begin + size])
             near.shutdown(socket.SHUT_WR)
             while near.recv(1 << 16):
                 pass
         except OSError:
             pass
         running.result()
-    assert_serves(background)
-    for each in answering:
+    assert_new_connection_works(background)
+    for each in responding:
         each.result()
 
 
-def assert_serves(background: Callable[..., Any]) -> None:
-    """A peer that does nothing wrong is answered."""
+def assert_new_connection_works(background: Callable[..., Any]) -> None:
+    """Asserts that a valid request on a new connection is answered."""
     near, far = socket.socketpair()
-    answering: list[Any] = []
+    responding: list[Any] = []
     connection = Connection(
-        Wire(far, 60), "peer", lambda stream: answering.append(background(echo, stream))
+        ServerSocket(far, 60), "peer", lambda stream: responding.append(background(echo, stream))
     )
     running = background(connection.run)
     with near:
@@ -259,14 +270,14 @@ def assert_serves(background: Callable[..., Any]) -> None:
             assert data
             received += data
     running.result()
-    answering[0].result()
+    responding[0].result()
 
 
 def echo(stream: Stream) -> None:
     try:
-        stream.send_headers(ANSWER)
+        stream.send_headers(RESPONSE)
         while (data := stream.receive()) is not None:
             stream.send([data, bytes(100)])
         stream.send_headers([("grpc-status", "0")], end=True)
-    except GoneError:
+    except StreamClosedError:
         pass

@@ -1,4 +1,4 @@
-"""Addresses that are listened on."""
+"""Listening on TCP and Unix addresses, and accepting connections."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import pytest
 from infeed_server.http2 import listener as listener_module
 from infeed_server.http2.listener import Listener
 
-LONE, OTHER = "127.43.0.1", "127.43.0.2"
-"""Loopback addresses at which no other process takes a port that is to be free."""
+ADDRESS, OTHER_ADDRESS = "127.43.0.1", "127.43.0.2"
+"""Loopback addresses that no other process uses, so that free ports stay free."""
 
 
-class Taken:
-    """Connections that a listener has taken."""
+class Accepted:
+    """The connections that a listener accepted."""
 
     def __init__(self) -> None:
         self._all: queue.SimpleQueue[tuple[socket.socket, str]] = queue.SimpleQueue()
@@ -37,49 +37,49 @@ class Taken:
 
 @pytest.fixture
 def listen() -> Iterator[Callable[..., Listener]]:
-    made: list[Listener] = []
+    listeners: list[Listener] = []
 
     def start(address: str, **options: Any) -> Listener:
-        made.append(Listener(address, **options))
-        return made[-1]
+        listeners.append(Listener(address, **options))
+        return listeners[-1]
 
     yield start
-    for each in made:
+    for each in listeners:
         each.close()
 
 
 def connect(host: str, port: int) -> str:
-    """From which address a connection was made."""
+    """Connects and returns the local address, as the server names the peer."""
     with socket.create_connection((host, port), timeout=60) as connection:
-        place = connection.getsockname()
-        return f"[{place[0]}]:{place[1]}" if ":" in place[0] else f"{place[0]}:{place[1]}"
+        host, port = connection.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "localhost"])
-def test_each_address_of_a_host(listen: Any, host: str) -> None:
-    listener, taken = listen(f"{host}:0"), Taken()
-    listener.start(taken.put)
-    found = socket.getaddrinfo(host.strip("[]"), listener.port, type=socket.SOCK_STREAM)
+def test_listens_on_each_address_of_a_host(listen: Any, host: str) -> None:
+    listener, accepted = listen(f"{host}:0"), Accepted()
+    listener.start(accepted.put)
+    infos = socket.getaddrinfo(host.strip("[]"), listener.port, type=socket.SOCK_STREAM)
     assert listener.port
-    for _, _, _, _, place in found:
-        assert connect(str(place[0]), listener.port) == taken.next()
+    for _, _, _, _, address in infos:
+        assert connect(str(address[0]), listener.port) == accepted.next()
 
 
-def test_all_addresses(listen: Any) -> None:
-    listener, taken = listen("[::]:0"), Taken()
-    listener.start(taken.put)
+def test_wildcard_listens_on_both_families(listen: Any) -> None:
+    listener, accepted = listen("[::]:0"), Accepted()
+    listener.start(accepted.put)
     for host in ("127.0.0.1", "::1"):
         connect(host, listener.port)
-        taken.next()
+        accepted.next()
 
 
 @pytest.fixture
-def resolved(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Lets `some.name` have these addresses."""
+def resolve_to(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes `some.name` resolve to the given addresses."""
 
     real = socket.getaddrinfo
 
-    def be(*hosts: str) -> None:
+    def set_hosts(*hosts: str) -> None:
         def resolve(name: str, port: int, *rest: Any, **options: Any) -> Any:
             if name != "some.name":
                 return real(name, port, *rest, **options)
@@ -90,50 +90,50 @@ def resolved(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
         monkeypatch.setattr(socket, "getaddrinfo", resolve)
 
-    return be
+    return set_hosts
 
 
-def test_several_addresses_have_one_port(listen: Any, resolved: Any) -> None:
-    resolved("127.0.0.1", "127.0.0.2", "127.0.0.2")
-    listener, taken = listen("some.name:0"), Taken()
-    listener.start(taken.put)
+def test_all_addresses_of_a_host_share_one_port(listen: Any, resolve_to: Any) -> None:
+    resolve_to("127.0.0.1", "127.0.0.2", "127.0.0.2")
+    listener, accepted = listen("some.name:0"), Accepted()
+    listener.start(accepted.put)
     for host in ("127.0.0.1", "127.0.0.2"):
         connect(host, listener.port)
-        taken.next()
+        accepted.next()
 
 
-def test_a_port_that_is_taken_at_the_second_address(
-    listen: Any, resolved: Any, monkeypatch: pytest.MonkeyPatch
+def test_port_in_use_at_one_address_is_not_bound(
+    listen: Any, resolve_to: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    resolved(LONE, OTHER)
-    with socket.create_server((OTHER, 0)) as other:
+    resolve_to(ADDRESS, OTHER_ADDRESS)
+    with socket.create_server((OTHER_ADDRESS, 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(OSError, match="in use"):
             listen(f"some.name:{port}")
-        with socket.create_server((LONE, port)):
-            pass  # it was left
-        bind, asked = listener_module._bind, []
+        with socket.create_server((ADDRESS, port)):
+            pass  # the port at the first address is free again
+        bind, bound = listener_module._bind, []
 
-        def unlucky(family: int, where: Any, share: bool) -> socket.socket:
-            asked.append(where)
-            return bind(family, (where[0], port if len(asked) == 1 else where[1]), share)
+        def bind_used_port_first(family: int, where: Any, share: bool) -> socket.socket:
+            bound.append(where)
+            return bind(family, (where[0], port if len(bound) == 1 else where[1]), share)
 
-        monkeypatch.setattr(listener_module, "_bind", unlucky)
+        monkeypatch.setattr(listener_module, "_bind", bind_used_port_first)
         assert listen("some.name:0").port != port
-    assert [host for host, _ in asked] == [LONE, OTHER] * 2
+    assert [host for host, _ in bound] == [ADDRESS, OTHER_ADDRESS] * 2
 
 
-def test_addresses_that_the_machine_has_not(listen: Any, resolved: Any) -> None:
-    resolved("192.0.2.1", "127.0.0.1")
+def test_foreign_addresses_are_skipped_unless_all_are(listen: Any, resolve_to: Any) -> None:
+    resolve_to("192.0.2.1", "127.0.0.1")
     assert listen("some.name:0").port
-    resolved("192.0.2.1")
+    resolve_to("192.0.2.1")
     with pytest.raises(OSError, match="assign") as caught:
         listen("some.name:0")
     assert caught.value.errno == errno.EADDRNOTAVAIL
 
 
-def test_a_name_that_there_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(*asked: Any, **options: Any) -> Any:
+def test_unknown_host_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*args: Any, **options: Any) -> Any:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
@@ -141,38 +141,38 @@ def test_a_name_that_there_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
         Listener("nowhere.invalid:0")
 
 
-def test_a_taken_port(listen: Any) -> None:
+def test_port_in_use_raises(listen: Any) -> None:
     port = listen("127.0.0.1:0").port
     with pytest.raises(OSError, match="in use"):
         Listener(f"127.0.0.1:{port}")
-    with pytest.raises(OSError, match="in use"):  # both must agree
+    with pytest.raises(OSError, match="in use"):  # both sockets must allow it
         Listener(f"127.0.0.1:{port}", share_port=True)
 
 
-def test_a_shared_port(listen: Any) -> None:
+def test_port_can_be_shared(listen: Any) -> None:
     port = listen("127.0.0.1:0", share_port=True).port
     assert listen(f"127.0.0.1:{port}", share_port=True).port == port
 
 
-def test_a_port_is_free_after_the_close(listen: Any) -> None:
-    first = listen(f"{LONE}:0")
-    first.start(Taken().put)
+def test_port_is_free_after_close(listen: Any) -> None:
+    first = listen(f"{ADDRESS}:0")
+    first.start(Accepted().put)
     first.close()
     first.close()
-    assert listen(f"{LONE}:{first.port}").port == first.port
+    assert listen(f"{ADDRESS}:{first.port}").port == first.port
 
 
-def test_a_close_waits_for_who_takes_a_connection(listen: Any) -> None:
-    """A socket whose number is another file's by then would be accepted from."""
-    is_taken, may_end = threading.Event(), threading.Event()
+def test_close_waits_for_a_running_callback(listen: Any) -> None:
+    """Else the thread could accept from another file with the same descriptor."""
+    is_called, may_end = threading.Event(), threading.Event()
 
-    def take(connection: socket.socket, name: str) -> None:
-        is_taken.set()
+    def callback(connection: socket.socket, name: str) -> None:
+        is_called.set()
         assert may_end.wait(60)
         connection.close()
 
     listener = listen("127.0.0.1:0")
-    listener.start(take)
+    listener.start(callback)
     (thread,) = listener._threads
     join = thread.join
 
@@ -182,88 +182,88 @@ def test_a_close_waits_for_who_takes_a_connection(listen: Any) -> None:
 
     thread.join = joined
     with socket.create_connection(("127.0.0.1", listener.port), timeout=60):
-        assert is_taken.wait(60)
+        assert is_called.wait(60)
         listener.close()
         assert not thread.is_alive()
 
 
-def test_a_connection_that_cannot_be_taken_ends_alone(
+def test_failed_callback_closes_only_its_connection(
     listen: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    taken, failed = Taken(), []
+    accepted, failed = Accepted(), []
 
-    def take(connection: socket.socket, name: str) -> None:
+    def callback(connection: socket.socket, name: str) -> None:
         if not failed:
             failed.append(name)
             raise RuntimeError("no thread")
-        taken.put(connection, name)
+        accepted.put(connection, name)
 
     listener = listen("127.0.0.1:0")
-    listener.start(take)
+    listener.start(callback)
     with socket.create_connection(("127.0.0.1", listener.port), timeout=60) as lost:
         assert lost.recv(1) == b""
-    assert connect("127.0.0.1", listener.port) == taken.next()
+    assert connect("127.0.0.1", listener.port) == accepted.next()
     assert "no thread" in caplog.text
 
 
-def test_an_accept_that_fails_is_tried_again(
+def test_failed_accept_is_retried(
     listen: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(listener_module, "_RETRY_SECONDS", 0.01)
-    listener, taken = listen("127.0.0.1:0"), Taken()
+    monkeypatch.setattr(listener_module, "_ACCEPT_RETRY_INTERVAL_SECONDS", 0.01)
+    listener, accepted = listen("127.0.0.1:0"), Accepted()
     real, failed = socket.socket.accept, []
 
-    def accept(one: socket.socket) -> Any:
+    def accept(sock: socket.socket) -> Any:
         if not failed:
-            failed.append(one)
+            failed.append(sock)
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        return real(one)
+        return real(sock)
 
     monkeypatch.setattr(socket.socket, "accept", accept)
-    listener.start(taken.put)
-    assert connect("127.0.0.1", listener.port) == taken.next()
+    listener.start(accepted.put)
+    assert connect("127.0.0.1", listener.port) == accepted.next()
     assert "Too many open files" in caplog.text
 
 
-def test_a_unix_socket(listen: Any, tmp_path: Path) -> None:
+def test_unix_socket_is_served_and_removed(listen: Any, tmp_path: Path) -> None:
     path = tmp_path / "s"
-    listener, taken = listen(f"unix:{path}"), Taken()
-    listener.start(taken.put)
+    listener, accepted = listen(f"unix:{path}"), Accepted()
+    listener.start(accepted.put)
     assert listener.port == 0
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(path))
-        assert taken.next() == "unix"
+        assert accepted.next() == "unix"
     listener.close()
     assert not path.exists()
 
 
-def test_a_unix_socket_that_was_left_behind(listen: Any, tmp_path: Path) -> None:
+def test_stale_unix_socket_is_replaced(listen: Any, tmp_path: Path) -> None:
     path = tmp_path / "s"
-    with socket.socket(socket.AF_UNIX) as gone:
-        gone.bind(str(path))
-    listener, taken = listen(f"unix:{path}"), Taken()
-    listener.start(taken.put)
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(path))
+    listener, accepted = listen(f"unix:{path}"), Accepted()
+    listener.start(accepted.put)
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(path))
-        taken.next()
+        accepted.next()
 
 
-def test_a_unix_socket_that_is_used(listen: Any, tmp_path: Path) -> None:
+def test_unix_socket_in_use_is_kept(listen: Any, tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/s"
-    first, taken = listen(address), Taken()
+    first, accepted = listen(address), Accepted()
     with pytest.raises(OSError, match="in use"):
         Listener(address)
-    first.start(taken.put)
-    taken.next()  # it was asked whether it is there
+    first.start(accepted.put)
+    accepted.next()  # the probe of the second listener
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(f"{tmp_path}/s")
-        taken.next()
+        accepted.next()
 
 
-def test_a_path_that_another_has_taken_is_left_to_it(listen: Any, tmp_path: Path) -> None:
+def test_replaced_unix_socket_is_not_removed(listen: Any, tmp_path: Path) -> None:
     path = tmp_path / "s"
     first = listen(f"unix:{path}")
-    path.rename(tmp_path / "kept")  # so that its number is not given to the next one
+    path.rename(tmp_path / "kept")  # so that its inode is not reused
     second = listen(f"unix:{path}")
     first.close()
     assert path.is_socket()
@@ -271,7 +271,7 @@ def test_a_path_that_another_has_taken_is_left_to_it(listen: Any, tmp_path: Path
     assert not path.exists()
 
 
-def test_a_path_that_is_no_socket(tmp_path: Path) -> None:
+def test_path_of_another_file_raises(tmp_path: Path) -> None:
     path = tmp_path / "s"
     path.write_text("precious")
     with pytest.raises(OSError, match="in use"):

@@ -1,4 +1,4 @@
-"""The fingerprint changes with everything that changes bits, and with nothing else."""
+"""Tests of `pipeline/fingerprint.py`: it changes with the bits of batches, and only then."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from infeed_server.engines.build import build
-from infeed_server.engines.monitor import Silent
+from infeed_server.engines.monitor import NullMonitor
 from infeed_server.pipeline.fingerprint import fingerprint
 from infeed_server.pipeline.load import parse
+from infeed_server.runtime.engine_factory import build
 
 FLIP: dict[str, Any] = {"random_flip_left_right": {"field": "image"}}
 RESIZE: dict[str, Any] = {"resize": {"field": "image", "size": [4, 4]}}
@@ -48,9 +48,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def of(source: Any, **changes: Any) -> str:
+def fingerprint_of(source: Any, **changes: Any) -> str:
     definition = parse({"source": source, **BASE, **changes})
-    engine = build("any", definition, Silent())
+    engine = build("any", definition, NullMonitor())
     try:
         return engine.spec.fingerprint
     finally:
@@ -59,7 +59,7 @@ def of(source: Any, **changes: Any) -> str:
 
 @pytest.fixture(scope="module")
 def base(data: Path) -> str:
-    return of({"arrays": str(data / "one.npz")})
+    return fingerprint_of({"arrays": str(data / "one.npz")})
 
 
 @pytest.mark.parametrize(
@@ -79,10 +79,10 @@ def base(data: Path) -> str:
     ],
     ids=str,
 )
-def test_what_changes_bits_changes_it(data: Path, base: str, changes: Any) -> None:
-    changed = of({"arrays": str(data / "one.npz")}, **changes)
+def test_change_of_bits_changes_it(data: Path, base: str, changes: Any) -> None:
+    changed = fingerprint_of({"arrays": str(data / "one.npz")}, **changes)
     assert changed != base
-    assert changed == of({"arrays": str(data / "one.npz")}, **changes)
+    assert changed == fingerprint_of({"arrays": str(data / "one.npz")}, **changes)
 
 
 @pytest.mark.parametrize(
@@ -92,36 +92,39 @@ def test_what_changes_bits_changes_it(data: Path, base: str, changes: Any) -> No
         {"batch": {"size": 5}},
         {"batch": {"size": 2, "remainder": "pad"}},
         {"quarantine": "elsewhere.jsonl"},
-        # Defaults spelt out are the same definition.
+        # Explicit defaults are the same definition.
         {"on_error": "raise"},
-        # Blocks and windows belong to another mode.
+        # Block and window have no effect in this mode.
         {"shuffle": {"mode": "global", "seed": 1, "block": 7, "window": 70}},
     ],
     ids=str,
 )
-def test_what_changes_no_bits_does_not(data: Path, base: str, changes: Any) -> None:
-    assert of({"arrays": str(data / "one.npz")}, **changes) == base
+def test_other_change_does_not_change_it(data: Path, base: str, changes: Any) -> None:
+    assert fingerprint_of({"arrays": str(data / "one.npz")}, **changes) == base
 
 
-def test_the_data_counts_and_its_place_does_not(data: Path, base: str, tmp_path: Path) -> None:
+def test_it_depends_on_the_data_and_not_on_its_path(data: Path, base: str, tmp_path: Path) -> None:
     shutil.copy(data / "one.npz", tmp_path / "renamed.npz")
-    assert of({"arrays": str(tmp_path / "renamed.npz")}) == base
-    assert of({"arrays": str(data / "other.npz")}) != base
+    assert fingerprint_of({"arrays": str(tmp_path / "renamed.npz")}) == base
+    assert fingerprint_of({"arrays": str(data / "other.npz")}) != base
 
     decode = {"transforms": [{"decode_image": {"field": "image"}}, RESIZE]}
-    photos = of({"images": str(data / "photos")}, **decode)
+    photos = fingerprint_of({"images": str(data / "photos")}, **decode)
     shutil.copytree(data / "photos", tmp_path / "moved")
-    assert of({"images": str(tmp_path / "moved")}, **decode) == photos
-    # Another name is another order.
-    assert of({"images": str(data / "photographs")}, **decode) != photos
+    assert fingerprint_of({"images": str(tmp_path / "moved")}, **decode) == photos
+    # Another name changes the order.
+    assert fingerprint_of({"images": str(data / "photographs")}, **decode) != photos
 
     features = {"features": {"x": "int64"}}
-    records = of({"tfrecord": str(data / "x.tfrecord"), **features}, transforms=[])
+    records = fingerprint_of({"tfrecord": str(data / "x.tfrecord"), **features}, transforms=[])
     shutil.copy(data / "x.tfrecord", tmp_path / "y.tfrecord")
-    assert of({"tfrecord": str(tmp_path / "y.tfrecord"), **features}, transforms=[]) == records
+    assert (
+        fingerprint_of({"tfrecord": str(tmp_path / "y.tfrecord"), **features}, transforms=[])
+        == records
+    )
 
 
-def test_a_users_function_counts_with_its_code(tmp_path: Path, monkeypatch: Any) -> None:
+def test_it_depends_on_the_code_of_a_users_function(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     module = tmp_path / "function_with_a_fingerprint.py"
 
@@ -130,14 +133,14 @@ def test_a_users_function_counts_with_its_code(tmp_path: Path, monkeypatch: Any)
         sys.modules.pop(module.stem, None)
         importlib.invalidate_caches()
         transforms = [{"map": f"{module.stem}:change"}]
-        return of({"arrays": {"x": np.arange(5)}}, transforms=transforms)
+        return fingerprint_of({"arrays": {"x": np.arange(5)}}, transforms=transforms)
 
     first = with_body("1")
     assert with_body("2 ") != first
     assert with_body("1") == first
 
 
-def test_its_form() -> None:
+def test_format() -> None:
     assert len(fingerprint(a=1)) == 32
     assert int(fingerprint(a=1), 16) >= 0
     assert fingerprint(a=1, b=[2, 3]) == fingerprint(b=[2, 3], a=1)

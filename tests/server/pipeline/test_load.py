@@ -1,4 +1,4 @@
-"""From YAML and `module:attr` to pipelines, and the places in messages."""
+"""Tests of `pipeline/load.py`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def file(tmp_path: Path) -> str:
     return str(tmp_path / "p.yaml")
 
 
-def test_paths_are_seen_from_the_file(file: str, tmp_path: Path) -> None:
+def test_paths_are_relative_to_the_file(file: str, tmp_path: Path) -> None:
     pipelines = load.load(file)
     assert list(pipelines) == ["first", "second"]
     assert pipelines["first"].source.arrays == str(tmp_path / "data/x.npz")  # type: ignore[union-attr]
@@ -47,7 +47,7 @@ def test_paths_are_seen_from_the_file(file: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "error", "place"),
+    ("name", "error", "location"),
     [
         (
             "first",
@@ -69,16 +69,16 @@ def test_paths_are_seen_from_the_file(file: str, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_errors_are_located(file: str, name: str, error: Any, place: str) -> None:
+def test_errors_are_located(file: str, name: str, error: Any, location: str) -> None:
     pipelines = load.load(file)
     with pytest.raises(type(error)) as caught, load.located(pipelines, name):
         raise error
     assert caught.value is error
-    assert str(error).startswith(place.format(file))
+    assert str(error).startswith(location.format(file))
     assert error.message == str(error)
 
 
-def test_without_a_file_the_path_alone_is_told() -> None:
+def test_location_without_a_file_is_the_path() -> None:
     pipeline = load.parse({"source": {"arrays": {"x": np.arange(3)}}, "batch": {"size": 1}})
     with pytest.raises(ConfigError) as caught, load.located({"one": pipeline}, "one"):
         raise ConfigError("batch.size: wrong")
@@ -128,22 +128,22 @@ def fail():
         ("build", ["a", "b"]),
     ],
 )
-def test_python_objects(module: str, attribute: str, names: list[str]) -> None:
+def test_loads_python_objects(module: str, attribute: str, names: list[str]) -> None:
     pipelines = load.load(f"{module}:{attribute}")
     assert list(pipelines) == names
     assert all(isinstance(each, Pipeline) for each in pipelines.values())
 
 
 @pytest.mark.parametrize("attribute", ["wrong", "empty"])
-def test_python_objects_that_are_none(module: str, attribute: str) -> None:
+def test_invalid_python_object_is_refused(module: str, attribute: str) -> None:
     with pytest.raises(ConfigError, match="must be a Pipeline, a mapping of names to Pipelines"):
         load.load(f"{module}:{attribute}")
 
 
-def test_a_function_that_raises(module: str) -> None:
+def test_error_of_a_function_has_the_users_frames(module: str) -> None:
     with pytest.raises(UserCodeError) as caught:
         load.load(f"{module}:fail")
-    told = str(caught.value).splitlines()
-    assert told[0] == f"{module}:fail raised LookupError:"
-    assert told[-1] == "LookupError: no data today"
-    assert len([line for line in told if line.startswith("  File ")]) == 1
+    lines = str(caught.value).splitlines()
+    assert lines[0] == f"{module}:fail raised LookupError:"
+    assert lines[-1] == "LookupError: no data today"
+    assert len([line for line in lines if line.startswith("  File ")]) == 1

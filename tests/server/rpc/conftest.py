@@ -1,4 +1,4 @@
-"""A gRPC server over an engine that answers when told to, and a peer that sends anything."""
+"""A gRPC server over an engine that answers on demand, and a client that sends any message."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from infeed.v1 import stream_pb2
 from infeed_server.control.metrics import Metrics
 from infeed_server.engines.base import Answer, HostBatch, Request, Trainer
 from infeed_server.rpc.server import RpcServer
-from infeed_server.service.catalog import Catalog
+from infeed_server.serving.catalog import Catalog
 
 SLOTS = 4
 
 
-class HeldSession:
-    """A stream of a `HeldEngine`: what it asked for, and what is still owed."""
+class FakeSession:
+    """A stream of a `FakeEngine`, with the requests it has received."""
 
-    def __init__(self, engine: HeldEngine) -> None:
+    def __init__(self, engine: FakeEngine) -> None:
         self._engine = engine
         self.requests: list[Request] = []
         self.closed = False
@@ -38,22 +38,22 @@ class HeldSession:
         assert not self.closed
         self.requests.append(request)
         future: Future[Answer] = Future()
-        self._engine.take(self, request, future)
+        self._engine.submit(self, request, future)
         return future
 
-    def weigh(self, size: int) -> None:
-        self._engine.weighed = size
+    def set_batch_bytes(self, size: int) -> None:
+        self._engine.batch_bytes = size
 
-    def sent(self) -> None:
+    def on_sent(self) -> None:
         self._engine.sent += 1
 
     def close(self) -> None:
         self.closed = True
-        self._engine.drop(self)
+        self._engine.cancel(self)
 
 
-class HeldEngine:
-    """Answers at once, or while `held` only later: when `release` is called."""
+class FakeEngine:
+    """Answers at once, or while `held` is set, when `release` is called."""
 
     def __init__(self, name: str) -> None:
         field = (FieldSpec("x", "int64"),)
@@ -63,28 +63,28 @@ class HeldEngine:
         self.held = False
         self.error: Exception | None = None
         self.sent = 0
-        self.weighed = 0
-        self.made: list[weakref.ref[Any]] = []
-        """The arrays of its batches, those that somebody holds still."""
-        self.sessions: list[HeldSession] = []
-        self._owed: list[tuple[HeldSession, Request, Future[Answer]]] = []
+        self.batch_bytes = 0
+        self.batches: list[weakref.ref[Any]] = []
+        """The arrays of its batches; dead once the memory of a batch is free."""
+        self.sessions: list[FakeSession] = []
+        self._pending: list[tuple[FakeSession, Request, Future[Answer]]] = []
         self._lock = threading.Lock()
 
-    def open(self, slots: int, epochs: int, trainer: Trainer) -> HeldSession:
-        session = HeldSession(self)
+    def open(self, slots: int, epochs: int, trainer: Trainer) -> FakeSession:
+        session = FakeSession(self)
         self.sessions.append(session)
         return session
 
-    def take(self, session: HeldSession, request: Request, future: Future[Answer]) -> None:
+    def submit(self, session: FakeSession, request: Request, future: Future[Answer]) -> None:
         with self._lock:
-            self._owed.append((session, request, future))
+            self._pending.append((session, request, future))
         if not self.held:
             self.release()
 
     def release(self) -> None:
         with self._lock:
-            owed, self._owed = self._owed, []
-        for _, request, future in owed:
+            pending, self._pending = self._pending, []
+        for _, request, future in pending:
             if not future.set_running_or_notify_cancel():
                 continue
             if self.error is not None:
@@ -92,21 +92,21 @@ class HeldEngine:
                 continue
             ids = np.arange(request.start, request.start + request.slots)
             mask = np.arange(request.slots) < request.count
-            self.made.append(weakref.ref(ids))
+            self.batches.append(weakref.ref(ids))
             future.set_result(HostBatch(request.start, 0, {"x": ids}, ids, mask))
 
-    def drop(self, session: HeldSession) -> None:
+    def cancel(self, session: FakeSession) -> None:
         with self._lock:
-            dropped = [future for owner, _, future in self._owed if owner is session]
-            self._owed = [owed for owed in self._owed if owed[0] is not session]
-        for future in dropped:
+            cancelled = [future for owner, _, future in self._pending if owner is session]
+            self._pending = [pending for pending in self._pending if pending[0] is not session]
+        for future in cancelled:
             future.cancel()
 
-    def warm(self) -> None: ...
+    def warm_up(self) -> None: ...
 
     def queued_requests(self) -> int:
         with self._lock:
-            return len(self._owed)
+            return len(self._pending)
 
     def unsent_batches(self) -> int:
         return 0
@@ -120,50 +120,52 @@ class HeldEngine:
     def close(self) -> None: ...
 
 
-class Peer:
-    """One StreamBatches call that sends what it is told to: messages or mere bytes."""
+class StreamCall:
+    """One StreamBatches call that sends what a test passes: messages or raw bytes."""
 
     def __init__(self, channel: grpc.Channel) -> None:
-        self._sending: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         method: Any = channel.stream_stream("/infeed.v1.FeedService/StreamBatches")
-        self.call = method(iter(self._sending.get, None), timeout=120)
+        self.call = method(iter(self._requests.get, None), timeout=120)
 
-    def send(self, *messages: bytes | stream_pb2.StreamBatchesRequest) -> Peer:
+    def send(self, *messages: bytes | stream_pb2.StreamBatchesRequest) -> StreamCall:
         for message in messages:
             raw = message if isinstance(message, bytes) else message.SerializeToString()
-            self._sending.put(raw)
+            self._requests.put(raw)
         return self
 
-    def open(self, pipeline: str = "held", **options: Any) -> Peer:
+    def open(self, pipeline: str = "held", **options: Any) -> StreamCall:
         event = stream_pb2.StreamOpen(pipeline=pipeline, **options)
         return self.send(stream_pb2.StreamBatchesRequest(open=event))
 
-    def ask(self, start: int, count: int = SLOTS, request_id: int = 0, **more: int) -> Peer:
+    def request(
+        self, start: int, count: int = SLOTS, request_id: int = 0, **more: int
+    ) -> StreamCall:
         event = stream_pb2.BatchRequest(request_id=request_id, start=start, count=count, **more)
         return self.send(stream_pb2.StreamBatchesRequest(batch=event))
 
-    def half_close(self) -> Peer:
-        self._sending.put(None)
+    def half_close(self) -> StreamCall:
+        self._requests.put(None)
         return self
 
     def next(self) -> stream_pb2.StreamBatchesResponse:
-        """The next answer that is no heartbeat."""
+        """Returns the next response other than a heartbeat."""
         for message in self.call:
-            answer = stream_pb2.StreamBatchesResponse.FromString(message)
-            if not answer.HasField("heartbeat"):
-                return answer
+            response = stream_pb2.StreamBatchesResponse.FromString(message)
+            if not response.HasField("heartbeat"):
+                return response
         raise StopIteration
 
     def rest(self) -> tuple[list[stream_pb2.StreamBatchesResponse], grpc.RpcError | None]:
-        """All answers to the end, and the error that it is, if it is one."""
-        answers = []
+        """Returns all responses to the end, and the error that ended the call, if any."""
+        responses = []
         try:
             while True:
-                answers.append(self.next())
+                responses.append(self.next())
         except StopIteration:
-            return answers, None
+            return responses, None
         except grpc.RpcError as error:
-            return answers, error
+            return responses, error
         finally:
             self.half_close()
 
@@ -173,11 +175,11 @@ class Peer:
 
 
 @dataclass
-class Live:
-    """A server that listens, its pipelines `held` and `other`, and what it counts."""
+class RunningServer:
+    """A server with the pipelines `held` and `other`, and its metrics."""
 
     server: RpcServer
-    held: HeldEngine
+    held: FakeEngine
     metrics: Metrics
 
     @property
@@ -189,20 +191,20 @@ class Live:
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[..., Live]]:
-    """Starts servers: `start(tls=..., access=...)`, and whatever else an `RpcServer` takes."""
-    started: list[Live] = []
+def start() -> Iterator[Callable[..., RunningServer]]:
+    """Starts servers: `start(tls=..., authenticator=...)`, with the options of `RpcServer`."""
+    started: list[RunningServer] = []
 
-    def make(**options: Any) -> Live:
-        held = HeldEngine("held")
+    def make(**options: Any) -> RunningServer:
+        held = FakeEngine("held")
         metrics = Metrics("1", "2")
         metrics.add_pipeline("held")
         metrics.watch("held", held)
-        catalog = Catalog({"held": held, "other": HeldEngine("other")})
+        catalog = Catalog({"held": held, "other": FakeEngine("other")})
         server = RpcServer(catalog, metrics, "127.0.0.1:0", **options)
         server.set_serving(True)
         server.start()
-        started.append(Live(server, held, metrics))
+        started.append(RunningServer(server, held, metrics))
         return started[-1]
 
     yield make
@@ -211,53 +213,55 @@ def start() -> Iterator[Callable[..., Live]]:
 
 
 @pytest.fixture
-def live(start: Callable[..., Live]) -> Live:
+def live(start: Callable[..., RunningServer]) -> RunningServer:
     return start()
 
 
 @pytest.fixture
-def channel(live: Live) -> Iterator[grpc.Channel]:
-    """As any peer would open it."""
+def channel(live: RunningServer) -> Iterator[grpc.Channel]:
+    """Connects gRPC's own client to the server `live`."""
     with grpc.insecure_channel(live.address) as channel:
         yield channel
 
 
 @pytest.fixture
-def peers() -> Iterator[Callable[[grpc.Channel], Peer]]:
-    """Opens calls on a channel; all are over after the test."""
-    calls: list[Peer] = []
+def open_call() -> Iterator[Callable[[grpc.Channel], StreamCall]]:
+    """Opens calls on a channel; all are cancelled after the test."""
+    calls: list[StreamCall] = []
 
-    def call(channel: grpc.Channel) -> Peer:
-        calls.append(Peer(channel))
+    def make(channel: grpc.Channel) -> StreamCall:
+        calls.append(StreamCall(channel))
         return calls[-1]
 
-    yield call
+    yield make
     for each in calls:
         each.cancel()
 
 
 @pytest.fixture
-def peer(channel: grpc.Channel, peers: Callable[[grpc.Channel], Peer]) -> Callable[[], Peer]:
+def new_call(
+    channel: grpc.Channel, open_call: Callable[[grpc.Channel], StreamCall]
+) -> Callable[[], StreamCall]:
     """Opens calls on the server `live`."""
-    return lambda: peers(channel)
+    return lambda: open_call(channel)
 
 
 @pytest.fixture
-def refusal() -> Callable[[grpc.RpcError | None], tuple[str, InfeedError]]:
-    """The status code of an error, and the infeed error that it carries."""
-    from infeed.status import error_from_details
+def error_of() -> Callable[[grpc.RpcError | None], tuple[str, InfeedError]]:
+    """Returns the status code of an error, and the infeed error in its details."""
+    from infeed.rpc.status import error_from_details
 
-    def read(error: Any) -> tuple[str, InfeedError]:
+    def read(rpc_error: Any) -> tuple[str, InfeedError]:
+        assert rpc_error is not None
+        details = dict(rpc_error.trailing_metadata())["grpc-status-details-bin"]
+        error = error_from_details(details)
         assert error is not None
-        details = dict(error.trailing_metadata())["grpc-status-details-bin"]
-        told = error_from_details(details)
-        assert told is not None
-        return error.code().name, told
+        return rpc_error.code().name, error
 
     return read
 
 
 @pytest.fixture
 def eventually() -> Callable[..., None]:
-    """Waits until a condition holds, `eventually(condition, what)`; `what` may be a function."""
+    """Waits until a condition holds: `eventually(condition, what)`; `what` may be a function."""
     return wait_until

@@ -1,4 +1,4 @@
-"""gRPC's messages, statuses and metadata, on a stream that is played."""
+"""Messages, statuses and metadata of a call, on a fake stream."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infeed_server.http2.stream import GoneError
-from infeed_server.rpc.call import PeerGoneError, ServerCall, StatusError, framed
+from infeed_server.http2.stream import StreamClosedError
+from infeed_server.rpc.call import CallCancelledError, ServerCall, StatusError, grpc_frames
 
 
-class PlayedStream:
-    """Gives what it was made with, as it was cut; `lost` ends it without an end of the request."""
+class FakeStream:
+    """Receives the given data; then the request ends, or with `lost` the connection."""
 
     def __init__(self, data: Iterable[bytes] = (), *, lost: bool = False) -> None:
         self.headers = {":path": "/s/m"}
-        self.peer = "somebody"
-        self.over = False
+        self.peer = "10.0.0.1:5"
+        self.closed = False
         self.sent: list[Any] = []
         self.callbacks: list[Callable[[], None]] = []
         self._data = list(data)
@@ -32,96 +32,96 @@ class PlayedStream:
         if self._data:
             return self._data.pop(0)
         if self._lost:
-            raise GoneError
+            raise StreamClosedError
         return None
 
     def send_headers(self, headers: list[tuple[str, str]], *, end: bool = False) -> None:
         if self._lost:
-            raise GoneError
+            raise StreamClosedError
         self.sent.append((dict(headers), end))
 
-    def send(self, pieces: list[bytes]) -> None:
-        self.sent.append(b"".join(pieces))
+    def send(self, frames: list[bytes]) -> None:
+        self.sent.append(b"".join(frames))
 
-    def call_at_end(self, callback: Callable[[], None]) -> bool:
+    def add_close_callback(self, callback: Callable[[], None]) -> bool:
         self.callbacks.append(callback)
-        return not self.over
+        return not self.closed
 
 
-def call(*data: bytes, lost: bool = False) -> tuple[ServerCall, PlayedStream]:
-    stream: Any = PlayedStream(data, lost=lost)
+def make_call(*data: bytes, lost: bool = False) -> tuple[ServerCall, FakeStream]:
+    stream: Any = FakeStream(data, lost=lost)
     return ServerCall(stream), stream
 
 
-def message(content: bytes, flag: int = 0) -> bytes:
+def frame(content: bytes, flag: int = 0) -> bytes:
     return bytes([flag]) + len(content).to_bytes(4, "big") + content
 
 
-def ended(code: int, **more: str) -> tuple[dict[str, str], bool]:
-    """The headers of an answer that is a status only."""
+def status_only(code: int, **more: str) -> tuple[dict[str, str], bool]:
+    """Returns the headers of a response that is only a status."""
     first = {":status": "200", "content-type": "application/grpc"}
     rest = {name.replace("_", "-"): value for name, value in more.items()}
     return {**first, "grpc-status": str(code), **rest}, True
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8), st.lists(st.integers(1, 30)))
-def test_messages_however_they_are_cut(messages: list[bytes], cuts: list[int]) -> None:
-    data = b"".join(map(message, messages))
+def test_messages_arrive_however_they_are_split(messages: list[bytes], sizes: list[int]) -> None:
+    data = b"".join(map(frame, messages))
     parts = []
-    for cut in cuts:
-        parts.append(data[:cut])
-        data = data[cut:]
-    each, _ = call(*parts, data)
-    assert list(each.messages()) == messages
+    for size in sizes:
+        parts.append(data[:size])
+        data = data[size:]
+    call, _ = make_call(*parts, data)
+    assert list(call.messages()) == messages
 
 
-def test_the_largest_message() -> None:
-    each, _ = call(message(bytes(65536)))
-    assert list(each.messages()) == [bytes(65536)]
+def test_largest_message_is_accepted() -> None:
+    call, _ = make_call(frame(bytes(65536)))
+    assert list(call.messages()) == [bytes(65536)]
 
 
 @pytest.mark.parametrize(
-    ("data", "code", "why"),
+    ("data", "code", "message"),
     [
-        (message(b"x", flag=1), "UNIMPLEMENTED", "a compressed message"),
-        (message(bytes(65537)), "RESOURCE_EXHAUSTED", "65537 bytes; at most 65536"),
+        (frame(b"x", flag=1), "UNIMPLEMENTED", "unsupported compressed message"),
+        (frame(bytes(65537)), "RESOURCE_EXHAUSTED", "65537 bytes: at most 65536"),
         (b"\0\xff\xff\xff\xff", "RESOURCE_EXHAUSTED", "4294967295 bytes"),
-        (message(b"xy")[:-1], "INTERNAL", "ends early"),
-        (b"\0\0", "INTERNAL", "ends early"),
-        (message(b"whole") + b"\0", "INTERNAL", "ends early"),
+        (frame(b"xy")[:-1], "INTERNAL", "truncated message"),
+        (b"\0\0", "INTERNAL", "truncated message"),
+        (frame(b"whole") + b"\0", "INTERNAL", "truncated message"),
     ],
 )
-def test_messages_that_are_not_taken(data: bytes, code: str, why: str) -> None:
-    each, _ = call(data)
-    with pytest.raises(StatusError, match=why) as caught:
-        list(each.messages())
+def test_invalid_messages_end_with_a_status(data: bytes, code: str, message: str) -> None:
+    call, _ = make_call(data)
+    with pytest.raises(StatusError, match=message) as caught:
+        list(call.messages())
     assert caught.value.code.name == code
 
 
-def test_a_size_is_refused_before_the_message_has_come() -> None:
-    each, _ = call(message(bytes(1 << 20))[:5], lost=True)
+def test_too_large_message_is_refused_by_its_prefix() -> None:
+    call, _ = make_call(frame(bytes(1 << 20))[:5], lost=True)
     with pytest.raises(StatusError, match="1048576"):
-        next(each.messages())
+        next(call.messages())
 
 
-def test_a_peer_that_is_gone() -> None:
-    each, stream = call(message(b"whole") + b"\0", lost=True)
-    messages = each.messages()
+def test_lost_client_raises_in_every_method() -> None:
+    call, stream = make_call(frame(b"whole") + b"\0", lost=True)
+    messages = call.messages()
     assert next(messages) == b"whole"
-    for ask in (lambda: next(messages), lambda: each.send(framed([b"x"])), each.end):
-        with pytest.raises(PeerGoneError):
-            ask()
+    for use in (lambda: next(messages), lambda: call.send(grpc_frames([b"x"])), call.end):
+        with pytest.raises(CallCancelledError):
+            use()
     assert stream.sent == []
 
 
-def test_an_answer_in_pieces() -> None:
-    each, stream = call()
-    part = bytearray(b"cd")
-    pieces = framed([b"ab", part], [], [b"e"])
-    assert pieces[2] is part  # no copy is made of it
-    each.send(pieces)
-    each.send(framed([b"f"]))
-    each.end()
+def test_messages_are_sent_without_copies() -> None:
+    call, stream = make_call()
+    buffer = bytearray(b"cd")
+    frames = grpc_frames([b"ab", buffer], [], [b"e"])
+    assert frames[2] is buffer  # not a copy
+    call.send(frames)
+    call.send(grpc_frames([b"f"]))
+    call.end()
     assert stream.sent == [
         ({":status": "200", "content-type": "application/grpc"}, False),
         b"\0\0\0\0\4abcd" + b"\0\0\0\0\0" + b"\0\0\0\0\1e",
@@ -130,42 +130,42 @@ def test_an_answer_in_pieces() -> None:
     ]
 
 
-def test_a_status_alone() -> None:
-    each, stream = call()
-    assert each.ok
-    each.end()
-    assert stream.sent == [ended(0)]
+def test_call_without_messages_sends_only_a_status() -> None:
+    call, stream = make_call()
+    assert call.ok
+    call.end()
+    assert stream.sent == [status_only(0)]
 
 
-def test_a_status_that_the_handler_sets() -> None:
-    each, stream = call()
-    each.set_code(grpc.StatusCode.NOT_FOUND)
-    each.set_details("no such thing")
-    assert not each.ok
-    each.end()
-    assert stream.sent == [ended(5, grpc_message="no such thing")]
+def test_status_of_the_handler_is_sent() -> None:
+    call, stream = make_call()
+    call.set_code(grpc.StatusCode.NOT_FOUND)
+    call.set_details("no such thing")
+    assert not call.ok
+    call.end()
+    assert stream.sent == [status_only(5, grpc_message="no such thing")]
 
 
-def test_aborts() -> None:
-    each, stream = call()
+def test_abort_sends_code_details_and_trailers() -> None:
+    call, stream = make_call()
     with pytest.raises(StatusError) as caught:
-        each.abort(grpc.StatusCode.ABORTED, "why")
-    each.end(caught.value)
-    assert stream.sent == [ended(10, grpc_message="why")]
+        call.abort(grpc.StatusCode.ABORTED, "why")
+    call.end(caught.value)
+    assert stream.sent == [status_only(10, grpc_message="why")]
 
     trailers = (("grpc-status-details-bin", b"\0\xff\1\2"), ("key", "value"))
-    each, stream = call()
-    each.end(StatusError(grpc.StatusCode.DATA_LOSS, "lost", trailers))
+    call, stream = make_call()
+    call.end(StatusError(grpc.StatusCode.DATA_LOSS, "lost", trailers))
     (headers, end) = stream.sent[0]
     assert end
     assert headers["key"] == "value"
-    coded = headers["grpc-status-details-bin"]
-    assert "=" not in coded
-    assert base64.b64decode(coded + "==") == b"\0\xff\1\2"
+    encoded = headers["grpc-status-details-bin"]
+    assert "=" not in encoded
+    assert base64.b64decode(encoded + "==") == b"\0\xff\1\2"
 
 
 @pytest.mark.parametrize(
-    ("details", "coded"),
+    ("details", "encoded"),
     [
         ("plain text: ~!@#$^&*()", "plain text: ~!@#$^&*()"),
         ("100%", "100%25"),
@@ -176,29 +176,29 @@ def test_aborts() -> None:
         ("half \udcff", "half ?"),
     ],
 )
-def test_details_are_escaped(details: str, coded: str) -> None:
-    each, stream = call()
-    each.end(StatusError(grpc.StatusCode.INTERNAL, details))
-    assert stream.sent == [ended(13, grpc_message=coded)]
+def test_details_are_percent_encoded(details: str, encoded: str) -> None:
+    call, stream = make_call()
+    call.end(StatusError(grpc.StatusCode.INTERNAL, details))
+    assert stream.sent == [status_only(13, grpc_message=encoded)]
 
 
 @given(st.text())
-def test_details_are_plain_ascii_and_come_back(details: str) -> None:
-    each, stream = call()
-    each.end(StatusError(grpc.StatusCode.INTERNAL, details))
-    coded = stream.sent[0][0].get("grpc-message", "")
-    assert coded == coded.strip()
-    assert all(0x20 <= ord(letter) < 0x7F for letter in coded)
-    assert urllib.parse.unquote(coded) == details
+def test_encoded_details_are_ascii_and_reversible(details: str) -> None:
+    call, stream = make_call()
+    call.end(StatusError(grpc.StatusCode.INTERNAL, details))
+    encoded = stream.sent[0][0].get("grpc-message", "")
+    assert encoded == encoded.strip()
+    assert all(0x20 <= ord(letter) < 0x7F for letter in encoded)
+    assert urllib.parse.unquote(encoded) == details
 
 
-def test_what_a_handler_may_ask() -> None:
-    each, stream = call()
-    assert each.peer() == "somebody"
-    assert each.method == "/s/m"
-    assert each.is_active()
-    assert each.add_callback(print)
+def test_context_for_handlers() -> None:
+    call, stream = make_call()
+    assert call.peer() == "10.0.0.1:5"
+    assert call.method == "/s/m"
+    assert call.is_active()
+    assert call.add_callback(print)
     assert stream.callbacks == [print]
-    stream.over = True
-    assert not each.is_active()
-    assert not each.add_callback(print)
+    stream.closed = True
+    assert not call.is_active()
+    assert not call.add_callback(print)

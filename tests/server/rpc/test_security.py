@@ -1,5 +1,7 @@
-"""TLS, tokens and limits of hosts at the server's calls, for infeed's client and gRPC's own. What a
-certificate, a handshake and a token are refused for is tested beside their modules."""
+"""TLS, tokens and per-host limits of a server, with infeed's client and gRPC's own.
+
+Handshakes and tokens themselves are tested in `test_tls_socket` and `test_auth`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 import infeed
-from infeed.credentials import Credentials
 from infeed.errors import (
     AuthenticationError,
     InfeedError,
@@ -26,31 +27,32 @@ from infeed.errors import (
     PipelineNotFoundError,
     ServerUnavailableError,
 )
-from infeed.tls import TLS
-from infeed.transport import GrpcTransport
+from infeed.http2.tls_config import TLS
+from infeed.rpc.channel import GrpcTransport
+from infeed.rpc.credentials import Credentials
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
-from infeed_server.config import watched
-from infeed_server.http2 import secure
+from infeed_server.config import reloading
+from infeed_server.http2 import tls_socket
 from infeed_server.rpc import server as rpc_server
 from infeed_server.runtime.certificate import TLSFiles
-from infeed_server.service.tokens import TokenAccess, fingerprint
+from infeed_server.serving.auth import TokenAuthenticator, hash_token
 
 PREFIX = "/infeed.v1.FeedService/"
 ALL, HELD = "infeed_all", "infeed_held"
-"""Tokens: with the right to everything, and to `held`."""
+"""Tokens with access to all pipelines, and to `held`."""
 
 
 @pytest.fixture
 def tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Writes the file of tokens, which is read whenever it is asked for, and gives its path."""
-    monkeypatch.setattr(watched, "LOOK_SECONDS", 0.0)
+    """Writes the token file, which is checked for changes at each use; returns its path."""
+    monkeypatch.setattr(reloading, "CHECK_INTERVAL_SECONDS", 0.0)
     file = tmp_path / "tokens.yaml"
 
     def write(**pipelines: list[str]) -> str:
         texts = {"all": ALL, "held": HELD}
         grants: list[dict[str, Any]] = [
-            {"name": name, "sha256": fingerprint(texts[name]), "pipelines": rights}
+            {"name": name, "sha256": hash_token(texts[name]), "pipelines": rights}
             for name, rights in pipelines.items()
         ]
         new = tmp_path / "new"
@@ -68,35 +70,38 @@ def files(pki: Any) -> TLSFiles:
 
 
 @pytest.fixture
-def guarded(start: Any, tokens: Any, files: TLSFiles) -> Any:
-    """A server with TLS and tokens."""
-    return start(tls=files.watched(), access=TokenAccess(tokens(all=["*"], held=["h*d"])))
+def secure_server(start: Any, tokens: Any, files: TLSFiles) -> Any:
+    """Starts a server with TLS and tokens."""
+    return start(
+        tls=files.reloading_context(),
+        authenticator=TokenAuthenticator(tokens(all=["*"], held=["h*d"])),
+    )
 
 
 @pytest.fixture
-def feeds(pki: Any) -> Iterator[Callable[..., GrpcTransport]]:
-    """infeed's client: `feeds(live, token, tls)`."""
-    made: list[GrpcTransport] = []
+def transports(pki: Any) -> Iterator[Callable[..., GrpcTransport]]:
+    """Connects infeed's client: `transports(live, token, tls)`."""
+    started: list[GrpcTransport] = []
 
     def make(live: Any, token: Any = None, tls: Any = None) -> GrpcTransport:
-        made.append(GrpcTransport(live.address, Credentials(token, tls or TLS(ca=pki.ca))))
-        return made[-1]
+        started.append(GrpcTransport(live.address, Credentials(token, tls or TLS(ca=pki.ca))))
+        return started[-1]
 
     yield make
-    for each in made:
+    for each in started:
         each.close()
 
 
 @pytest.fixture
 def channels(pki: Any) -> Iterator[Callable[..., grpc.Channel]]:
-    """gRPC's client: `channels(live, token, cert)`, where `cert` names one of the pki."""
+    """Connects gRPC's client: `channels(live, token, cert)`; `cert` is a name in `pki`."""
     with contextlib.ExitStack() as stack:
 
         def make(live: Any, token: str | None = None, cert: str | None = None) -> grpc.Channel:
-            shown = (
+            files = (
                 [getattr(pki, f"{cert}{end}").read_bytes() for end in ("_key", "")] if cert else []
             )
-            credentials = grpc.ssl_channel_credentials(pki.ca.read_bytes(), *shown)
+            credentials = grpc.ssl_channel_credentials(pki.ca.read_bytes(), *files)
             if token is not None:
                 call = grpc.access_token_call_credentials(token)
                 credentials = grpc.composite_channel_credentials(credentials, call)
@@ -110,19 +115,19 @@ def channels(pki: Any) -> Iterator[Callable[..., grpc.Channel]]:
 def get(channel: grpc.Channel, name: str, **options: Any) -> str:
     raw = service.GetPipelineRequest(name=name).SerializeToString()
     method: Any = channel.unary_unary(f"{PREFIX}GetPipeline")
-    answer = service.GetPipelineResponse.FromString(method(raw, timeout=20, **options))
-    return answer.pipeline.name
+    response = service.GetPipelineResponse.FromString(method(raw, timeout=20, **options))
+    return response.pipeline.name
 
 
 @pytest.fixture
-def refused(refusal: Any) -> Callable[[Callable[[], Any]], tuple[str, InfeedError]]:
-    """The status of a call that must fail, and the infeed error in it."""
+def call_error(error_of: Any) -> Callable[[Callable[[], Any]], tuple[str, InfeedError]]:
+    """Makes a call that must fail; returns its status code and infeed error."""
 
     def read(call: Callable[[], Any]) -> tuple[str, InfeedError]:
         with pytest.raises(grpc.RpcError) as caught:
             call()
-        code, told = refusal(caught.value)
-        return code, told
+        code, error = error_of(caught.value)
+        return code, error
 
     return read
 
@@ -130,210 +135,226 @@ def refused(refusal: Any) -> Callable[[Callable[[], Any]], tuple[str, InfeedErro
 # TLS.
 
 
-def test_mutual_tls_of_grpcs_own_client(start: Any, pki: Any, channels: Any) -> None:
-    live = start(tls=TLSFiles(str(pki.server), str(pki.server_key), str(pki.ca)).watched())
+def test_mutual_tls_with_grpcs_own_client(start: Any, pki: Any, channels: Any) -> None:
+    live = start(
+        tls=TLSFiles(str(pki.server), str(pki.server_key), str(pki.ca)).reloading_context()
+    )
     assert get(channels(live, cert="trainer"), "held") == "held"
     with pytest.raises(grpc.RpcError) as caught:
         get(channels(live), "held")
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
-def test_plaintext_to_a_port_of_tls(
-    guarded: Any, refused: Any, caplog: pytest.LogCaptureFixture
+def test_plaintext_to_a_tls_port_is_refused(
+    secure_server: Any, call_error: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    words = "this port takes TLS only, and nothing in the clear"
-    with grpc.insecure_channel(guarded.address) as channel:
-        # Whoever shows a good token has shown it to everybody on the way.
+    message = "this port requires TLS"
+    with grpc.insecure_channel(secure_server.address) as channel:
+        # A valid token is refused too: it was sent unencrypted.
         metadata = (("authorization", f"Bearer {ALL}"),)
         for options in ({}, {"metadata": metadata}):
-            code, told = refused(lambda options=options: get(channel, "held", **options))
-            assert (code, type(told)) == ("UNAUTHENTICATED", AuthenticationError)
-            assert words in told.message
+            code, error = call_error(lambda options=options: get(channel, "held", **options))
+            assert (code, type(error)) == ("UNAUTHENTICATED", AuthenticationError)
+            assert message in error.message
         stub = health_pb2_grpc.HealthStub(channel)
-        with pytest.raises(grpc.RpcError, match=words):
+        with pytest.raises(grpc.RpcError, match=message):
             stub.Check(health_pb2.HealthCheckRequest(), timeout=100)
     for token in (None, ALL):
-        transport = GrpcTransport(guarded.address, Credentials(token, tls=False))
-        with pytest.raises(AuthenticationError, match=words):
+        transport = GrpcTransport(secure_server.address, Credentials(token, tls=False))
+        with pytest.raises(AuthenticationError, match=message):
             transport.get_pipeline("held")
-        with pytest.raises(AuthenticationError, match=words):
+        with pytest.raises(AuthenticationError, match=message):
             transport.list_pipelines()
         transport.close()
-    assert caplog.text.count(f"was refused: {words}") >= 6
-    assert guarded.held.sessions == []
+    assert caplog.text.count(f"was refused: {message}") >= 6
+    assert secure_server.held.sessions == []
 
 
 # Tokens.
 
 
-def test_tokens_of_both_clients(guarded: Any, feeds: Any, channels: Any, peers: Any) -> None:
-    for token, seen in ((ALL, ["held", "other"]), (HELD, ["held"])):
-        transport = feeds(guarded, token)
-        assert [spec.name for spec in transport.list_pipelines()] == seen
+def test_valid_tokens_of_both_clients(
+    secure_server: Any, transports: Any, channels: Any, open_call: Any
+) -> None:
+    for token, visible in ((ALL, ["held", "other"]), (HELD, ["held"])):
+        transport = transports(secure_server, token)
+        assert [spec.name for spec in transport.list_pipelines()] == visible
         assert transport.get_pipeline("held").name == "held"
-        channel = channels(guarded, token)
+        channel = channels(secure_server, token)
         listed: Any = channel.unary_unary(f"{PREFIX}ListPipelines")
         page = service.ListPipelinesResponse.FromString(listed(b"", timeout=100))
-        assert [pipeline.name for pipeline in page.pipelines] == seen
-        call = peers(channel).open()
+        assert [pipeline.name for pipeline in page.pipelines] == visible
+        call = open_call(channel).open()
         for number in range(50):
-            call.ask(4 * number, request_id=number)
-        answers, error = call.half_close().rest()
-        assert error is None
-        assert [answer.header.request_id for answer in answers[1::2]] == list(range(50))
+            call.request(4 * number, request_id=number)
+        responses, rpc_error = call.half_close().rest()
+        assert rpc_error is None
+        assert [response.header.request_id for response in responses[1::2]] == list(range(50))
 
 
-def test_an_unknown_token_is_refused_in_every_call(
-    guarded: Any,
-    feeds: Any,
+def test_unknown_token_is_refused_in_every_call(
+    secure_server: Any,
+    transports: Any,
     channels: Any,
-    peers: Any,
-    refused: Any,
-    refusal: Any,
+    open_call: Any,
+    call_error: Any,
+    error_of: Any,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    token, words = "infeed_wrong", "none that this server knows"
+    token, message = "infeed_wrong", "unknown or revoked token"
     caplog.set_level(logging.DEBUG)
     assert logging.getLogger("hpack.hpack").getEffectiveLevel() > logging.DEBUG
-    transport = feeds(guarded, token)
-    for ask in (transport.list_pipelines, lambda: transport.get_pipeline("held")):
-        with pytest.raises(AuthenticationError, match=words) as caught:
-            ask()
+    transport = transports(secure_server, token)
+    for call_method in (transport.list_pipelines, lambda: transport.get_pipeline("held")):
+        with pytest.raises(AuthenticationError, match=message) as caught:
+            call_method()
         assert "other" not in str(caught.value)
-    channel = channels(guarded, token)
+    channel = channels(secure_server, token)
     for name in ("held", "none", ""):
-        code, told = refused(lambda name=name: get(channel, name))
-        assert (code, told.reason) == ("UNAUTHENTICATED", "UNAUTHENTICATED")
-        assert words in told.message
-        assert "known" not in told.metadata
+        code, error = call_error(lambda name=name: get(channel, name))
+        assert (code, error.reason) == ("UNAUTHENTICATED", "UNAUTHENTICATED")
+        assert message in error.message
+        assert "known" not in error.metadata
     for method in ("ListPipelines", "NoMethod", "StreamBatches"):
         call: Any = channel.unary_unary(f"{PREFIX}{method}")
-        assert refused(lambda call=call: call(b"", timeout=100))[0] == "UNAUTHENTICATED"
-    answers, error = peers(channel).open().ask(0).rest()
-    assert answers == []
-    assert refusal(error)[0] == "UNAUTHENTICATED"
-    assert guarded.held.sessions == []
+        assert call_error(lambda call=call: call(b"", timeout=100))[0] == "UNAUTHENTICATED"
+    responses, rpc_error = open_call(channel).open().request(0).rest()
+    assert responses == []
+    assert error_of(rpc_error)[0] == "UNAUTHENTICATED"
+    assert secure_server.held.sessions == []
     refusals = [line for line in caplog.messages if "was refused: " in line]
     assert len(refusals) == 9
     assert token not in caplog.text
 
 
-def test_no_right_to_a_pipeline(
-    guarded: Any, feeds: Any, channels: Any, peers: Any, refused: Any, refusal: Any, caplog: Any
+def test_pipeline_without_access_is_refused(
+    secure_server: Any,
+    transports: Any,
+    channels: Any,
+    open_call: Any,
+    call_error: Any,
+    error_of: Any,
+    caplog: Any,
 ) -> None:
-    """The same is said of pipelines that there are and that there are not."""
+    """The error does not reveal whether the pipeline exists."""
     caplog.set_level(logging.INFO)
-    channel = channels(guarded, HELD)
-    transport = feeds(guarded, HELD)
-    said = set()
+    channel = channels(secure_server, HELD)
+    transport = transports(secure_server, HELD)
+    messages = set()
     for name in ("other", "none", "", "x" * 30_000):
-        code, told = refused(lambda name=name: get(channel, name))
-        assert (code, type(told)) == ("PERMISSION_DENIED", PermissionDeniedError)
-        assert "known" not in told.metadata
-        answers, error = peers(channel).open(name).ask(0).rest()
-        assert answers == []
-        assert refusal(error)[0] == "PERMISSION_DENIED"
+        code, error = call_error(lambda name=name: get(channel, name))
+        assert (code, type(error)) == ("PERMISSION_DENIED", PermissionDeniedError)
+        assert "known" not in error.metadata
+        responses, rpc_error = open_call(channel).open(name).request(0).rest()
+        assert responses == []
+        assert error_of(rpc_error)[0] == "PERMISSION_DENIED"
         with pytest.raises(PermissionDeniedError):
             transport.get_pipeline(name)
         if len(name) < 99:
-            assert refusal(error)[1].message == told.message
-            said.add(told.message.replace(repr(name), "it"))
-    assert said == {"the token of 'held' has no right to a pipeline it"}
+            assert error_of(rpc_error)[1].message == error.message
+            messages.add(error.message.replace(repr(name), "NAME"))
+    assert messages == {"the token of 'held' has no access to pipeline NAME"}
     lines = [line for line in caplog.messages if "was refused: the token of 'held'" in line]
     assert len(lines) == 12
     assert max(map(len, lines)) < 1000
 
 
-def test_a_pipeline_that_is_not_there_lists_what_may_be_seen(
-    start: Any, tokens: Any, files: TLSFiles, channels: Any, refused: Any
+def test_unknown_pipeline_error_lists_visible_pipelines(
+    start: Any, tokens: Any, files: TLSFiles, channels: Any, call_error: Any
 ) -> None:
-    access = TokenAccess(tokens(held=["held", "none"], all=["*"]))
-    live = start(tls=files.watched(), access=access)
+    authenticator = TokenAuthenticator(tokens(held=["held", "none"], all=["*"]))
+    live = start(tls=files.reloading_context(), authenticator=authenticator)
     for token, known in ((HELD, "held"), (ALL, "held, other")):
-        code, told = refused(lambda token=token: get(channels(live, token), "none"))
-        assert (code, type(told)) == ("NOT_FOUND", PipelineNotFoundError)
-        assert told.metadata["known"] == known
-        assert told.message.endswith(f"this server has: {known}")
+        code, error = call_error(lambda token=token: get(channels(live, token), "none"))
+        assert (code, type(error)) == ("NOT_FOUND", PipelineNotFoundError)
+        assert error.metadata["known"] == known
+        assert error.message.endswith(f"this server has: {known}")
 
 
-def test_a_token_without_a_right_to_anything(
-    start: Any, tokens: Any, files: TLSFiles, feeds: Any
+def test_token_without_any_pipeline_sees_nothing(
+    start: Any, tokens: Any, files: TLSFiles, transports: Any
 ) -> None:
-    live = start(tls=files.watched(), access=TokenAccess(tokens(held=["nothing-*"])))
-    assert feeds(live, HELD).list_pipelines() == []
+    live = start(
+        tls=files.reloading_context(), authenticator=TokenAuthenticator(tokens(held=["nothing-*"]))
+    )
+    assert transports(live, HELD).list_pipelines() == []
     with pytest.raises(PipelineNotFoundError, match=r"this server has: $"):
-        feeds(live, HELD).get_pipeline("nothing-here")
+        transports(live, HELD).get_pipeline("nothing-here")
 
 
-def test_health_wants_no_token_and_the_rest_does(guarded: Any, channels: Any, refused: Any) -> None:
-    stranger = channels(guarded)
-    health = health_pb2_grpc.HealthStub(stranger)
-    answer = health.Check(health_pb2.HealthCheckRequest(), timeout=100)
-    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+def test_only_health_needs_no_token(secure_server: Any, channels: Any, call_error: Any) -> None:
+    anonymous = channels(secure_server)
+    health = health_pb2_grpc.HealthStub(anonymous)
+    response = health.Check(health_pb2.HealthCheckRequest(), timeout=100)
+    assert response.status == health_pb2.HealthCheckResponse.SERVING
     watch = health.Watch(health_pb2.HealthCheckRequest(), timeout=100)
     assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
     watch.cancel()
 
     def reflect(channel: grpc.Channel) -> list[str]:
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-        asked = reflection_pb2.ServerReflectionRequest(list_services="")
-        (names,) = stub.ServerReflectionInfo(iter([asked]), timeout=100)
-        return [it.name for it in names.list_services_response.service]
+        request = reflection_pb2.ServerReflectionRequest(list_services="")
+        (names,) = stub.ServerReflectionInfo(iter([request]), timeout=100)
+        return [each.name for each in names.list_services_response.service]
 
-    assert refused(lambda: reflect(stranger))[0] == "UNAUTHENTICATED"
-    assert "infeed.v1.FeedService" in reflect(channels(guarded, HELD))
+    assert call_error(lambda: reflect(anonymous))[0] == "UNAUTHENTICATED"
+    assert "infeed.v1.FeedService" in reflect(channels(secure_server, HELD))
     for path in ("/grpc.health.v1.HealthX/Check", "/x/grpc.health.v1.Health/Check", "//", "/"):
-        call: Any = stranger.unary_unary(path)
-        assert refused(lambda call=call: call(b"", timeout=100))[0] == "UNAUTHENTICATED"
+        call: Any = anonymous.unary_unary(path)
+        assert call_error(lambda call=call: call(b"", timeout=100))[0] == "UNAUTHENTICATED"
     with pytest.raises(grpc.RpcError) as caught:
-        stranger.unary_unary("/grpc.health.v1.Health/../x")(b"", timeout=100)
+        anonymous.unary_unary("/grpc.health.v1.Health/../x")(b"", timeout=100)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_tokens_in_other_headers_are_not_read(guarded: Any, channels: Any, refused: Any) -> None:
-    channel = channels(guarded)
+def test_tokens_in_other_headers_are_ignored(
+    secure_server: Any, channels: Any, call_error: Any
+) -> None:
+    channel = channels(secure_server)
     bearer = f"Bearer {HELD}"
     for headers in (
         [("authorization", "Bearer infeed_wrong"), ("x-authorization", bearer)],
         [("proxy-authorization", bearer)],
         [("token", HELD)],
     ):
-        code, _ = refused(lambda headers=headers: get(channel, "held", metadata=headers))
+        code, _ = call_error(lambda headers=headers: get(channel, "held", metadata=headers))
         assert code == "UNAUTHENTICATED"
 
 
-def test_tokens_in_the_clear_where_the_network_is_trusted(start: Any, tokens: Any) -> None:
-    live = start(access=TokenAccess(tokens(held=["held"])))
+def test_tokens_work_without_tls(start: Any, tokens: Any) -> None:
+    live = start(authenticator=TokenAuthenticator(tokens(held=["held"])))
     transport = GrpcTransport(live.address, Credentials(HELD))
     assert [spec.name for spec in transport.list_pipelines()] == ["held"]
     transport.close()
 
 
 @pytest.mark.parametrize("refuses_first", [False, True])
-def test_a_feed_leaves_out_a_server_that_refuses_it(
-    start: Any, guarded: Any, caplog: pytest.LogCaptureFixture, refuses_first: bool
+def test_feed_excludes_a_server_that_refuses_it(
+    start: Any, secure_server: Any, caplog: pytest.LogCaptureFixture, refuses_first: bool
 ) -> None:
-    members = [start().address, guarded.address]
-    target = ",".join(reversed(members) if refuses_first else members)
+    servers = [start().address, secure_server.address]
+    target = ",".join(reversed(servers) if refuses_first else servers)
     with infeed.connect(target, "held") as feed:
         for number in range(50):
             assert feed.next(100).start == 4 * number
-        assert feed.stats().servers == (members[0],)
-    assert f"{guarded.address} is left out: this port takes TLS only" in caplog.text
+        assert feed.stats().servers == (servers[0],)
+    assert (
+        f"{secure_server.address} is excluded from the feed: this port requires TLS" in caplog.text
+    )
 
 
-def test_a_feed_that_every_server_refuses_ends_at_once(guarded: Any) -> None:
-    target = f"{guarded.address},{guarded.address.replace('127.0.0.1', 'localhost')}"
-    with pytest.raises(AuthenticationError, match="this port takes TLS only"):
+def test_feed_refused_by_every_server_fails_at_once(secure_server: Any) -> None:
+    target = f"{secure_server.address},{secure_server.address.replace('127.0.0.1', 'localhost')}"
+    with pytest.raises(AuthenticationError, match="this port requires TLS"):
         infeed.connect(target, "held", timeout=100_000.0)
 
 
-# What changes while a stream is open.
+# Changes while a stream is open.
 
 
-class HandFed:
-    """A stream of infeed's client, which asks when it is told to."""
+class ManualStream:
+    """A stream of infeed's client that sends requests only when a test calls it."""
 
     def __init__(self, transport: GrpcTransport) -> None:
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -342,12 +363,12 @@ class HandFed:
         event = stream_pb2.StreamOpen(pipeline="held")
         self._requests.put(stream_pb2.StreamBatchesRequest(open=event))
 
-    def ask(self, start: int) -> None:
+    def request(self, start: int) -> None:
         event = stream_pb2.BatchRequest(start=start, count=4)
         self._requests.put(stream_pb2.StreamBatchesRequest(batch=event))
 
-    def answer(self) -> str:
-        """The kind of the next answer: "opened" or "header"."""
+    def response(self) -> str:
+        """Returns the kind of the next response: "opened" or "header"."""
         while True:
             size = self._call.next()
             assert size is not None
@@ -362,22 +383,25 @@ class HandFed:
         self._call.close()
 
 
-@pytest.mark.parametrize("how", ["taken out", "other rights"])
-def test_a_token_that_is_worth_nothing_any_more_ends_an_open_stream(
-    start: Any, tokens: Any, files: TLSFiles, feeds: Any, eventually: Any, how: str
+@pytest.mark.parametrize("change", ["removed", "other pipelines"])
+def test_revoked_token_ends_an_open_stream(
+    start: Any, tokens: Any, files: TLSFiles, transports: Any, eventually: Any, change: str
 ) -> None:
-    live = start(tls=files.watched(), access=TokenAccess(tokens(held=["held"], all=["*"])))
-    stream, other = HandFed(feeds(live, HELD)), HandFed(feeds(live, ALL))
+    live = start(
+        tls=files.reloading_context(),
+        authenticator=TokenAuthenticator(tokens(held=["held"], all=["*"])),
+    )
+    stream, other = ManualStream(transports(live, HELD)), ManualStream(transports(live, ALL))
     for each in (stream, other):
-        each.ask(0)
-        assert [each.answer(), each.answer()] == ["opened", "header"]
-    tokens(**({"held": ["other"]} if how == "other rights" else {}), all=["*"])
-    stream.ask(4)
-    kind = PermissionDeniedError if how == "other rights" else AuthenticationError
+        each.request(0)
+        assert [each.response(), each.response()] == ["opened", "header"]
+    tokens(**({"held": ["other"]} if change == "other pipelines" else {}), all=["*"])
+    stream.request(4)
+    kind = PermissionDeniedError if change == "other pipelines" else AuthenticationError
     with pytest.raises(kind):
-        stream.answer()
-    other.ask(4)
-    assert other.answer() == "header"
+        stream.response()
+    other.request(4)
+    assert other.response() == "header"
     stream.close()
     other.close()
     eventually(lambda: live.gauge("streams") == 0, "both are closed")
@@ -386,49 +410,49 @@ def test_a_token_that_is_worth_nothing_any_more_ends_an_open_stream(
 # Limits.
 
 
-def test_streams_of_one_host(
+def test_streams_are_limited_per_host(
     start: Any,
     tokens: Any,
     files: TLSFiles,
-    feeds: Any,
+    transports: Any,
     channels: Any,
-    peers: Any,
+    open_call: Any,
     eventually: Any,
 ) -> None:
-    access = TokenAccess(tokens(all=["*"]))
-    live = start(tls=files.watched(), access=access, peer_streams=3)
+    authenticator = TokenAuthenticator(tokens(all=["*"]))
+    live = start(tls=files.reloading_context(), authenticator=authenticator, peer_streams=3)
     channel = channels(live, ALL)
-    calls = [peers(channel).open() for _ in range(3)]
+    calls = [open_call(channel).open() for _ in range(3)]
     for call in calls:
         assert call.next().HasField("opened")
-    _, error = peers(channel).open().rest()
-    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert error.details() == "127.0.0.1 has 3 streams open already"
-    fourth = HandFed(feeds(live, ALL))
+    _, rpc_error = open_call(channel).open().rest()
+    assert rpc_error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert rpc_error.details() == "127.0.0.1 has 3 streams open already"
+    fourth = ManualStream(transports(live, ALL))
     with pytest.raises(ServerUnavailableError, match="has 3 streams"):
-        fourth.answer()  # which is worth another try
+        fourth.response()  # which the client retries
     fourth.close()
-    assert get(channel, "held") == "held"  # other calls have their own
+    assert get(channel, "held") == "held"  # other calls have their own limit
     assert calls[0].half_close().rest() == ([], None)
-    # A place is free a moment after the answer.
-    eventually(lambda: len(live.server._feeds) < 3, "the place is free")
-    assert peers(channel).open().next().HasField("opened")
+    # The stream is counted until a moment after its end.
+    eventually(lambda: len(live.server._streams) < 3, "the stream is no longer counted")
+    assert open_call(channel).open().next().HasField("opened")
 
 
-def test_refused_streams_hold_no_place(
-    guarded: Any, channels: Any, peers: Any, eventually: Any
+def test_refused_streams_are_not_counted(
+    secure_server: Any, channels: Any, open_call: Any, eventually: Any
 ) -> None:
-    channel = channels(guarded)
+    channel = channels(secure_server)
     for _ in range(5):
-        _, error = peers(channel).open().rest()
-        assert error.code() is grpc.StatusCode.UNAUTHENTICATED
-    eventually(lambda: not len(guarded.server._feeds), "their places are free")
+        _, rpc_error = open_call(channel).open().rest()
+        assert rpc_error.code() is grpc.StatusCode.UNAUTHENTICATED
+    eventually(lambda: not len(secure_server.server._streams), "they are no longer counted")
 
 
-def test_who_watches_the_health_takes_no_place_of_others(
-    guarded: Any, channels: Any, eventually: Any
+def test_health_watches_have_their_own_limit(
+    secure_server: Any, channels: Any, eventually: Any
 ) -> None:
-    channel = channels(guarded, ALL)
+    channel = channels(secure_server, ALL)
     stub = health_pb2_grpc.HealthStub(channel)
     watches = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(8)]
     for watch in watches:
@@ -439,29 +463,29 @@ def test_who_watches_the_health_takes_no_place_of_others(
     assert get(channel, "held") == "held"
     for watch in watches:
         watch.cancel()
-    eventually(lambda: not len(guarded.server._watches), "the places are free again")
+    eventually(lambda: not len(secure_server.server._health_calls), "they are no longer counted")
     stub.Check(health_pb2.HealthCheckRequest())
 
 
-def test_connections_of_one_host(
-    start: Any, files: TLSFiles, feeds: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any
+def test_connections_are_limited_per_host(
+    start: Any, files: TLSFiles, transports: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
     monkeypatch.setattr(rpc_server, "MAX_PEER_CONNECTIONS", 3)
-    live = start(tls=files.watched())
-    place = ("127.0.0.1", live.server.port)
-    silent = [socket.create_connection(place, 10) for _ in range(3)]
-    with socket.create_connection(place, 10) as fourth:
+    live = start(tls=files.reloading_context())
+    address = ("127.0.0.1", live.server.port)
+    silent = [socket.create_connection(address, 10) for _ in range(3)]
+    with socket.create_connection(address, 10) as fourth:
         assert fourth.recv(1) == b""
     with pytest.raises(ServerUnavailableError):
-        feeds(live).get_pipeline("held", timeout=0.3)
+        transports(live).get_pipeline("held", timeout=0.3)
     for each in silent:
         each.close()
-    eventually(lambda: not len(live.server._places), "their places are free")
-    assert feeds(live).get_pipeline("held")
+    eventually(lambda: not len(live.server._open_connections), "they are no longer counted")
+    assert transports(live).get_pipeline("held")
 
 
-def test_a_certificate_that_cannot_be_had_costs_no_place(
-    start: Any, feeds: Any, files: TLSFiles, caplog: pytest.LogCaptureFixture
+def test_failing_certificate_leaves_no_connection_counted(
+    start: Any, transports: Any, files: TLSFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Failing:
         def __init__(self) -> None:
@@ -479,22 +503,22 @@ def test_a_certificate_that_cannot_be_had_costs_no_place(
     for _ in range(5):
         with socket.create_connection(("127.0.0.1", live.server.port), 10) as peer:
             assert peer.recv(1) == b""
-    assert len(live.server._places) == 0
+    assert len(live.server._open_connections) == 0
     tls.fails = False
-    assert feeds(live).get_pipeline("held")
+    assert transports(live).get_pipeline("held")
 
 
-def test_a_stop_waits_for_no_handshake(
+def test_stop_does_not_wait_for_handshakes(
     start: Any, files: TLSFiles, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
-    monkeypatch.setattr(secure, "_HANDSHAKE_SECONDS", 1000.0)
-    live = start(tls=files.watched())
-    place = ("127.0.0.1", live.server.port)
+    monkeypatch.setattr(tls_socket, "_HANDSHAKE_TIMEOUT_SECONDS", 1000.0)
+    live = start(tls=files.reloading_context())
+    address = ("127.0.0.1", live.server.port)
     beginnings = (b"", b"\x16", b"\x16\x03\x01\x02\x00\x01", b"PRI * HTTP/2.0\r\n")
-    peers = [socket.create_connection(place, 60) for _ in beginnings]
+    peers = [socket.create_connection(address, 60) for _ in beginnings]
     for peer, beginning in zip(peers, beginnings, strict=True):
         peer.sendall(beginning)
-    eventually(lambda: len(live.server._connections) == len(peers), "all are taken")
+    eventually(lambda: len(live.server._connections) == len(peers), "all are accepted")
     live.server.stop(20)
     assert not live.server._connections
     for peer in peers:

@@ -1,4 +1,4 @@
-"""The gRPC server: its address, its unary calls, and its health while streams wait."""
+"""The gRPC server: its address, unary calls and health."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from infeed.errors import ConfigError, InvalidRequestError, PipelineNotFoundError
 from infeed.v1 import feed_service_pb2 as service
-from infeed_server.engines.monitor import Silent
+from infeed_server.engines.monitor import NullMonitor
 from infeed_server.rpc import server as rpc_server
 from infeed_server.rpc import servicer
 from infeed_server.rpc.server import SERVICE, RpcServer
-from infeed_server.service.catalog import Catalog
+from infeed_server.serving.catalog import Catalog
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
-LONE = "127.43.0.3"
-"""A loopback address at which no other process takes a port that is to be free."""
+ADDRESS = "127.43.0.3"
+"""A loopback address that no other process uses, so that a free port stays free."""
 
 
 def call(channel: grpc.Channel, name: str, message: Any) -> bytes:
@@ -32,86 +32,86 @@ def call(channel: grpc.Channel, name: str, message: Any) -> bytes:
     return answer
 
 
-def names(channel: grpc.Channel, **options: Any) -> tuple[list[str], str]:
+def list_names(channel: grpc.Channel, **options: Any) -> tuple[list[str], str]:
     raw = call(channel, "ListPipelines", service.ListPipelinesRequest(**options))
     page = service.ListPipelinesResponse.FromString(raw)
     return [pipeline.name for pipeline in page.pipelines], page.next_page_token
 
 
-def test_pages_of_pipelines(channel: grpc.Channel) -> None:
-    assert names(channel) == (["held", "other"], "")
-    assert names(channel, page_size=1) == (["held"], "held")
-    assert names(channel, page_size=1, page_token="held") == (["other"], "")
-    assert names(channel, page_size=2**31 - 1) == (["held", "other"], "")
+def test_pipelines_are_listed_in_pages(channel: grpc.Channel) -> None:
+    assert list_names(channel) == (["held", "other"], "")
+    assert list_names(channel, page_size=1) == (["held"], "held")
+    assert list_names(channel, page_size=1, page_token="held") == (["other"], "")
+    assert list_names(channel, page_size=2**31 - 1) == (["held", "other"], "")
 
 
-def test_a_page_has_so_many_at_most(channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_size_is_limited(channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(servicer, "_MAX_PAGE", 1)
-        assert names(channel, page_size=5) == (["held"], "held")
+        patch.setattr(servicer, "_MAX_PAGE_SIZE", 1)
+        assert list_names(channel, page_size=5) == (["held"], "held")
     with monkeypatch.context() as patch:
-        patch.setattr(servicer, "_PAGE", 1)
-        assert names(channel) == (["held"], "held")
-        assert names(channel, page_size=5) == (["held", "other"], "")
+        patch.setattr(servicer, "_DEFAULT_PAGE_SIZE", 1)
+        assert list_names(channel) == (["held"], "held")
+        assert list_names(channel, page_size=5) == (["held", "other"], "")
 
 
-def test_a_token_that_no_page_gave_goes_on_behind_its_name(channel: grpc.Channel) -> None:
-    # A pipeline may be gone since the page before: its token still stands for a place.
-    assert names(channel, page_token="inside") == (["other"], "")
-    assert names(channel, page_token="zzz") == ([], "")
+def test_page_token_of_an_unknown_name_continues_after_it(channel: grpc.Channel) -> None:
+    # A pipeline may have been removed since the previous page.
+    assert list_names(channel, page_token="inside") == (["other"], "")
+    assert list_names(channel, page_token="zzz") == ([], "")
 
 
 @pytest.mark.parametrize(
-    ("method", "message", "words"),
+    ("method", "message", "problem"),
     [
         ("ListPipelines", service.ListPipelinesRequest(page_size=-1), "page_size -1 is negative"),
-        ("ListPipelines", b"\xff\xff", "a message of 2 bytes that is no ListPipelinesRequest"),
-        ("GetPipeline", b"\xff", "a message of 1 bytes that is no GetPipelineRequest"),
+        ("ListPipelines", b"\xff\xff", "a message of 2 bytes is not a valid ListPipelinesRequest"),
+        ("GetPipeline", b"\xff", "a message of 1 bytes is not a valid GetPipelineRequest"),
     ],
 )
-def test_unary_calls_of_nonsense(
-    channel: grpc.Channel, refusal: Any, method: str, message: Any, words: str
+def test_invalid_unary_requests_are_refused(
+    channel: grpc.Channel, error_of: Any, method: str, message: Any, problem: str
 ) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         call(channel, method, message)
-    code, told = refusal(caught.value)
-    assert (code, type(told), told.message) == ("INVALID_ARGUMENT", InvalidRequestError, words)
+    code, error = error_of(caught.value)
+    assert (code, type(error), error.message) == ("INVALID_ARGUMENT", InvalidRequestError, problem)
 
 
-def test_one_pipeline(channel: grpc.Channel, refusal: Any) -> None:
+def test_get_pipeline(channel: grpc.Channel, error_of: Any) -> None:
     raw = call(channel, "GetPipeline", service.GetPipelineRequest(name="held"))
     pipeline = service.GetPipelineResponse.FromString(raw).pipeline
     assert (pipeline.name, pipeline.batch_size, pipeline.seed) == ("held", 4, 7)
     with pytest.raises(grpc.RpcError) as caught:
         call(channel, "GetPipeline", service.GetPipelineRequest(name="nowhere"))
-    code, told = refusal(caught.value)
-    assert (code, type(told)) == ("NOT_FOUND", PipelineNotFoundError)
-    assert told.metadata == {"pipeline": "nowhere", "known": "held, other"}
+    code, error = error_of(caught.value)
+    assert (code, type(error)) == ("NOT_FOUND", PipelineNotFoundError)
+    assert error.metadata == {"pipeline": "nowhere", "known": "held, other"}
 
 
-def test_a_method_that_there_is_none_of(channel: grpc.Channel) -> None:
+def test_unknown_method_is_unimplemented(channel: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         call(channel, "Nothing", b"")
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_a_message_that_is_too_large_is_refused(live: Any, peer: Any, eventually: Any) -> None:
-    _, error = peer().open("x" * 100_000).rest()
+def test_too_large_message_is_refused(live: Any, new_call: Any, eventually: Any) -> None:
+    _, error = new_call().open("x" * 100_000).rest()
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    # In the middle of a stream too; what it held is free again.
-    call = peer().open()
+    # On an open stream too, which is closed then.
+    call = new_call().open()
     assert call.next().HasField("opened")
     _, error = call.send(b"x" * 100_000).rest()
     assert error is not None
     eventually(lambda: live.gauge("streams") == 0, "the stream is closed")
 
 
-def test_health_answers_while_streams_wait(
-    live: Any, peer: Any, channel: grpc.Channel, eventually: Any
+def test_health_works_while_streams_wait(
+    live: Any, new_call: Any, channel: grpc.Channel, eventually: Any
 ) -> None:
     live.held.held = True
     for _ in range(20):
-        assert peer().open().ask(0).next().HasField("opened")
+        assert new_call().open().request(0).next().HasField("opened")
     assert live.gauge("streams") == 20
     stub = health_pb2_grpc.HealthStub(channel)
     for name in ("", SERVICE):
@@ -123,24 +123,24 @@ def test_health_answers_while_streams_wait(
     eventually(lambda: live.held.sent == 20, "all are answered")
 
 
-def test_health_answers_when_all_streams_are_taken(
-    start: Any, peers: Any, monkeypatch: pytest.MonkeyPatch
+def test_health_works_when_all_streams_are_open(
+    start: Any, open_call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rpc_server, "MAX_STREAMS", 4)
     live = start()
     with grpc.insecure_channel(live.address) as channel:
         for _ in range(4):  # each holds a thread of the pool
-            assert peers(channel).open().next().HasField("opened")
-        _, error = peers(channel).open().rest()
+            assert open_call(channel).open().next().HasField("opened")
+        _, error = open_call(channel).open().rest()
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         stub = health_pb2_grpc.HealthStub(channel)
         assert stub.Check(health_pb2.HealthCheckRequest(), timeout=60).status == SERVING
-        assert names(channel) == (["held", "other"], "")
+        assert list_names(channel) == (["held", "other"], "")
 
 
-def test_a_stop_ends_streams_that_wait(live: Any, peer: Any, eventually: Any) -> None:
+def test_stop_ends_waiting_streams(live: Any, new_call: Any, eventually: Any) -> None:
     live.held.held = True
-    call = peer().open().ask(0)
+    call = new_call().open().request(0)
     assert call.next().HasField("opened")
     live.server.stop(0.1)
     _, error = call.rest()
@@ -148,30 +148,30 @@ def test_a_stop_ends_streams_that_wait(live: Any, peer: Any, eventually: Any) ->
     eventually(lambda: live.gauge("streams") == 0, "the stream is closed")
 
 
-def test_a_taken_port(live: Any) -> None:
+def test_port_in_use_raises(live: Any) -> None:
     with pytest.raises(ConfigError, match=f"{live.address}: address already in use"):
-        RpcServer(Catalog({}), Silent(), live.address)
+        RpcServer(Catalog({}), NullMonitor(), live.address)
 
 
-def test_an_address_of_another_machine() -> None:
+def test_foreign_address_raises() -> None:
     with pytest.raises(ConfigError, match=r"192\.0\.2\.1:0: cannot assign requested address"):
-        RpcServer(Catalog({}), Silent(), "192.0.2.1:0")
+        RpcServer(Catalog({}), NullMonitor(), "192.0.2.1:0")
 
 
 @pytest.mark.parametrize(
-    ("name", "why"),
+    ("name", "problem"),
     [("missing/a.sock", "no such file or directory"), ("x" * 200, "AF_UNIX path too long")],
 )
-def test_a_unix_path_that_holds_no_socket(tmp_path: Path, name: str, why: str) -> None:
+def test_invalid_unix_path_raises(tmp_path: Path, name: str, problem: str) -> None:
     address = f"unix:{tmp_path / name}"
     with pytest.raises(ConfigError) as caught:
-        RpcServer(Catalog({}), Silent(), address)
-    assert str(caught.value) == f"cannot listen on {address}: {why}"
+        RpcServer(Catalog({}), NullMonitor(), address)
+    assert str(caught.value) == f"cannot listen on {address}: {problem}"
 
 
-def test_the_port_is_free_after_the_stop() -> None:
-    server = RpcServer(Catalog({}), Silent(), f"{LONE}:0")
+def test_port_is_free_after_stop() -> None:
+    server = RpcServer(Catalog({}), NullMonitor(), f"{ADDRESS}:0")
     server.start()
     server.stop(0)
     with socket.socket() as probe:
-        probe.bind((LONE, server.port))
+        probe.bind((ADDRESS, server.port))

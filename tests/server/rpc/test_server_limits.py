@@ -1,8 +1,7 @@
-"""The limits of a server, reached by peers: connections, streams, short calls and health calls."""
+"""The limits of a server: connections, streams, short calls and health calls."""
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -10,41 +9,40 @@ from typing import Any
 
 import grpc
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from infeed_server.rpc import server as rpc_server
 from infeed_server.rpc.server import SERVICE
 
 GET = f"/{SERVICE}/GetPipeline"
-FULL = grpc.StatusCode.RESOURCE_EXHAUSTED
+EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 
-Dial = Callable[..., socket.socket]
+Connect = Callable[..., socket.socket]
 
 
 @pytest.fixture
-def dial() -> Iterator[Dial]:
-    """Connects to a port from an address of this host; all connections end with the test."""
-    made: list[socket.socket] = []
+def connect() -> Iterator[Connect]:
+    """Connects to a port from a loopback address; all are closed after the test."""
+    connections: list[socket.socket] = []
 
     def connect(port: int, host: str = "127.0.0.1") -> socket.socket:
-        made.append(socket.create_connection(("127.0.0.1", port), 60, (host, 0)))
-        return made[-1]
+        connections.append(socket.create_connection(("127.0.0.1", port), 60, (host, 0)))
+        return connections[-1]
 
     yield connect
-    for each in made:
+    for each in connections:
         each.close()
 
 
-def is_taken(connection: socket.socket) -> bool:
-    """Whether the server speaks HTTP/2 on a connection, rather than ending it."""
+def is_served(connection: socket.socket) -> bool:
+    """Returns whether the server sends HTTP/2 on a connection, rather than closing it."""
     try:
         return connection.recv(1) != b""
     except ConnectionError:
         return False
 
 
-class Hanging:
-    """Calls that stay open, each until it is told to end."""
+class OpenCalls:
+    """Calls that stay open."""
 
     def __init__(self, channel: grpc.Channel) -> None:
         self._channel = channel
@@ -52,7 +50,7 @@ class Hanging:
         self.calls: list[Any] = []
 
     def open(self, method: str) -> Any:
-        """A call whose request does not come."""
+        """Opens a call without a request message."""
         end = threading.Event()
         self._ends.append(end)
         requests = (b"" for _ in iter(end.wait, True))
@@ -67,21 +65,21 @@ class Hanging:
 
 
 @pytest.fixture
-def hanging() -> Iterator[Callable[[grpc.Channel], Hanging]]:
-    made: list[Hanging] = []
+def open_calls() -> Iterator[Callable[[grpc.Channel], OpenCalls]]:
+    started: list[OpenCalls] = []
 
-    def make(channel: grpc.Channel) -> Hanging:
-        made.append(Hanging(channel))
-        return made[-1]
+    def make(channel: grpc.Channel) -> OpenCalls:
+        started.append(OpenCalls(channel))
+        return started[-1]
 
     yield make
-    for each in made:
+    for each in started:
         each.close()
 
 
-def test_a_connection_beyond_the_limit_of_the_server_is_refused(
+def test_connection_beyond_the_total_limit_is_refused(
     start: Any,
-    dial: Dial,
+    connect: Connect,
     eventually: Any,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -89,54 +87,54 @@ def test_a_connection_beyond_the_limit_of_the_server_is_refused(
     monkeypatch.setattr(rpc_server, "MAX_CONNECTIONS", 2)
     live = start()
     port = live.server.port
-    first = dial(port, "127.0.0.1")
-    assert is_taken(first)
-    assert is_taken(dial(port, "127.0.0.2"))
+    first = connect(port, "127.0.0.1")
+    assert is_served(first)
+    assert is_served(connect(port, "127.0.0.2"))
     with caplog.at_level("INFO"):
-        assert not is_taken(dial(port, "127.0.0.3"))
+        assert not is_served(connect(port, "127.0.0.3"))
     assert "was refused: the server has 2 connections open already" in caplog.text
     first.close()
-    eventually(lambda: len(live.server._places) == 1, "the place of the first is free")
-    assert is_taken(dial(port, "127.0.0.3"))
+    eventually(lambda: len(live.server._open_connections) == 1, "the first is no longer counted")
+    assert is_served(connect(port, "127.0.0.3"))
 
 
-def test_a_connection_beyond_the_limit_of_a_host_is_refused(
-    start: Any, dial: Dial, eventually: Any, monkeypatch: pytest.MonkeyPatch
+def test_connection_beyond_the_host_limit_is_refused(
+    start: Any, connect: Connect, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rpc_server, "MAX_PEER_CONNECTIONS", 2)
     live = start()
     port = live.server.port
-    first = dial(port)
-    assert is_taken(first)
-    assert is_taken(dial(port))
-    assert not is_taken(dial(port))
-    assert is_taken(dial(port, "127.0.0.2"))
+    first = connect(port)
+    assert is_served(first)
+    assert is_served(connect(port))
+    assert not is_served(connect(port))
+    assert is_served(connect(port, "127.0.0.2"))
     first.close()
-    eventually(lambda: len(live.server._places) == 2, "the place of the first is free")
-    assert is_taken(dial(port))
+    eventually(lambda: len(live.server._open_connections) == 2, "the first is no longer counted")
+    assert is_served(connect(port))
 
 
-def test_a_connection_that_fails_leaves_its_place(
-    start: Any, dial: Dial, eventually: Any, monkeypatch: pytest.MonkeyPatch
+def test_failed_connection_is_not_counted(
+    start: Any, connect: Connect, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live = start()
     failed: list[int] = []
 
     def fail(connection: rpc_server.Connection) -> None:
-        failed.append(len(live.server._places))
-        connection._wire.close()
+        failed.append(len(live.server._open_connections))
+        connection._socket.close()
         raise RuntimeError("on purpose")
 
     with monkeypatch.context() as patch:
         patch.setattr(rpc_server.Connection, "run", fail)
-        dial(live.server.port)
-        eventually(lambda: failed == [1], "it has failed, at its place")
-        eventually(lambda: not len(live.server._places), "its place is free")
-    assert is_taken(dial(live.server.port))
+        connect(live.server.port)
+        eventually(lambda: failed == [1], "it has failed while counted")
+        eventually(lambda: not len(live.server._open_connections), "it is no longer counted")
+    assert is_served(connect(live.server.port))
 
 
-def test_a_connection_that_cannot_be_served_is_logged_and_leaves_its_place(
-    start: Any, dial: Dial, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_connection_that_cannot_be_wrapped_is_logged(
+    start: Any, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     live = start()
 
@@ -144,22 +142,22 @@ def test_a_connection_that_cannot_be_served_is_logged_and_leaves_its_place(
         raise RuntimeError("on purpose")
 
     with monkeypatch.context() as patch:
-        patch.setattr(live.server, "_wire", fail)
-        assert not is_taken(dial(live.server.port))
-    assert is_taken(dial(live.server.port))  # by the thread that failed before
-    assert len(live.server._places) == 1
+        patch.setattr(live.server, "_wrap", fail)
+        assert not is_served(connect(live.server.port))
+    assert is_served(connect(live.server.port))  # by the thread that failed before
+    assert len(live.server._open_connections) == 1
     assert "RuntimeError: on purpose" in caplog.text
 
 
-def limits(monkeypatch: pytest.MonkeyPatch, kind: str, most: int, of_one: int) -> None:
+def set_limits(monkeypatch: pytest.MonkeyPatch, kind: str, total: int, per_host: int) -> None:
     names = {
         "streams": ("MAX_STREAMS", None),
-        "calls": ("_SHORT_CALLS", "_PEER_SHORT_CALLS"),
-        "health calls": ("_HEALTH_CALLS", "_PEER_HEALTH_CALLS"),
+        "calls": ("_MAX_SHORT_CALLS", "_MAX_PEER_SHORT_CALLS"),
+        "health calls": ("_MAX_HEALTH_CALLS", "_MAX_PEER_HEALTH_CALLS"),
     }[kind]
-    monkeypatch.setattr(rpc_server, names[0], most)
+    monkeypatch.setattr(rpc_server, names[0], total)
     if names[1] is not None:
-        monkeypatch.setattr(rpc_server, names[1], of_one)
+        monkeypatch.setattr(rpc_server, names[1], per_host)
 
 
 METHODS = {
@@ -171,83 +169,47 @@ METHODS = {
 
 @pytest.mark.parametrize("kind", METHODS)
 @pytest.mark.parametrize("whose", ["the server", "127.0.0.1"])
-def test_a_call_beyond_its_limit_is_refused_and_the_other_kinds_are_not(
+def test_call_beyond_its_limit_is_refused(
     start: Any,
-    hanging: Any,
+    open_calls: Any,
     eventually: Any,
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
     whose: str,
 ) -> None:
-    most, of_one = (2, 9) if whose == "the server" else (9, 2)
-    limits(monkeypatch, kind, most, of_one)
-    live = start(peer_streams=of_one if kind == "streams" else 9)
+    total, per_host = (2, 9) if whose == "the server" else (9, 2)
+    set_limits(monkeypatch, kind, total, per_host)
+    live = start(peer_streams=per_host if kind == "streams" else 9)
     limit = {
-        "streams": live.server._feeds,
-        "calls": live.server._short,
-        "health calls": live.server._watches,
+        "streams": live.server._streams,
+        "calls": live.server._short_calls,
+        "health calls": live.server._health_calls,
     }[kind]
     with grpc.insecure_channel(live.address) as channel:
-        calls = hanging(channel)
+        calls = open_calls(channel)
         for _ in range(2):
             calls.open(METHODS[kind])
-        eventually(lambda: len(limit) == 2, "both are being answered")
+        eventually(lambda: len(limit) == 2, "both are open")
         with pytest.raises(grpc.RpcError) as caught:
             next(calls.open(METHODS[kind]))
-        assert caught.value.code() is FULL
+        assert caught.value.code() is EXHAUSTED
         assert caught.value.details() == f"{whose} has 2 {kind} open already"
-        # The other kinds have room of their own: nothing comes, for nothing was asked.
+        # Other kinds have their own limits.
         others = [method for name, method in METHODS.items() if name != kind]
         for method in others:
             calls.open(method)
-        every = (live.server._feeds, live.server._short, live.server._watches)
-        eventually(lambda: sum(map(len, every)) == 4, "the others are being answered")
-        # One that ends makes room.
+        limits = (live.server._streams, live.server._short_calls, live.server._health_calls)
+        eventually(lambda: sum(map(len, limits)) == 4, "the others are open")
+        # A call that ends makes room.
         calls.calls[0].cancel()
-        eventually(lambda: len(limit) == 1, "its place is free")
+        eventually(lambda: len(limit) == 1, "it is no longer counted")
         calls.open(METHODS[kind])
-        eventually(lambda: len(limit) == 2, "another has it")
+        eventually(lambda: len(limit) == 2, "another call is open")
 
 
-def test_a_call_while_the_server_stops_is_refused_as_worth_another_try(
-    start: Any,
-) -> None:
-    live = start()
-    with grpc.insecure_channel(live.address) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        assert stub.Check(health_pb2.HealthCheckRequest(), timeout=60).status
-        # As `stop` does first, before it tells peers to open no more calls.
-        live.server._stopping = True
-        with pytest.raises(grpc.RpcError) as caught:
-            stub.Check(health_pb2.HealthCheckRequest(), timeout=60)
-        live.server._stopping = False
-    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-    assert caught.value.details() == "the server is shutting down"
-
-
-def test_a_connection_that_is_taken_as_the_server_begins_to_stop_is_cut(
-    start: Any, dial: Dial, eventually: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    live = start()
-    wire = live.server._wire
-
-    def late(accepted: socket.socket) -> Any:
-        live.server._stopping = True
-        return wire(accepted)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(live.server, "_wire", late)
-        connection = dial(live.server.port)
-        with contextlib.suppress(ConnectionError):
-            while connection.recv(1 << 12):
-                pass
-    eventually(lambda: not len(live.server._places), "it has ended")
-    live.server._stopping = False
-
-
-def test_a_connection_while_the_server_stops_is_refused(start: Any, dial: Dial) -> None:
+def test_connection_during_stop_is_refused(start: Any, connect: Connect) -> None:
     live = start()
     live.server._stopping = True
-    assert not is_taken(dial(live.server.port))
+    assert not is_served(connect(live.server.port))
     live.server._stopping = False
-    assert is_taken(dial(live.server.port))
+    assert is_served(connect(live.server.port))

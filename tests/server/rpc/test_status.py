@@ -1,4 +1,4 @@
-"""Errors as statuses: whatever they hold, they reach the client."""
+"""Errors as statuses, and their way to clients."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from urllib.parse import quote
 
 import grpc
 import pytest
+from google.rpc import error_details_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.examples import examples
 
-from infeed.call import GrpcCall
-from infeed.errors import BY_REASON, InfeedError, SampleError, ServerError, UserCodeError
-from infeed.status import map_status
+import infeed
+from infeed.errors import BY_REASON, DOMAIN, InfeedError, SampleError, ServerError, UserCodeError
+from infeed.rpc.call import GrpcCall
+from infeed.rpc.status import error_from_details, map_status
 from infeed.v1 import feed_service_pb2
 from infeed_server.rpc.call import StatusError
-from infeed_server.rpc.status import ended_by, to_status
+from infeed_server.rpc.status import to_call_error, to_status
 
-TRAILERS = 8192
-"""Bytes of trailers that peers take by default."""
+MAX_TRAILER_BYTES = 8192
+"""The default limit of clients."""
 
-Call = Callable[[Exception], InfeedError]
+SendError = Callable[[Exception], InfeedError]
 
 
-def by_grpc(address: str) -> InfeedError | None:
-    """What a client with default options gets."""
+def error_in_grpcio(address: str) -> InfeedError | None:
+    """Calls a failing method with grpcio's default options; returns the error."""
     with grpc.insecure_channel(address) as channel:
         method: Any = channel.unary_unary("/test/Fail")
         with pytest.raises(grpc.RpcError) as caught:
@@ -41,27 +43,32 @@ def by_grpc(address: str) -> InfeedError | None:
     return map_status({}, trailers, "the server")
 
 
-def by_infeed(address: str) -> InfeedError | None:
-    """What infeed's own client gets."""
+def error_in_infeed(address: str) -> InfeedError | None:
+    """Calls a failing method with infeed's client; returns the error."""
     request = iter([feed_service_pb2.GetPipelineRequest()])
     call = GrpcCall(
-        address, "/test/Fail", request, timeout=60, draining=lambda: None, closed=lambda _: None
+        address,
+        "/test/Fail",
+        request,
+        timeout=60,
+        on_draining=lambda: None,
+        on_closed=lambda _: None,
     )
     with contextlib.closing(call), pytest.raises(InfeedError) as caught:
         call.next()
     return caught.value
 
 
-@pytest.fixture(scope="module", params=[by_grpc, by_infeed])
-def call(request: pytest.FixtureRequest) -> Iterator[Call]:
-    """Has a server raise an error; what a client gets."""
-    raised: list[Exception] = []
+@pytest.fixture(scope="module", params=[error_in_grpcio, error_in_infeed])
+def send_error(request: pytest.FixtureRequest) -> Iterator[SendError]:
+    """Raises an error in a handler; returns the error that a client gets."""
+    errors: list[Exception] = []
 
     def handle(_: bytes, context: grpc.ServicerContext) -> bytes:
-        problem = ended_by(raised.pop())
-        assert isinstance(problem, StatusError)
-        context.set_trailing_metadata(problem.trailers)
-        context.abort(problem.code, problem.details)
+        error = to_call_error(errors.pop())
+        assert isinstance(error, StatusError)
+        context.set_trailing_metadata(error.trailers)
+        context.abort(error.code, error.details)
 
     handler = grpc.method_handlers_generic_handler(
         "test", {"Fail": grpc.unary_unary_rpc_method_handler(handle)}
@@ -71,42 +78,64 @@ def call(request: pytest.FixtureRequest) -> Iterator[Call]:
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
 
-        def fail(error: Exception) -> InfeedError:
-            raised.append(error)
-            arrived = request.param(f"127.0.0.1:{port}")
-            assert arrived is not None
-            return arrived
+        def send(error: Exception) -> InfeedError:
+            errors.append(error)
+            received = request.param(f"127.0.0.1:{port}")
+            assert received is not None
+            return received
 
-        yield fail
+        yield send
         server.stop(0).wait()
 
 
+def error_info(status: Any) -> error_details_pb2.ErrorInfo:
+    (detail,) = status.details
+    info = error_details_pb2.ErrorInfo()
+    assert detail.Unpack(info)
+    return info
+
+
+@pytest.mark.parametrize("kind", BY_REASON.values(), ids=BY_REASON)
+def test_status_is_valid_for_grpcs_own_classes(kind: type[InfeedError]) -> None:
+    status = to_status(kind("what was wrong: ü", file="a.jpg", sample_id=3, offset=None))
+    assert status.code == getattr(grpc.StatusCode, kind.code).value[0]
+    assert status.message == "what was wrong: ü"
+    info = error_info(status)
+    assert (info.reason, info.domain) == (kind.reason, DOMAIN)
+    assert dict(info.metadata) == {"file": "a.jpg", "sample_id": "3"}
+    assert type(error_from_details(status.SerializeToString())) is kind
+
+
 @pytest.mark.parametrize("reason", sorted(BY_REASON))
-def test_every_error_arrives_as_it_was(call: Call, reason: str) -> None:
+def test_every_error_arrives_unchanged(send_error: SendError, reason: str) -> None:
     error = BY_REASON[reason](
         "what was wrong: \u00e9\u4e16 100%\nsecond line", file="/a b/\u00fc", n=3
     )
-    arrived = call(error)
-    assert type(arrived) is BY_REASON[reason]
-    assert str(arrived) == str(error)
-    assert arrived.metadata == error.metadata
+    received = send_error(error)
+    assert type(received) is BY_REASON[reason]
+    assert str(received) == str(error)
+    assert received.metadata == error.metadata
 
 
-def test_an_error_without_a_name(call: Call) -> None:
-    arrived = call(ZeroDivisionError("division by zero"))
-    assert type(arrived) is ServerError
-    number = arrived.metadata["log"]
-    assert str(arrived) == (
-        f"the server failed (ZeroDivisionError); its log tells more, under {number}"
+def test_unexpected_error_arrives_as_server_error(send_error: SendError) -> None:
+    received = send_error(ZeroDivisionError("division by zero"))
+    assert type(received) is ServerError
+    log_id = received.metadata["log"]
+    assert str(received) == (
+        f"the server failed (ZeroDivisionError); its log has the details under {log_id}"
     )
 
 
 @pytest.mark.parametrize(
-    ("text", "file", "told"),
+    ("text", "file", "expected"),
     [
         ('File "/srv/app/code.py", line 3', "", 'File "code.py", line 3'),
         ("'/srv/my app/code.py' and /etc/passwd: no", "", "'code.py' and passwd: no"),
-        ("photo /data/a/1.jpg: bad, in /srv/code.py", "/data/a/1.jpg", None),
+        (
+            "photo /data/a/1.jpg: bad, in /srv/code.py",
+            "/data/a/1.jpg",
+            "photo /data/a/1.jpg: bad, in code.py",
+        ),
         ("photo '/data/my a/1.jpg': bad", "/data/my a/1.jpg", "photo '/data/my a/1.jpg': bad"),
         (
             "gs://bucket/a/b.tfrecord, http://host/x/y",
@@ -117,29 +146,67 @@ def test_an_error_without_a_name(call: Call) -> None:
         ("(see /usr/lib/python3/x.py)", "", "(see x.py)"),
     ],
 )
-def test_folders_of_the_server_stay_there(text: str, file: str, told: str | None) -> None:
-    status = to_status(UserCodeError(text, file=file or None))
-    assert status.message == (told or "photo /data/a/1.jpg: bad, in code.py")
+def test_folders_of_the_server_are_removed(text: str, file: str, expected: str) -> None:
+    assert to_status(UserCodeError(text, file=file or None)).message == expected
 
 
-@pytest.mark.parametrize(
-    "letter", ["x", "\n", "%", "\u00e9", "\u4e16", "\U0001f600", "\x00", "\udc80"]
-)
-def test_a_traceback_of_any_length_arrives_with_both_ends(call: Call, letter: str) -> None:
-    text = f"sample 3 failed\n{letter * 100_000}\nValueError: the reason"
-    arrived = call(UserCodeError(text, sample_id=3, file="/data/" + "f" * 5000, stage=letter * 500))
-    assert type(arrived) is UserCodeError
-    assert str(arrived).startswith("sample 3 failed\n")
-    assert str(arrived).endswith("\nValueError: the reason")
-    assert "characters left out" in str(arrived)
-    assert arrived.metadata["sample_id"] == "3"
-    assert arrived.metadata["file"].startswith("/data/fff")
+def test_short_error_is_not_truncated() -> None:
+    text = "Traceback\n" + "  a line of it\n" * 100
+    status = to_status(UserCodeError(text, path="p" * 1000))
+    assert status.message == text
+    assert error_info(status).metadata["path"] == "p" * 1000
 
 
-def test_a_path_of_common_length_is_never_cut() -> None:
+def test_path_of_usual_length_is_not_truncated() -> None:
     path = "/data/" + "f" * 800
     status = to_status(SampleError("bad", file=path, sample_id=1, offset=2))
     assert path.encode() in status.SerializeToString()
+
+
+def test_invalid_unicode_in_file_names_is_replaced() -> None:
+    # A file name on Linux is any bytes; Python represents invalid ones as lone surrogates.
+    status = to_status(SampleError("no image: photo\udcff.jpg", file="photo\udcff.jpg"))
+    assert status.message == "no image: photo?.jpg"
+    assert error_info(status).metadata["file"] == "photo?.jpg"
+
+
+@pytest.mark.parametrize(
+    "character", ["x", "\n", "%", "\u00e9", "\u4e16", "\U0001f600", "\x00", "\udc80"]
+)
+def test_long_traceback_arrives_with_both_ends(send_error: SendError, character: str) -> None:
+    text = f"sample 3 failed\n{character * 100_000}\nValueError: the reason"
+    error = UserCodeError(text, sample_id=3, file="/data/" + "f" * 5000, stage=character * 500)
+    received = send_error(error)
+    assert type(received) is UserCodeError
+    assert str(received).startswith("sample 3 failed\n")
+    assert str(received).endswith("\nValueError: the reason")
+    assert "characters left out" in str(received)
+    assert received.metadata["sample_id"] == "3"
+    assert received.metadata["file"].startswith("/data/fff")
+
+
+@pytest.mark.parametrize("filler", ["x", "ü", "\n", "%", "漢"])
+def test_long_message_ends_a_stream(live: Any, new_call: Any, error_of: Any, filler: str) -> None:
+    message = "it began here " + filler * 100_000 + " ValueError: and ended here"
+    live.held.error = UserCodeError(message, pipeline="held", stack="s" * 100_000)
+    _, rpc_error = new_call().open().request(0).rest()
+    code, error = error_of(rpc_error)
+    assert code == "FAILED_PRECONDITION"
+    assert isinstance(error, UserCodeError)
+    assert error.message.startswith("it began here " + filler)
+    assert error.message.endswith(filler + " ValueError: and ended here")
+    assert "characters left out" in error.message
+    assert rpc_error.details() == error.message
+    assert error.metadata["pipeline"] == "held"
+    assert "characters left out" in error.metadata["stack"]
+
+
+def test_long_message_reaches_a_feed(live: Any) -> None:
+    live.held.error = UserCodeError("it began here\n" + "x" * 100_000 + "\nand ended here")
+    with infeed.connect(live.address, "held") as feed, pytest.raises(UserCodeError) as caught:
+        feed.next(30)
+    assert str(caught.value).startswith("it began here\n")
+    assert str(caught.value).endswith("\nand ended here")
 
 
 @examples(60)
@@ -151,10 +218,10 @@ def test_a_path_of_common_length_is_never_cut() -> None:
         st.sampled_from([f"key{number}" for number in range(30)]), st.text(max_size=2000)
     ),
 )
-def test_a_status_fits_into_trailers(message: str, metadata: dict[str, str]) -> None:
+def test_status_fits_into_trailers(message: str, metadata: dict[str, str]) -> None:
     status = to_status(SampleError(message, **metadata))
     detail = len(status.SerializeToString()) * 4 // 3
     escaped = sum(
         1 if 0x20 <= byte <= 0x7E and byte != 0x25 else 3 for byte in status.message.encode()
     )
-    assert detail + escaped + 200 <= TRAILERS
+    assert detail + escaped + 200 <= MAX_TRAILER_BYTES

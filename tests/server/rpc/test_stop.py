@@ -1,4 +1,4 @@
-"""A stop beside peers that do not read: only what can still end well is waited for."""
+"""Stopping a server: only streams that can still end normally are waited for."""
 
 from __future__ import annotations
 
@@ -19,43 +19,41 @@ from infeed.v1 import stream_pb2
 from infeed_server.http2 import connection as connection_module
 from infeed_server.rpc import server as server_module
 
-FOREVER = 3600.0
-"""Seconds of grace: a stop that returns within the test has not waited for its end."""
+LONG_SECONDS = 3600.0
+"""Longer than any test: a stop with this grace returns before it ends, or the test fails."""
 
-LARGE = 1 << 17
-"""Samples of a batch: 1 MiB, and 20 of them are more than the sockets take."""
+LARGE_BATCH = 1 << 17
+"""Samples of a batch of 1 MiB; 20 such batches exceed the socket buffers."""
 
-WIDE = (1 << 31) - 1
+MAX_WINDOW = (1 << 31) - 1
 
 
-class DeafPeer:
-    """A client of HTTP/2 that sends and never reads; `window` is what it may be sent unread."""
+class StalledClient:
+    """An HTTP/2 client that does not read; `window` is its flow-control window."""
 
     def __init__(self, port: int, window: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), 60)
-        self._machine = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+        self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
         code = h2.settings.SettingCodes.INITIAL_WINDOW_SIZE
-        self._machine.local_settings = h2.settings.Settings(
-            client=True, initial_values={code: window}
-        )
-        self._machine.initiate_connection()
+        self._h2.local_settings = h2.settings.Settings(client=True, initial_values={code: window})
+        self._h2.initiate_connection()
         if window > 1 << 16:
-            self._machine.increment_flow_control_window(WIDE - (1 << 16) + 1)
+            self._h2.increment_flow_control_window(MAX_WINDOW - (1 << 16) + 1)
         self._flush()
 
-    def stream(self, *messages: stream_pb2.StreamBatchesRequest) -> None:
-        """Opens a call and sends these on it, not its end."""
-        number = self._machine.get_next_available_stream_id()
+    def open_stream(self, *messages: stream_pb2.StreamBatchesRequest) -> None:
+        """Opens a call, sends messages on it, and leaves it open."""
+        stream_id = self._h2.get_next_available_stream_id()
         headers = [(":method", "POST"), (":scheme", "http"), (":authority", "s")]
         path = (":path", "/infeed.v1.FeedService/StreamBatches")
-        self._machine.send_headers(number, [*headers, path, ("content-type", "application/grpc")])
+        self._h2.send_headers(stream_id, [*headers, path, ("content-type", "application/grpc")])
         for message in messages:
             data = message.SerializeToString()
-            self._machine.send_data(number, b"\0" + len(data).to_bytes(4, "big") + data)
+            self._h2.send_data(stream_id, b"\0" + len(data).to_bytes(4, "big") + data)
         self._flush()
 
     def await_settings(self) -> None:
-        """Waits for the first bytes of the server, and leaves them unread."""
+        """Waits for the server's first bytes without reading them."""
         assert self._socket.recv(1, socket.MSG_PEEK)
 
     def read_to_end(self) -> None:
@@ -67,50 +65,52 @@ class DeafPeer:
         self._socket.close()
 
     def _flush(self) -> None:
-        self._socket.sendall(self._machine.data_to_send())
+        self._socket.sendall(self._h2.data_to_send())
 
 
 @pytest.fixture
-def deaf(live: Any) -> Iterator[Callable[[int], DeafPeer]]:
-    """Connects to the server `live`, with a window of so many bytes."""
-    peers: list[DeafPeer] = []
+def connect_stalled(live: Any) -> Iterator[Callable[[int], StalledClient]]:
+    """Connects a stalled client to the server `live`, with the given window."""
+    clients: list[StalledClient] = []
 
-    def connect(window: int) -> DeafPeer:
-        peers.append(DeafPeer(live.server.port, window))
-        return peers[-1]
+    def connect(window: int) -> StalledClient:
+        clients.append(StalledClient(live.server.port, window))
+        return clients[-1]
 
     yield connect
-    for peer in peers:
-        peer.close()
+    for client in clients:
+        client.close()
 
 
-def asks(count: int) -> Iterator[stream_pb2.StreamBatchesRequest]:
-    opening = stream_pb2.StreamOpen(pipeline="held", batch_size=LARGE)
+def requests(count: int) -> Iterator[stream_pb2.StreamBatchesRequest]:
+    opening = stream_pb2.StreamOpen(pipeline="held", batch_size=LARGE_BATCH)
     yield stream_pb2.StreamBatchesRequest(open=opening)
     for number in range(count):
-        batch = stream_pb2.BatchRequest(request_id=number, start=number * LARGE, count=LARGE)
+        batch = stream_pb2.BatchRequest(
+            request_id=number, start=number * LARGE_BATCH, count=LARGE_BATCH
+        )
         yield stream_pb2.StreamBatchesRequest(batch=batch)
 
 
-def stopping(live: Any) -> threading.Thread:
-    """A stop with all the grace there is, under way."""
-    thread = threading.Thread(target=live.server.stop, args=(FOREVER,), daemon=True)
+def start_stop(live: Any) -> threading.Thread:
+    """Starts a stop with a long grace."""
+    thread = threading.Thread(target=live.server.stop, args=(LONG_SECONDS,), daemon=True)
     thread.start()
     return thread
 
 
-def test_a_stop_waits_for_no_connection_without_a_stream(
-    live: Any, deaf: Any, monkeypatch: pytest.MonkeyPatch
+def test_stop_does_not_wait_for_connections_without_streams(
+    live: Any, connect_stalled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Else a peer that does not answer would be given up, and so end a stop that waits for it.
-    monkeypatch.setattr(connection_module, "SERVER_PING_SECONDS", FOREVER)
+    # Else the ping timeout would end the connection, and a stop that waits for it.
+    monkeypatch.setattr(connection_module, "SERVER_PING_INTERVAL_SECONDS", LONG_SECONDS)
     with socket.create_connection(("127.0.0.1", live.server.port), 60) as silent:
-        peer = deaf(WIDE)
-        # The server's settings: a connection that is not served yet would be cut by any stop.
+        client = connect_stalled(MAX_WINDOW)
+        # The server's settings show that the connection runs; else the stop would abort it.
         assert silent.recv(1 << 16)
-        peer.await_settings()
-        thread = stopping(live)
-        peer.read_to_end()
+        client.await_settings()
+        thread = start_stop(live)
+        client.read_to_end()
         with contextlib.suppress(ConnectionError):
             while silent.recv(1 << 16):
                 pass
@@ -118,40 +118,40 @@ def test_a_stop_waits_for_no_connection_without_a_stream(
         assert not thread.is_alive()
 
 
-@pytest.mark.parametrize("window", [WIDE, 100], ids=["full sockets", "a shut window"])
-def test_a_stop_ends_when_the_last_peer_that_reads_nothing_was_given_up(
-    live: Any, deaf: Any, monkeypatch: pytest.MonkeyPatch, window: int, eventually: Any
+@pytest.mark.parametrize("window", [MAX_WINDOW, 100], ids=["full socket", "closed window"])
+def test_stop_ends_after_the_send_timeout_of_stalled_clients(
+    live: Any, connect_stalled: Any, monkeypatch: pytest.MonkeyPatch, window: int, eventually: Any
 ) -> None:
-    monkeypatch.setattr(connection_module, "SERVER_PING_SECONDS", 0.3)
-    monkeypatch.setattr(connection_module, "SERVER_PATIENCE_SECONDS", 0.3)
-    monkeypatch.setattr(server_module, "_SEND_SECONDS", 0.3)
-    deaf(window).stream(*asks(20))
-    eventually(lambda: len(live.held.made) >= 1, "a batch is made")
-    thread = stopping(live)
+    monkeypatch.setattr(connection_module, "SERVER_PING_INTERVAL_SECONDS", 0.3)
+    monkeypatch.setattr(connection_module, "SERVER_PING_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(server_module, "_SEND_TIMEOUT_SECONDS", 0.3)
+    connect_stalled(window).open_stream(*requests(20))
+    eventually(lambda: len(live.held.batches) >= 1, "a batch is ready")
+    thread = start_stop(live)
     thread.join(100)
     assert not thread.is_alive()
     assert live.gauge("streams") == 0
     assert live.held.sent < 20
 
 
-def test_a_stop_waits_for_a_peer_that_reads_and_then_for_no_other(
-    live: Any, deaf: Any, channel: grpc.Channel, peer: Any, eventually: Any
+def test_stop_waits_only_for_open_streams(
+    live: Any, connect_stalled: Any, channel: grpc.Channel, new_call: Any, eventually: Any
 ) -> None:
     health = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
     assert next(health).status == health_pb2.HealthCheckResponse.SERVING
     live.held.held = True
-    call = peer().open().ask(0)
+    call = new_call().open().request(0)
     assert call.next().HasField("opened")
-    deaf(WIDE)
-    eventually(lambda: live.gauge("queued_requests") == 1, "the request is taken in")
-    thread = stopping(live)
+    connect_stalled(MAX_WINDOW)
+    eventually(lambda: live.gauge("queued_requests") == 1, "the request is queued")
+    thread = start_stop(live)
     assert next(health).status == health_pb2.HealthCheckResponse.NOT_SERVING
     eventually(lambda: live.server._stopping, "the stop has begun")
     live.held.held = False
     live.held.release()
     assert call.next().HasField("header")
     assert call.next().HasField("chunk")
-    assert call.ask(4).next().HasField("header")  # an open stream goes on
+    assert call.request(4).next().HasField("header")  # an open stream continues
     assert thread.is_alive()
     call.half_close()
     thread.join(100)
@@ -161,28 +161,29 @@ def test_a_stop_waits_for_a_peer_that_reads_and_then_for_no_other(
     assert not any(each.is_alive() for each in encoders)
 
 
-def test_a_call_between_the_stop_and_the_goaway_is_refused(live: Any, peer: Any) -> None:
-    assert peer().open().next().HasField("opened")
-    live.server._stopping = True  # as it is before the first connection is drained
-    answers, error = peer().open().rest()
+def test_call_before_the_goaway_is_refused(live: Any, new_call: Any) -> None:
+    assert new_call().open().next().HasField("opened")
+    live.server._stopping = True  # as before the first connection is drained
+    answers, error = new_call().open().rest()
     assert not answers
     assert error.code() is grpc.StatusCode.UNAVAILABLE
     assert error.details() == "the server is shutting down"
 
 
-def test_a_connection_that_was_accepted_before_the_stop_is_cut(
-    live: Any, monkeypatch: pytest.MonkeyPatch
+def test_connection_accepted_during_stop_is_aborted(
+    live: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wire = live.server._wire
+    wrap = live.server._wrap
 
-    def accepted_before(accepted: socket.socket) -> Any:
+    def wrap_during_stop(accepted: socket.socket) -> Any:
         live.server._stopping = True
-        return wire(accepted)
+        return wrap(accepted)
 
-    monkeypatch.setattr(live.server, "_wire", accepted_before)
-    # Else a peer that does not answer would be given up all the same.
-    monkeypatch.setattr(connection_module, "SERVER_PING_SECONDS", FOREVER)
-    late = socket.create_connection(("127.0.0.1", live.server.port), 60)
-    with late, contextlib.suppress(ConnectionError):
-        while late.recv(1 << 16):
+    monkeypatch.setattr(live.server, "_wrap", wrap_during_stop)
+    # Else the ping timeout would end the connection too.
+    monkeypatch.setattr(connection_module, "SERVER_PING_INTERVAL_SECONDS", LONG_SECONDS)
+    connection = socket.create_connection(("127.0.0.1", live.server.port), 60)
+    with connection, contextlib.suppress(ConnectionError):
+        while connection.recv(1 << 16):
             pass
+    eventually(lambda: not len(live.server._open_connections), "it is no longer counted")

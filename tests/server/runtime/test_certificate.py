@@ -1,4 +1,4 @@
-"""The server's certificate: what its files must hold, and that they may be renewed."""
+"""Tests of `runtime/certificate.py`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from infeed.errors import ConfigError
-from infeed_server.config import watched
-from infeed_server.runtime.certificate import TLSFiles, tls_files
+from infeed_server.config import reloading
+from infeed_server.runtime.certificate import TLSFiles, tls_files_from_options
 
 
 def files(pki: Any, **others: Any) -> TLSFiles:
     return TLSFiles(**{"cert": str(pki.server), "key": str(pki.server_key), **others})
 
 
-def test_a_server_without_authorities_asks_for_no_certificate(pki: Any) -> None:
+def test_without_client_ca_no_certificate_is_required(pki: Any) -> None:
     context = files(pki).context()
     assert context.verify_mode is ssl.CERT_NONE
     assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
@@ -25,20 +26,20 @@ def test_a_server_without_authorities_asks_for_no_certificate(pki: Any) -> None:
     assert context.options & ssl.OP_NO_COMPRESSION
 
 
-def test_a_server_with_authorities_insists(pki: Any) -> None:
+def test_with_client_ca_a_certificate_is_required(pki: Any) -> None:
     context = files(pki, client_ca=str(pki.ca)).context()
     assert context.verify_mode is ssl.CERT_REQUIRED
-    assert len(context.get_ca_certs()) == 1  # and not the system's
+    assert len(context.get_ca_certs()) == 1  # not the system's
 
 
-def test_both_in_one_file(pki: Any, tmp_path: Path) -> None:
+def test_certificate_and_key_in_one_file(pki: Any, tmp_path: Path) -> None:
     both = tmp_path / "both.pem"
     both.write_bytes(pki.server_key.read_bytes() + pki.server.read_bytes())
     TLSFiles(str(both)).context()
 
 
 @pytest.mark.parametrize(
-    ("others", "told"),
+    ("others", "message"),
     [
         ({"cert": "/none"}, "^--tls-cert /none: no such file"),
         ({"key": "/none"}, "^--tls-key /none: no such file"),
@@ -49,49 +50,46 @@ def test_both_in_one_file(pki: Any, tmp_path: Path) -> None:
         ({"key": None}, "^--tls-cert .*server.pem: does not hold a certificate and its private"),
     ],
 )
-def test_files_that_are_wrong(pki: Any, others: dict[str, Any], told: str) -> None:
-    for make in (TLSFiles.context, TLSFiles.watched):
-        with pytest.raises(ConfigError, match=told):
+def test_invalid_file_is_named(pki: Any, others: dict[str, Any], message: str) -> None:
+    for make in (TLSFiles.context, TLSFiles.reloading_context):
+        with pytest.raises(ConfigError, match=message):
             make(files(pki, **others))
 
 
-def test_keys_that_do_not_fit(pki: Any) -> None:
+def test_key_that_does_not_fit_is_refused(pki: Any) -> None:
     with pytest.raises(ConfigError, match=r"^--tls-key .*locked_key\.pem: is locked with a pass"):
         files(pki, key=str(pki.locked_key)).context()
     with pytest.raises(ConfigError, match=r"^--tls-key .*trainer_key.*: is not the key of the"):
         files(pki, key=str(pki.trainer_key)).context()
 
 
-def test_options_that_need_another() -> None:
-    assert tls_files(None, None, None) is None
-    assert tls_files("c", None, None) == TLSFiles("c")
-    assert tls_files("c", "k", "a") == TLSFiles("c", "k", "a")
+def test_options_without_certificate_are_refused() -> None:
+    assert tls_files_from_options(None, None, None) is None
+    assert tls_files_from_options("c", None, None) == TLSFiles("c")
+    assert tls_files_from_options("c", "k", "a") == TLSFiles("c", "k", "a")
     with pytest.raises(ConfigError, match=r"^--tls-key: TLS needs .*--tls-cert"):
-        tls_files(None, "k", None)
+        tls_files_from_options(None, "k", None)
     with pytest.raises(ConfigError, match=r"^--tls-client-ca: TLS needs .*--tls-cert"):
-        tls_files(None, None, "a")
+        tls_files_from_options(None, None, "a")
 
 
-def test_files_that_are_renewed(
+def test_renewed_files_are_reloaded(
     pki: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(watched, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(reloading, "CHECK_INTERVAL_SECONDS", 0.0)
     cert, key, ca = (tmp_path / name for name in ("cert.pem", "key.pem", "ca.pem"))
 
-    def put(certificate: Path, private: Path, authority: Path) -> None:
-        for file, content in ((cert, certificate), (key, private), (ca, authority)):
-            file.write_bytes(content.read_bytes())
-
-    put(pki.server, pki.server_key, pki.ca)
-    it = TLSFiles(str(cert), str(key), str(ca)).watched()
-    first = it.value
-    assert it.value is first
-    cert.write_bytes(pki.stranger.read_bytes())  # whose key comes later
-    assert it.value is first
+    for file, content in ((cert, pki.server), (key, pki.server_key), (ca, pki.ca)):
+        file.write_bytes(content.read_bytes())
+    context = TLSFiles(str(cert), str(key), str(ca)).reloading_context()
+    first = context.value
+    assert context.value is first
+    cert.write_bytes(pki.trainer.read_bytes())  # without its key yet
+    assert context.value is first
     assert "is not the key of the certificate" in caplog.text
-    key.write_bytes(pki.stranger_key.read_bytes())
-    second = it.value
+    key.write_bytes(pki.trainer_key.read_bytes())
+    second = context.value
     assert second is not first
     assert second.get_ca_certs(binary_form=True) == first.get_ca_certs(binary_form=True)
-    ca.write_bytes(pki.stranger_ca.read_bytes())
-    assert it.value.get_ca_certs(binary_form=True) != first.get_ca_certs(binary_form=True)
+    trustme.CA().cert_pem.write_to_path(str(ca))
+    assert context.value.get_ca_certs(binary_form=True) != first.get_ca_certs(binary_form=True)

@@ -1,18 +1,18 @@
-"""What the options of `infeed serve` say of TensorFlow's data service."""
+"""Tests of the options of `infeed serve` for TensorFlow's data service."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from infeed.errors import ConfigError
-from infeed_server.runtime.options import ServerOptions, ServiceOptions, service_options
-from infeed_server.runtime.processes import serve_processes
+from infeed_server.data_service.options import ServiceOptions, service_options
+from infeed_server.runtime.multiprocess import serve_processes
+from infeed_server.runtime.options import ServerOptions
 
 
-def test_what_was_not_given_is_as_it_is_otherwise() -> None:
+def test_options_that_are_not_given_have_defaults() -> None:
     assert service_options("local", workers=None, dispatcher=None) is None
     assert service_options("tf-data-service", workers=None, compression=None) == ServiceOptions()
     assert service_options("tf-data-service", workers=3, listen="127.0.0.1:9") == ServiceOptions(
@@ -21,7 +21,7 @@ def test_what_was_not_given_is_as_it_is_otherwise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "options", "said"),
+    ("engine", "options", "message"),
     [
         ("grain", {}, "--engine 'grain': it is local or tf-data-service"),
         ("local", {"workers": 2}, "--workers goes with --engine tf-data-service"),
@@ -39,13 +39,15 @@ def test_what_was_not_given_is_as_it_is_otherwise() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_together(engine: str, options: dict[str, Any], said: str) -> None:
+def test_contradicting_options_are_refused(
+    engine: str, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError) as error:
         service_options(engine, **options)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
-def test_several_processes_are_no_gateway(tmp_path: Path) -> None:
+def test_several_processes_with_a_data_service_are_refused() -> None:
     options = ServerOptions(service=ServiceOptions())
     with pytest.raises(ConfigError, match="leave out --processes"):
         serve_processes("x", options, 2, lambda _: True, lambda *_: None)

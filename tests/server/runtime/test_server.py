@@ -1,4 +1,4 @@
-"""A server's life: open, warm, serve, stop; and what is left of it when that goes wrong."""
+"""Tests of `runtime/server.py`."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from infeed_server.pipeline.load import parse
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.runtime.server import Server
 
-LONE = "127.43.0.5"
-"""A loopback address at which no other process takes a port that is to be free."""
+HOST = "127.43.0.5"
+"""A loopback address of these tests alone, so that a free port stays free."""
 
-LOCAL = f"{LONE}:0"
+LOCAL = f"{HOST}:0"
 
 
 def arrays(rows: int = 8, **options: Any) -> Pipeline:
@@ -39,7 +39,7 @@ def dataset(make: Callable[[], Any]) -> Pipeline:
     return parse({"source": {"dataset": make}, "batch": {"size": 4}})
 
 
-def samples(server: Server, name: str = "n") -> list[int]:
+def read_samples(server: Server, name: str = "n") -> list[int]:
     with infeed.connect(str(server.address), name, epochs=1, timeout=60) as feed:
         return [int(x) for batch in feed for x in batch["x"]]
 
@@ -53,17 +53,17 @@ def get(address: str | None, path: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-def serving(server: Server) -> str:
-    """What the standard health service says."""
+def health_status(server: Server) -> str:
+    """Returns the status of gRPC's health service."""
     with grpc.insecure_channel(str(server.address)) as channel:
-        answer = health_pb2_grpc.HealthStub(channel).Check(
+        response = health_pb2_grpc.HealthStub(channel).Check(
             health_pb2.HealthCheckRequest(), timeout=60
         )
-    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
+    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(response.status))
 
 
 def free_port() -> int:
-    with socket.create_server((LONE, 0)) as listener:
+    with socket.create_server((HOST, 0)) as listener:
         return int(listener.getsockname()[1])
 
 
@@ -80,7 +80,7 @@ def is_free(address: object) -> bool:
 
 
 def engine_threads() -> set[str]:
-    """Threads of engines and control planes; gRPC's own end in their own time."""
+    """Returns the threads of engines and control planes; those of gRPC end later."""
     return {
         thread.name
         for thread in threading.enumerate()
@@ -89,23 +89,23 @@ def engine_threads() -> set[str]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.chdir(tmp_path)  # where the quarantine log goes
+def no_threads_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)  # the folder of the quarantine log
     before = engine_threads()
     yield
     deadline = time.monotonic() + 60
-    while left := engine_threads() - before:
-        assert time.monotonic() < deadline, left
+    while remaining := engine_threads() - before:
+        assert time.monotonic() < deadline, remaining
         time.sleep(0.01)
 
 
-def test_serves_inside_and_stops_at_the_end() -> None:
+def test_context_manager_serves_and_stops() -> None:
     with Server({"n": arrays()}, ServerOptions(LOCAL, LOCAL)) as server:
         assert server.address.port > 0
-        assert samples(server) == list(range(8))
-        assert serving(server) == "SERVING"
-        (told,) = server.specs()
-        assert told.startswith("n: x: int64[]; batch 4; 8 samples; deterministic order")
+        assert read_samples(server) == list(range(8))
+        assert health_status(server) == "SERVING"
+        (line,) = server.specs()
+        assert line.startswith("n: x: int64[]; batch 4; 8 samples; deterministic order")
     assert is_free(server.address)
     assert is_free(server.http_address)
     assert not server.health.ready
@@ -113,7 +113,7 @@ def test_serves_inside_and_stops_at_the_end() -> None:
         infeed.connect(str(server.address), "n", timeout=0.2)
 
 
-def test_the_control_plane_of_a_server_that_serves() -> None:
+def test_endpoints_of_a_server_that_serves() -> None:
     with Server({"n": arrays()}, ServerOptions(LOCAL, LOCAL)) as server:
         assert get(server.http_address, "/livez")[0] == 200
         status, text = get(server.http_address, "/readyz")
@@ -121,7 +121,7 @@ def test_the_control_plane_of_a_server_that_serves() -> None:
         assert json.loads(text)["pipelines"] == {
             "n": {"ready": True, "reason": "its first batch is made"}
         }
-        samples(server)
+        read_samples(server)
         status, text = get(server.http_address, "/metrics")
         assert status == 200
         for line in (
@@ -136,24 +136,24 @@ def test_the_control_plane_of_a_server_that_serves() -> None:
 def test_without_a_control_plane() -> None:
     with Server({"n": arrays()}, ServerOptions(LOCAL, None)) as server:
         assert server.http_address is None
-        assert samples(server) == list(range(8))
+        assert read_samples(server) == list(range(8))
         assert "infeed-control" not in engine_threads()
 
 
-def test_the_control_plane_answers_while_sources_are_opened() -> None:
-    http = f"{LONE}:{free_port()}"
-    seen = []
+def test_control_plane_answers_while_sources_are_opened() -> None:
+    http = f"{HOST}:{free_port()}"
+    responses = []
 
     def slow() -> tf.data.Dataset:
-        if not seen:
-            seen.extend([get(http, "/livez"), get(http, "/readyz")])
+        if not responses:
+            responses.extend([get(http, "/livez"), get(http, "/readyz")])
         return tf.data.Dataset.range(8).map(lambda x: {"x": x})
 
     definitions = {"first": arrays(), "second": dataset(slow)}
     with Server(definitions, ServerOptions(LOCAL, http)) as server:
         assert server.http_address == http
-        assert samples(server, "second") == list(range(8))
-    (live, _), (ready, text) = seen
+        assert read_samples(server, "second") == list(range(8))
+    (live, _), (ready, text) = responses
     assert (live, ready) == (200, 503)
     assert json.loads(text)["pipelines"] == {
         "first": {"ready": False, "reason": "making its first batch"},
@@ -161,7 +161,7 @@ def test_the_control_plane_answers_while_sources_are_opened() -> None:
     }
 
 
-def test_a_server_that_has_not_started_is_not_ready() -> None:
+def test_server_is_not_ready_before_start() -> None:
     server = Server({"n": arrays()}, ServerOptions(LOCAL, LOCAL))
     try:
         assert get(server.http_address, "/livez")[0] == 200
@@ -172,7 +172,7 @@ def test_a_server_that_has_not_started_is_not_ready() -> None:
         server.stop(0)
 
 
-def test_a_first_batch_that_fails_is_served_and_said() -> None:
+def test_failing_first_batch_is_served_and_reported() -> None:
     def raises() -> tf.data.Dataset:
         def check(x: tf.Tensor) -> int:
             raise KeyError("no such row")
@@ -183,18 +183,18 @@ def test_a_first_batch_that_fails_is_served_and_said() -> None:
 
     definitions = {"bad": dataset(raises), "good": arrays()}
     with Server(definitions, ServerOptions(LOCAL, LOCAL)) as server:
-        assert serving(server) == "NOT_SERVING"
+        assert health_status(server) == "NOT_SERVING"
         status, text = get(server.http_address, "/readyz")
         assert status == 503
         pipelines = json.loads(text)["pipelines"]
         assert pipelines["good"]["ready"]
         assert "KeyError: 'no such row'" in pipelines["bad"]["reason"]
-        assert samples(server, "good") == list(range(8))
+        assert read_samples(server, "good") == list(range(8))
         with pytest.raises(infeed.UserCodeError, match="no such row"):
-            samples(server, "bad")
+            read_samples(server, "bad")
 
 
-def test_one_bad_sample_does_not_make_a_server_unready() -> None:
+def test_bad_sample_leaves_server_ready() -> None:
     words = np.array([b"0", b"one", *(b"%d" % i for i in range(2, 8))])
     definition = parse(
         {
@@ -222,7 +222,7 @@ def test_stopping_twice_does_no_harm() -> None:
     assert is_free(never_started.http_address)
 
 
-def test_a_stop_ends_feeds_that_wait() -> None:
+def test_stop_ends_waiting_feeds() -> None:
     reached, gate = threading.Event(), threading.Event()
 
     def slow() -> tf.data.Dataset:
@@ -242,13 +242,13 @@ def test_a_stop_ends_feeds_that_wait() -> None:
         stopping = threading.Thread(target=lambda: reached.wait(60) and server.stop(0.1))
         stopping.start()
         with pytest.raises(infeed.ServerUnavailableError):
-            feed.next(120)  # which is before the gate opens
+            feed.next(120)  # before the gate opens
         stopping.join(60)
     gate.set()
 
 
-def test_an_error_while_opening_frees_everything() -> None:
-    listen, http = (f"{LONE}:{free_port()}" for _ in range(2))
+def test_error_while_opening_frees_everything() -> None:
+    listen, http = (f"{HOST}:{free_port()}" for _ in range(2))
 
     def broken() -> tf.data.Dataset:
         raise KeyError("no such data")
@@ -261,10 +261,10 @@ def test_an_error_while_opening_frees_everything() -> None:
     assert is_free(listen)
     assert is_free(http)
     with Server({"first": arrays()}, ServerOptions(listen, http)) as server:
-        assert samples(server, "first") == list(range(8))
+        assert read_samples(server, "first") == list(range(8))
 
 
-def test_an_exit_while_starting_frees_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_while_starting_frees_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server({"n": arrays()}, ServerOptions(LOCAL, LOCAL))
 
     def interrupted(*_: object) -> None:
@@ -278,14 +278,14 @@ def test_an_exit_while_starting_frees_everything(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("which", ["listen", "http"])
-def test_a_taken_port_is_told_before_a_source_is_opened(which: str) -> None:
+def test_taken_port_is_refused_before_a_source_is_opened(which: str) -> None:
     opened = []
 
-    def watched() -> tf.data.Dataset:
+    def record_open() -> tf.data.Dataset:
         opened.append(1)
         return tf.data.Dataset.range(8)
 
-    other = f"{LONE}:{free_port()}"
+    other = f"{HOST}:{free_port()}"
     with socket.create_server(("127.0.0.1", 0)) as listener:
         taken = f"127.0.0.1:{listener.getsockname()[1]}"
         options = ServerOptions(
@@ -294,13 +294,13 @@ def test_a_taken_port_is_told_before_a_source_is_opened(which: str) -> None:
         with pytest.raises(
             infeed.ConfigError, match=f"cannot listen on {taken}: address already in use"
         ):
-            Server({"n": dataset(watched)}, options)
+            Server({"n": dataset(record_open)}, options)
     assert not opened
     assert is_free(other)
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         (ServerOptions("0.0.0.0:0", None), "--listen 0.0.0.0:0: .*--insecure"),
         (ServerOptions(LOCAL, "0.0.0.0:0"), "--http 0.0.0.0:0: .*--insecure"),
@@ -309,12 +309,12 @@ def test_a_taken_port_is_told_before_a_source_is_opened(which: str) -> None:
         (ServerOptions(LOCAL, "nothing"), "'nothing' is not of the form host:port"),
     ],
 )
-def test_addresses_that_are_refused(options: ServerOptions, words: str) -> None:
-    with pytest.raises(infeed.ConfigError, match=words):
+def test_invalid_address_is_refused(options: ServerOptions, message: str) -> None:
+    with pytest.raises(infeed.ConfigError, match=message):
         Server({"n": arrays()}, options)
 
 
-def test_strangers_are_let_in_when_that_is_asked_for() -> None:
+def test_insecure_allows_all_addresses() -> None:
     options = ServerOptions("0.0.0.0:0", "0.0.0.0:0", insecure=True)
     with Server({"n": arrays()}, options) as server:
         port = server.address.port
@@ -325,63 +325,62 @@ def test_strangers_are_let_in_when_that_is_asked_for() -> None:
 def test_ipv6() -> None:
     with Server({"n": arrays()}, ServerOptions("[::1]:0", "[::1]:0")) as server:
         assert str(server.address).startswith("[::1]:")
-        assert samples(server) == list(range(8))
+        assert read_samples(server) == list(range(8))
         assert get(server.http_address, "/livez")[0] == 200
 
 
-def test_two_servers_in_one_process() -> None:
+def test_two_servers_in_one_process_are_independent() -> None:
     one = Server({"n": arrays(8)}, ServerOptions(LOCAL, LOCAL))
     two = Server({"n": arrays(12), "m": arrays(4)}, ServerOptions(LOCAL, LOCAL))
     with one, two:
-        assert samples(one) == list(range(8))
-        assert samples(two) == list(range(12))
-        assert samples(two, "m") == list(range(4))
+        assert read_samples(one) == list(range(8))
+        assert read_samples(two) == list(range(12))
+        assert read_samples(two, "m") == list(range(4))
         sent = [
             server.metrics.registry.get_sample_value("infeed_samples_total", {"pipeline": "n"})
             for server in (one, two)
         ]
         assert sent == [8, 12]
         one.stop(0)
-        assert samples(two) == list(range(12))
+        assert read_samples(two) == list(range(12))
 
 
-def test_a_unix_socket_from_end_to_end(tmp_path: Path) -> None:
+def test_unix_socket(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/s"
     with Server({"n": arrays()}, ServerOptions(address, None)) as server:
         assert str(server.address) == address
-        assert samples(server) == list(range(8))
-        assert serving(server) == "SERVING"
+        assert read_samples(server) == list(range(8))
+        assert health_status(server) == "SERVING"
         with pytest.raises(infeed.ConfigError, match=f"cannot listen on {address}: another server"):
             Server({"n": arrays()}, ServerOptions(address, None))
-        # The refused one took nothing away.
-        assert samples(server) == list(range(8))
+        assert read_samples(server) == list(range(8))
     with pytest.raises(infeed.ServerUnavailableError):
         infeed.connect(address, "n", timeout=0.2)
 
 
-def test_a_socket_that_a_killed_server_left_is_replaced(tmp_path: Path) -> None:
+def test_leftover_socket_of_a_killed_server_is_replaced(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as leftover:
         leftover.bind(f"{tmp_path}/s")
     with Server({"n": arrays()}, ServerOptions(f"unix:{tmp_path}/s", None)) as server:
-        assert samples(server) == list(range(8))
+        assert read_samples(server) == list(range(8))
 
 
 @pytest.mark.parametrize("name", ["nowhere/s", "taken", "taken/s"])
-def test_a_path_that_can_be_no_socket(tmp_path: Path, name: str) -> None:
-    (tmp_path / "taken").write_text("a file of somebody else's")
+def test_path_that_cannot_be_a_socket_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "taken").write_text("another file")
     address = f"unix:{tmp_path / name}"
     with pytest.raises(infeed.ConfigError, match=f"cannot listen on {address}: "):
         Server({"n": arrays()}, ServerOptions(address, None))
-    assert (tmp_path / "taken").read_text() == "a file of somebody else's"
+    assert (tmp_path / "taken").read_text() == "another file"
 
 
-def test_what_a_pipeline_was_before_its_service_went_it_is_again(tmp_path: Path) -> None:
+def test_readiness_returns_after_the_data_service_recovers(tmp_path: Path) -> None:
     one = parse({"source": {"arrays": {"x": np.arange(4)}}, "batch": {"size": 2}})
     with Server({"a": one, "b": one}, ServerOptions("127.0.0.1:0", None)) as server:
         server.health.set("b", ready=False, reason="its first batch fails")
         for problem in ("no dispatcher", "no dispatcher at all"):
-            server._tell_pipelines(problem)
+            server._on_service_status(problem)
             assert {part.reason for part in server.health.parts.values()} == {problem}
-        server._tell_pipelines(None)
+        server._on_service_status(None)
         assert server.health.parts["a"].ready
         assert server.health.parts["b"].reason == "its first batch fails"

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's cache, for these tests an empty folder that does not exist yet."""
+    """The user's cache: a folder of this test, not created yet."""
     folder = tmp_path / "user-cache"
     monkeypatch.setenv("INFEED_CACHE_DIR", str(folder))
     return folder
@@ -35,7 +35,7 @@ def write_records(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def example() -> Callable[..., bytes]:
-    """`example(name=values, ...)` is a serialized tf.train.Example."""
+    """`example(name=values, ...)` returns a serialized tf.train.Example."""
 
     def feature(values: Any) -> tf.train.Feature:
         values = values if isinstance(values, list) else [values]
@@ -57,7 +57,7 @@ def example() -> Callable[..., bytes]:
 
 @pytest.fixture
 def parse() -> Callable[..., Any]:
-    """`parse(source, index)`: the fields of one sample, through a tf.data graph as in serving."""
+    """`parse(source, index)` returns one sample's fields, through a tf.data graph as a server."""
 
     def run(source: Any, index: int) -> dict[str, Any]:
         import numpy as np

@@ -1,4 +1,4 @@
-"""Paths: what a pattern names, and what is said when it names nothing."""
+"""Paths and files: globs, stamps, and errors."""
 
 from __future__ import annotations
 
@@ -8,78 +8,85 @@ from pathlib import Path
 import pytest
 
 from infeed import SourceError
-from infeed_server.sources.files import INDEX_MARK, expand, nearest, read_bytes, rebase, stamp
+from infeed_server.sources.files import (
+    INDEX_SUFFIX,
+    describe_nearest_folder,
+    expand_globs,
+    read_bytes,
+    read_stamp,
+    rebase,
+)
 
 
-def test_expand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expand_globs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (
         "b.x",
         "a.x",
         "deep/er/c.x",
         "odd[1].x",
-        f"a.x{INDEX_MARK}",
-        f"a.x{INDEX_MARK}.tmp",
+        f"a.x{INDEX_SUFFIX}",
+        f"a.x{INDEX_SUFFIX}.tmp",
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     monkeypatch.chdir(tmp_path)
-    assert expand(["b.x", "a*"]) == [str(tmp_path / "a.x"), str(tmp_path / "b.x")]
-    assert expand(["**/c.x"]) == [str(tmp_path / "deep/er/c.x")]
-    assert expand(["odd[1].x"]) == [str(tmp_path / "odd[1].x")]
-    assert expand(["*"]) == [str(tmp_path / name) for name in ("a.x", "b.x", "odd[1].x")]
+    assert expand_globs(["b.x", "a*"]) == [str(tmp_path / "a.x"), str(tmp_path / "b.x")]
+    assert expand_globs(["**/c.x"]) == [str(tmp_path / "deep/er/c.x")]
+    assert expand_globs(["odd[1].x"]) == [str(tmp_path / "odd[1].x")]
+    assert expand_globs(["*"]) == [str(tmp_path / name) for name in ("a.x", "b.x", "odd[1].x")]
     remote = f"file://{tmp_path}"
-    assert expand([f"{remote}/a*", f"{remote}/deep/er/*"]) == [
+    assert expand_globs([f"{remote}/a*", f"{remote}/deep/er/*"]) == [
         f"{remote}/a.x",
         f"{remote}/deep/er/c.x",
     ]
     with pytest.raises(SourceError, match="no file matches 'none/\\*'") as caught:
-        expand(["none/*"])
+        expand_globs(["none/*"])
     assert str(tmp_path) in str(caught.value)
     assert caught.value.metadata == {"pattern": "none/*"}
     with pytest.raises(SourceError, match="no file matches"):
-        expand([f"{remote}/none/*"])
+        expand_globs([f"{remote}/none/*"])
     with pytest.raises(SourceError, match="is a folder"):
-        expand([f"{remote}/deep"])
+        expand_globs([f"{remote}/deep"])
 
 
-def test_nearest(tmp_path: Path) -> None:
+def test_describe_nearest_folder(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    assert nearest(str(tmp_path / "a/b/c*")).endswith(
+    assert describe_nearest_folder(str(tmp_path / "a/b/c*")).endswith(
         f"{str(tmp_path / 'a')!r}, which holds nothing"
     )
     for number in range(7):
         (tmp_path / "a" / str(number)).touch()
-    assert nearest(str(tmp_path / "a/b")).endswith("holds 0, 1, 2, 3, 4, ...")
-    assert "'/', which holds" in nearest("/no-such-folder-anywhere/b")
-    assert str(tmp_path / "a") in nearest(f"file://{tmp_path}/a/b/c")
+    assert describe_nearest_folder(str(tmp_path / "a/b")).endswith("holds 0, 1, 2, 3, 4, ...")
+    assert "'/', which holds" in describe_nearest_folder("/no-such-folder-anywhere/b")
+    assert str(tmp_path / "a") in describe_nearest_folder(f"file://{tmp_path}/a/b/c")
 
 
-def test_rebase() -> None:
+def test_rebase_changes_relative_paths_only() -> None:
     base = Path("/base")
     assert rebase("a/*", base) == "/base/a/*"
     assert rebase("/a", base) == "/a"
     assert rebase("gs://bucket/a", base) == "gs://bucket/a"
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_files_are_refused(tmp_path: Path) -> None:
     for prefix in ("", "file://"):
         path = f"{prefix}{tmp_path}/none"
         with pytest.raises(SourceError, match="cannot open"):
-            stamp(path)
+            read_stamp(path)
         with pytest.raises(SourceError, match="cannot read"):
             read_bytes(path)
     (tmp_path / "a").write_bytes(b"abc")
     assert read_bytes(f"file://{tmp_path}/a") == read_bytes(f"{tmp_path}/a") == b"abc"
-    assert stamp(f"file://{tmp_path}/a").size == stamp(f"{tmp_path}/a").size == 3
+    assert read_stamp(f"file://{tmp_path}/a").size == read_stamp(f"{tmp_path}/a").size == 3
 
 
-def test_a_stamp_tells_files_of_one_length_apart(tmp_path: Path) -> None:
+def test_stamp_differs_for_files_of_equal_size(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"abc")
     stamps = set()
     for prefix in ("", "file://"):
         for time in (1_000_000_000_000, 2_000_000_000_000):
             os.utime(path, ns=(time, time))
-            stamps.add(stamp(f"{prefix}{path}"))
+            stamps.add(read_stamp(f"{prefix}{path}"))
     assert len(stamps) == 2
     assert {each.size for each in stamps} == {3}

@@ -1,4 +1,4 @@
-"""Running a transform as a server does: traced into a `Dataset.map`."""
+"""Fixtures that run a transform as a server does: traced into a `Dataset.map`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def key() -> tf.Tensor:
 
 @pytest.fixture
 def run(run_each: Run) -> Run:
-    """`run(transform, {field: value}, key)` → the fields as NumPy arrays."""
+    """`run(transform, {field: value}, key)` returns the fields as NumPy arrays."""
 
     def run(transform: Any, sample: dict[str, Any], key: Any = (17, 4)) -> dict[str, Any]:
-        # Not by NumPy, whose byte strings lose the zeros at their end.
+        # Not through NumPy, whose byte strings lose trailing zeros.
         rows = {name: tf.constant(value)[tf.newaxis] for name, value in sample.items()}
         result: dict[str, Any] = run_each(transform, rows, [key])[0]
         return result
@@ -33,9 +33,9 @@ def run(run_each: Run) -> Run:
 
 @pytest.fixture
 def run_each() -> Run:
-    """`run_each(transform, {field: [value, ...]}, [key, ...])` → the fields of each sample.
+    """`run_each(transform, {field: [value, ...]}, [key, ...])` returns each sample's fields.
 
-    They pass one graph, as a server's samples do; to trace it takes longer than all the rest.
+    All samples use one graph, as in a server; tracing takes longer than all the rest.
     """
 
     def run(transform: Any, samples: dict[str, Any], keys: Any) -> list[dict[str, Any]]:
@@ -44,7 +44,7 @@ def run_each() -> Run:
             return result
 
         data = tf.data.Dataset.from_tensor_slices((samples, tf.constant(keys, tf.int64)))
-        # The server traces without AutoGraph; a user's function is converted all the same.
+        # The server traces without AutoGraph; `Map` converts a user's function itself.
         step = tf.autograph.experimental.do_not_convert(step)
         return [
             {name: value.numpy() for name, value in fields.items()} for fields in data.map(step)
@@ -55,14 +55,14 @@ def run_each() -> Run:
 
 @pytest.fixture
 def spec() -> Callable[..., dict[str, tf.TensorSpec]]:
-    """`spec(transform, {field: tensor spec})` → the specs of the fields after it."""
+    """`spec(transform, {field: tensor spec})` returns the specs of the fields after it."""
 
     def spec(transform: Any, before: dict[str, tf.TensorSpec]) -> dict[str, tf.TensorSpec]:
         traced = tf.function(transform.apply, autograph=False).get_concrete_function(
             before, tf.TensorSpec([2], tf.int64)
         )
         outputs: dict[str, tf.TensorSpec] = traced.structured_outputs
-        return {name: tf.TensorSpec(one.shape, one.dtype) for name, one in outputs.items()}
+        return {name: tf.TensorSpec(output.shape, output.dtype) for name, output in outputs.items()}
 
     return spec
 
@@ -76,7 +76,7 @@ def image() -> Any:
 
 @pytest.fixture
 def jpegs(photos: SimpleNamespace) -> list[bytes]:
-    """Some JPEGs of the data set, a greyscale one among them."""
+    """Some JPEGs of the data set, including a greyscale one."""
     contents = [(photos.folder / name).read_bytes() for name in sorted(photos.labels)[:60]]
-    grey = [one for one in contents if tf.io.extract_jpeg_shape(one)[2] == 1]
+    grey = [jpeg for jpeg in contents if tf.io.extract_jpeg_shape(jpeg)[2] == 1]
     return [*contents[:5], *(grey[:1] or [tf.io.encode_jpeg(np.zeros((90, 90, 1), "u1")).numpy()])]

@@ -1,3 +1,5 @@
+"""`rename`, `drop` and `cache`."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -18,37 +20,39 @@ def test_rename_keeps_order_and_values(run: Any) -> None:
     assert run(Rename(fields={"b": "x"}), SAMPLE) == {"a": 1, "x": 2, "c": 3}
 
 
-def test_fields_can_swap_their_names(run: Any) -> None:
+def test_rename_can_swap_two_names(run: Any) -> None:
     assert run(Rename(fields={"a": "b", "b": "a"}), SAMPLE) == {"b": 1, "a": 2, "c": 3}
 
 
-def test_rename_refuses_a_name_that_is_taken(spec: Any) -> None:
-    with pytest.raises(ConfigError, match="rename: 'a' cannot become 'c', there is a field"):
+def test_rename_to_an_existing_field_is_refused(spec: Any) -> None:
+    with pytest.raises(
+        ConfigError, match="rename: 'a' cannot be renamed to 'c', a field that exists"
+    ):
         spec(Rename(fields={"a": "c"}), SPEC)
 
 
-def test_rename_refuses_one_name_for_two(spec: Any) -> None:
+def test_rename_of_two_fields_to_one_name_is_refused(spec: Any) -> None:
     with pytest.raises(ValidationError, match="gives the name 'x' to two fields"):
         Rename(fields={"a": "x", "b": "x"})
 
 
-def test_drop(run: Any) -> None:
+def test_drop_removes_fields(run: Any) -> None:
     assert run(Drop(fields=("a", "c")), SAMPLE) == {"b": 2}
 
 
 @pytest.mark.parametrize("transform", [Drop(fields=("z",)), Rename(fields={"z": "y"})])
-def test_a_missing_field_is_told_with_those_there_are(spec: Any, transform: Any) -> None:
+def test_missing_field_is_refused_with_the_available(spec: Any, transform: Any) -> None:
     with pytest.raises(ConfigError, match="no field 'z'; available: a, b, c"):
         spec(transform, SPEC)
 
 
-def test_cache_changes_nothing_and_its_limit_no_bits(run: Any) -> None:
+def test_cache_changes_neither_sample_nor_identity(run: Any) -> None:
     assert run(Cache(), SAMPLE) == SAMPLE
     assert Cache().fields() == set()
     assert Cache(limit_mb=1).identity() == Cache().identity() == {"cache": {}}
     assert Cache().limit_mb == 4096
 
 
-def test_identities_hold_every_option_under_yamls_names() -> None:
+def test_identity_has_every_option_by_its_yaml_name() -> None:
     assert Rename(fields={"a": "b"}).identity() == {"rename": {"fields": {"a": "b"}}}
     assert Drop(fields=("a",)).identity() == {"drop": {"fields": ["a"]}}

@@ -1,4 +1,4 @@
-"""Runs the chaos: `python -m tests.stress.chaos [--events 100] [--seed N] [--report FILE.json]`."""
+"""Command line of the chaos run: `python -m tests.stress.chaos [--events N] [--seed N] ...`."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ _WIDTH = 150
 
 
 def main(
-    events: Annotated[int, typer.Option(min=0, help="That happen to servers; 0: none.")] = 100,
-    killed: Annotated[
-        int, typer.Option("--kills", min=0, help="Of trainers, each resumed; 0: none.")
+    events: Annotated[int, typer.Option(min=0, help="Number of server faults; 0: none.")] = 100,
+    kill_count: Annotated[
+        int, typer.Option("--kills", min=0, help="Number of trainer kills; 0: none.")
     ] = 20,
     seed: Annotated[
-        int | None, typer.Option(help="To have a run again; default: a new one.")
+        int | None, typer.Option(help="Seed of an earlier run, to repeat it; default: random.")
     ] = None,
-    pace: Annotated[float, typer.Option(min=0.1, help="Seconds from event to event.")] = 4.0,
+    pace: Annotated[float, typer.Option(min=0.1, help="Mean seconds between events.")] = 4.0,
     pipeline: Annotated[str, typer.Option(help=" or ".join(PIPELINES))] = "photos",
-    report: Annotated[Path | None, typer.Option(help="Also write a report as JSON.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write the report as JSON, too.")] = None,
     keep: Annotated[
         Path | None, typer.Option(help="Keep logs and steps in this new directory.")
     ] = None,
 ) -> None:
-    """Disturb servers and kill trainers; every batch must be that of an undisturbed run.
+    """Disturbs servers, kills trainers, and compares every batch with an undisturbed run.
 
-    Exits with 1 when one is not.
+    Exits with status 1 if a batch differs.
     """
     if pipeline not in PIPELINES:
-        raise typer.BadParameter(f"no pipeline {pipeline}; there is {', '.join(PIPELINES)}")
-    # As Ctrl-C does: what runs has to be ended.
+        raise typer.BadParameter(f"no pipeline {pipeline}; available: {', '.join(PIPELINES)}")
+    # SIGTERM acts as Ctrl-C: child processes must be stopped.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console()
     if not console.is_terminal:
@@ -53,19 +53,21 @@ def main(
             (folder / part).mkdir(parents=True)
         try:
             served = PIPELINES[pipeline](folder.resolve())
-            found = Report(
+            result = Report(
                 run_server_faults(served, folder / "server_faults", seed, events, pace)
                 if events
                 else None,
-                run_trainer_kills(served, folder / "kills", seed, killed) if killed else None,
+                run_trainer_kills(served, folder / "kills", seed, kill_count)
+                if kill_count
+                else None,
             )
         except HarnessError as error:
             console.print(f"error: {error}", style="red", markup=False)
             raise typer.Exit(1) from None
-    found.show(console)
+    result.show(console)
     if report is not None:
-        found.save(report)
-    if not found.exact:
+        result.save(report)
+    if not result.exact:
         raise typer.Exit(1)
 
 

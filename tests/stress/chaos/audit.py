@@ -1,4 +1,4 @@
-"""Counts every sample of the whole epochs: each is to be there once."""
+"""Audit of the complete epochs: each sample must be delivered exactly once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.stress.chaos.journal import Step
 
 @dataclass(frozen=True)
 class Audit:
-    """`lost` are samples that an epoch lacks, `repeated` deliveries beyond the first."""
+    """Sample counts; `repeated` counts deliveries after a sample's first in an epoch."""
 
     epochs: int
     samples: int
@@ -24,25 +24,25 @@ class Audit:
 
 
 def audit(steps: Iterable[Step], sample_count: int, epochs: int) -> Audit:
-    """Over the steps of all ranks, as they were delivered."""
-    seen: list[Counter[int]] = [Counter() for _ in range(epochs)]
+    """Counts the samples in the delivered steps of all ranks."""
+    counts: list[Counter[int]] = [Counter() for _ in range(epochs)]
     for step in steps:
         for slot, index in enumerate(step.sample_ids):
             epoch = (step.start + slot) // sample_count
             if step.mask[slot] and epoch < epochs:
-                seen[epoch][index] += 1
+                counts[epoch][index] += 1
     return Audit(
         epochs,
-        sum(counts.total() for counts in seen),
-        sum(index not in counts for counts in seen for index in range(sample_count)),
-        sum(count - 1 for counts in seen for count in counts.values()),
+        sum(epoch_counts.total() for epoch_counts in counts),
+        sum(index not in epoch_counts for epoch_counts in counts for index in range(sample_count)),
+        sum(count - 1 for epoch_counts in counts for count in epoch_counts.values()),
     )
 
 
-def whole_epochs(ranks: list[list[Step]], sample_count: int) -> int:
-    """Those that were delivered to their end, when every rank took the same number of steps."""
+def complete_epochs(ranks: list[list[Step]], sample_count: int) -> int:
+    """Returns the number of fully delivered epochs, if every rank took the same number of steps."""
     end = max(step.start + len(step.mask) for steps in ranks for step in steps)
     return end // sample_count
 
 
-__all__ = ["Audit", "audit", "whole_epochs"]
+__all__ = ["Audit", "audit", "complete_epochs"]

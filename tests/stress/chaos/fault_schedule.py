@@ -1,7 +1,7 @@
-"""What happens to the servers, and when: drawn from one seed, so that a run can be had again.
+"""Schedule of server faults, drawn from a seed, so that a run can be repeated.
 
-Nothing here touches a process. Times are those of a machine that starts a server within
-`START_SECONDS`; on a slower one the events come later, but in the same order.
+Nothing here touches a process. Times assume that a server starts within `SERVER_START_SECONDS`; on
+a slower machine, the events occur later, but in the same order.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import random
 from dataclasses import dataclass
 from enum import Enum
 
-START_SECONDS = 10.0
-"""What a server takes to start, for the schedule: TensorFlow alone takes most of it."""
+SERVER_START_SECONDS = 10.0
+"""Assumed start-up time of a server, most of which is TensorFlow's import."""
 
-LONGEST_FREEZE_SECONDS = 20.0
-"""Longer than a client needs to give up a silent peer, which is 15 seconds."""
+MAX_FREEZE_SECONDS = 20.0
+"""Maximum freeze or stall: longer than a client's timeout for a silent server, 15 seconds."""
 
-LONGEST_RESET_BYTES = 8 << 20
-"""Some batches: a connection breaks in the middle of one."""
+MAX_RESET_BYTES = 8 << 20
+"""Maximum bytes before a reset: a few batches, so that a connection breaks within one."""
 
-_FORCED_SECONDS = 1.0
-"""After which a server is started when there is none at all."""
+_FORCED_RESTART_SECONDS = 1.0
+"""Time after which a server is restarted if all are down."""
 
-_SHARE_OF_SHORT = 0.7
-"""Of freezes and stalls, those that end before the client gives the server up."""
+_SHORT_SHARE = 0.7
+"""Share of freezes and stalls that end before the client drops the server."""
 
 
-class Kind(str, Enum):
-    """`restart` starts a server that was killed or ended."""
+class FaultKind(str, Enum):
+    """Kinds of events; `restart` starts a server that was killed or terminated."""
 
     KILL = "kill"
     TERMINATE = "terminate"
@@ -39,118 +39,121 @@ class Kind(str, Enum):
 
 
 _WEIGHTS = {
-    Kind.KILL: 3,
-    Kind.TERMINATE: 2,
-    Kind.FREEZE: 3,
-    Kind.RESTART: 10,
-    Kind.STALL: 8,
-    Kind.RESET: 9,
+    FaultKind.KILL: 3,
+    FaultKind.TERMINATE: 2,
+    FaultKind.FREEZE: 3,
+    FaultKind.RESTART: 10,
+    FaultKind.STALL: 8,
+    FaultKind.RESET: 9,
 }
-"""Restarts weigh more, so that most servers are there most of the time; stalls and resets, which
-only the server behind the proxy can have, so that they are as frequent as the others."""
+"""Relative frequencies. Restarts weigh more, so that most servers run most of the time; stalls and
+resets too, because they only apply to the server behind the proxy."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """`at` and `seconds` in seconds, `at` from the beginning.
+    """Event of one server, `offset` seconds after the start of the run.
 
     kill       SIGKILL
     terminate  SIGTERM, as an orchestrator does
     freeze     SIGSTOP, and SIGCONT after `seconds`
-    stall      the proxy carries nothing for `seconds`
+    stall      the proxy forwards nothing for `seconds`
     reset      the proxy resets every connection after `bytes` more bytes from the server
     """
 
-    at: float
-    kind: Kind
+    offset: float
+    kind: FaultKind
     server: int
     seconds: float = 0.0
     bytes: int = 0
 
     def __str__(self) -> str:
         detail = f" for {self.seconds:.1f} s" if self.seconds else ""
-        detail += f" after {self.bytes / 1e6:.1f} MB" if self.kind is Kind.RESET else ""
+        detail += f" after {self.bytes / 1e6:.1f} MB" if self.kind is FaultKind.RESET else ""
         return f"{self.kind.value} server {self.server}{detail}"
 
 
 @dataclass
-class _Server:
-    """A server as the schedule expects it to be."""
+class _ServerState:
+    """Expected state of a server, in seconds after the start of the run."""
 
-    good_at: float = 0.0
-    """From when on it answers; infinite while nobody has started it again."""
-    proxy_good_at: float = 0.0
+    answers_from: float = 0.0
+    """Time from which it answers; infinite until it is restarted."""
+    proxy_answers_from: float = 0.0
 
     @property
-    def down(self) -> bool:
-        return math.isinf(self.good_at)
+    def is_down(self) -> bool:
+        return math.isinf(self.answers_from)
 
-    def answers(self, now: float) -> bool:
-        return max(self.good_at, self.proxy_good_at) <= now
+    def can_answer(self, now: float) -> bool:
+        return max(self.answers_from, self.proxy_answers_from) <= now
 
 
-def schedule(
+def draw_schedule(
     seed: int,
     count: int,
     pace: float,
     servers: int = 3,
     proxied: int = 0,
-    reset_bytes: int = LONGEST_RESET_BYTES,
+    reset_bytes: int = MAX_RESET_BYTES,
 ) -> list[Event]:
-    """`count` events, `pace` seconds apart on average; only server `proxied` is behind the proxy.
+    """Returns `count` events, `pace` seconds apart on average.
 
-    There may be no server at all for a while, but never for as long as a feed waits for one.
+    Only server `proxied` is behind the proxy. All servers may be down at once, but for less than a
+    feed's reconnect timeout.
     """
     rng = random.Random(seed)
-    states = [_Server() for _ in range(servers)]
+    states = [_ServerState() for _ in range(servers)]
     events: list[Event] = []
     now = 0.0
     while len(events) < count:
-        if all(state.down for state in states):
-            now += _FORCED_SECONDS
-            choices = [(Kind.RESTART, server) for server in range(servers)]
+        if all(state.is_down for state in states):
+            now += _FORCED_RESTART_SECONDS
+            choices = [(FaultKind.RESTART, server) for server in range(servers)]
         else:
             now += rng.uniform(0.2 * pace, 1.8 * pace)
             choices = _choices(states, now, proxied)
         if choices:
             kind, server = rng.choices(choices, [_WEIGHTS[kind] for kind, _ in choices])[0]
-            event = _draw(rng, now, kind, server, reset_bytes)
+            event = _draw_event(rng, now, kind, server, reset_bytes)
             _apply(event, states[server])
             events.append(event)
     return events
 
 
-def _choices(states: list[_Server], now: float, proxied: int) -> list[tuple[Kind, int]]:
-    found: list[tuple[Kind, int]] = []
+def _choices(states: list[_ServerState], now: float, proxied: int) -> list[tuple[FaultKind, int]]:
+    choices: list[tuple[FaultKind, int]] = []
     for server, state in enumerate(states):
-        if state.down:
-            found.append((Kind.RESTART, server))
-        elif state.answers(now):
-            kinds = [Kind.KILL, Kind.TERMINATE, Kind.FREEZE]
-            kinds += [Kind.STALL, Kind.RESET] if server == proxied else []
-            found += [(kind, server) for kind in kinds]
-    return found
+        if state.is_down:
+            choices.append((FaultKind.RESTART, server))
+        elif state.can_answer(now):
+            kinds = [FaultKind.KILL, FaultKind.TERMINATE, FaultKind.FREEZE]
+            kinds += [FaultKind.STALL, FaultKind.RESET] if server == proxied else []
+            choices += [(kind, server) for kind in kinds]
+    return choices
 
 
-def _draw(rng: random.Random, now: float, kind: Kind, server: int, reset_bytes: int) -> Event:
-    if kind in (Kind.FREEZE, Kind.STALL):
-        short = rng.random() < _SHARE_OF_SHORT
-        low, high = (0.5, 8.0) if short else (8.0, LONGEST_FREEZE_SECONDS)
+def _draw_event(
+    rng: random.Random, now: float, kind: FaultKind, server: int, reset_bytes: int
+) -> Event:
+    if kind in (FaultKind.FREEZE, FaultKind.STALL):
+        is_short = rng.random() < _SHORT_SHARE
+        low, high = (0.5, 8.0) if is_short else (8.0, MAX_FREEZE_SECONDS)
         return Event(now, kind, server, seconds=rng.uniform(low, high))
-    if kind is Kind.RESET:
+    if kind is FaultKind.RESET:
         return Event(now, kind, server, bytes=rng.randrange(reset_bytes))
     return Event(now, kind, server)
 
 
-def _apply(event: Event, state: _Server) -> None:
-    if event.kind in (Kind.KILL, Kind.TERMINATE):
-        state.good_at = math.inf
-    elif event.kind is Kind.RESTART:
-        state.good_at = event.at + START_SECONDS
-    elif event.kind is Kind.FREEZE:
-        state.good_at = event.at + event.seconds
-    elif event.kind is Kind.STALL:
-        state.proxy_good_at = event.at + event.seconds
+def _apply(event: Event, state: _ServerState) -> None:
+    if event.kind in (FaultKind.KILL, FaultKind.TERMINATE):
+        state.answers_from = math.inf
+    elif event.kind is FaultKind.RESTART:
+        state.answers_from = event.offset + SERVER_START_SECONDS
+    elif event.kind is FaultKind.FREEZE:
+        state.answers_from = event.offset + event.seconds
+    elif event.kind is FaultKind.STALL:
+        state.proxy_answers_from = event.offset + event.seconds
 
 
-__all__ = ["LONGEST_FREEZE_SECONDS", "START_SECONDS", "Event", "Kind", "schedule"]
+__all__ = ["MAX_FREEZE_SECONDS", "SERVER_START_SECONDS", "Event", "FaultKind", "draw_schedule"]

@@ -1,4 +1,4 @@
-"""TCP proxy on loopback that can stall, and reset connections in mid-stream."""
+"""TCP proxy on loopback that can stall and reset connections."""
 
 from __future__ import annotations
 
@@ -11,38 +11,37 @@ import threading
 import time
 from collections.abc import Callable
 
-_PIECE = 1 << 16
-_START_SECONDS = 120.0
-_LOOK_SECONDS = 0.02
+_CHUNK_BYTES = 1 << 16
+_START_TIMEOUT_SECONDS = 120.0
+_POLL_INTERVAL_SECONDS = 0.02
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 seconds
 
 
 class FaultyProxy:
-    """Carries connections to a port of this host; a thread of its own does. Also a context
-    manager."""
+    """Forwards connections to a local port, on its own thread. Also a context manager."""
 
     def __init__(self, target_port: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` gives seconds, for the length of a stall."""
+        """Starts the proxy; `clock` measures the length of a stall in seconds."""
         self.resets = 0
-        """Connections that were reset."""
+        """Number of reset connections."""
         self._target_port = target_port
         self._clock = clock
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self._stalled_until = -math.inf
-        self._left: int | None = None
-        """Bytes from the server before every connection is reset; None: it is not to be."""
+        self._bytes_until_reset: int | None = None
+        """Remaining bytes from the server before all connections are reset; None: no reset."""
         self._writers: set[asyncio.StreamWriter] = set()
-        self._carriers: set[asyncio.Task[None]] = set()
-        """One for each connection."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        """One task per connection."""
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._over = asyncio.Event()
-        self._begun = threading.Event()
+        self._stopping = asyncio.Event()
+        self._started = threading.Event()
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._serve()), name="chaos-proxy", daemon=True
         )
         self._thread.start()
-        if not self._begun.wait(_START_SECONDS):
-            raise TimeoutError("the proxy did not start")
+        if not self._started.wait(_START_TIMEOUT_SECONDS):
+            raise TimeoutError(f"the proxy did not start within {_START_TIMEOUT_SECONDS:g} s")
 
     @property
     def address(self) -> str:
@@ -54,17 +53,17 @@ class FaultyProxy:
         return self._clock() < self._stalled_until
 
     def stall(self, seconds: float) -> None:
-        """Carries nothing from now on for so long, in neither direction."""
+        """Forwards nothing in either direction for this time."""
         self._stalled_until = self._clock() + seconds
 
     def reset(self, after_bytes: int) -> None:
-        """Resets every connection once so many more bytes have come from the server."""
-        self._left = after_bytes
+        """Resets every connection after this number of further bytes from the server."""
+        self._bytes_until_reset = after_bytes
 
     def close(self) -> None:
-        """Ends every connection, and the thread."""
+        """Resets every connection and ends the thread."""
         assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._over.set)
+        self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
 
     def __enter__(self) -> FaultyProxy:
@@ -74,73 +73,74 @@ class FaultyProxy:
         self.close()
 
     async def _serve(self) -> None:
-        server = await asyncio.start_server(self._carry, sock=self._listener, limit=_PIECE)
+        server = await asyncio.start_server(self._forward, sock=self._listener, limit=_CHUNK_BYTES)
         self._loop = asyncio.get_running_loop()
-        self._begun.set()
-        await self._over.wait()
+        self._started.set()
+        await self._stopping.wait()
         server.close()
         self._stalled_until = -math.inf
-        self._drop()
-        await asyncio.sleep(_LOOK_SECONDS)  # for the last that was accepted
-        await asyncio.gather(*self._carriers)
+        self._reset_connections()
+        # Lets the last accepted connection register its task.
+        await asyncio.sleep(_POLL_INTERVAL_SECONDS)
+        await asyncio.gather(*self._tasks)
 
-    async def _carry(
+    async def _forward(
         self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter
     ) -> None:
         writers = {to_client}
-        carrier = asyncio.current_task()
-        assert carrier is not None
-        self._carriers.add(carrier)
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
         try:
             await self._wait_while_stalled()
             from_server, to_server = await asyncio.open_connection(
-                "127.0.0.1", self._target_port, limit=_PIECE
+                "127.0.0.1", self._target_port, limit=_CHUNK_BYTES
             )
             writers.add(to_server)
-            if self._over.is_set():
+            if self._stopping.is_set():
                 return
             self._writers |= writers
-            pumps = [
-                asyncio.create_task(self._pump(from_client, to_server)),
-                asyncio.create_task(self._pump(from_server, to_client, counted=True)),
+            directions = [
+                asyncio.create_task(self._copy(from_client, to_server)),
+                asyncio.create_task(self._copy(from_server, to_client, is_counted=True)),
             ]
             try:
-                # Either side's end is the end of both.
-                await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+                # When one side ends, both are closed.
+                await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for pump in pumps:
-                    pump.cancel()
-                await asyncio.gather(*pumps, return_exceptions=True)
+                for direction in directions:
+                    direction.cancel()
+                await asyncio.gather(*directions, return_exceptions=True)
         except OSError:
-            pass  # nobody listens there: the client meets a connection that ends at once
+            pass  # no server listens on the port: the client's connection ends at once
         finally:
             self._writers -= writers
-            self._carriers.discard(carrier)
+            self._tasks.discard(task)
             for writer in writers:
                 writer.transport.abort()
 
-    async def _pump(
+    async def _copy(
         self,
         source: asyncio.StreamReader,
         sink: asyncio.StreamWriter,
         *,
-        counted: bool = False,
+        is_counted: bool = False,
     ) -> None:
         with contextlib.suppress(OSError):
-            while data := await source.read(_PIECE):
+            while data := await source.read(_CHUNK_BYTES):
                 await self._wait_while_stalled()
-                if counted and self._left is not None:
-                    if self._left < len(data):
-                        sink.write(data[: self._left])
-                        self._left = None
-                        self._drop()
+                if is_counted and self._bytes_until_reset is not None:
+                    if self._bytes_until_reset < len(data):
+                        sink.write(data[: self._bytes_until_reset])
+                        self._bytes_until_reset = None
+                        self._reset_connections()
                         return
-                    self._left -= len(data)
+                    self._bytes_until_reset -= len(data)
                 sink.write(data)
                 await sink.drain()
 
-    def _drop(self) -> None:
-        """Resets every connection: what the kernel still holds for a peer is thrown away."""
+    def _reset_connections(self) -> None:
+        """Resets every connection, which discards the data in the kernel's buffers."""
         for writer in self._writers:
             connection = writer.get_extra_info("socket")
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
@@ -150,7 +150,7 @@ class FaultyProxy:
 
     async def _wait_while_stalled(self) -> None:
         while self.stalled:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_INTERVAL_SECONDS)
 
 
 __all__ = ["FaultyProxy"]

@@ -1,4 +1,4 @@
-"""A training job: its ranks as processes, with a journal each."""
+"""Training job whose ranks are processes, each with a journal."""
 
 from __future__ import annotations
 
@@ -16,48 +16,52 @@ _TRAINER = "tests.stress.chaos.trainer"
 
 
 class Job:
-    """Started when it is made. Also a context manager: no rank outlives it."""
+    """Job that starts on construction. A context manager that kills all ranks at its end."""
 
     def __init__(self, folder: Path, task: Task, launch: Launch) -> None:
-        """Each rank does the task as its own."""
+        """Starts one process per rank, each with its own copy of the task."""
         folder.mkdir(parents=True)
-        self._end = folder / "end"
+        self._end_file = folder / "end"
         self.journals: list[Journal] = []
         self.ranks: list[Process] = []
         for rank in range(task.world_size):
-            own = folder / f"rank-{rank}"
-            own_task = str(replace(task, rank=rank, folder=str(own), end=str(self._end)))
-            self.journals.append(Journal(own))
-            self.ranks.append(launch(["python", "-m", _TRAINER, own_task], own, ROOT))
+            rank_folder = folder / f"rank-{rank}"
+            rank_task = replace(
+                task, rank=rank, folder=str(rank_folder), end_file=str(self._end_file)
+            )
+            self.journals.append(Journal(rank_folder))
+            self.ranks.append(launch(["python", "-m", _TRAINER, str(rank_task)], rank_folder, ROOT))
 
     @property
-    def taken(self) -> list[int]:
-        """The steps that each rank has saved."""
-        return [journal.taken for journal in self.journals]
+    def saved_steps(self) -> list[int]:
+        """Number of saved steps of each rank."""
+        return [journal.step_count for journal in self.journals]
 
-    def end_behind(self, step: int) -> None:
-        """Ranks end when they have taken so many steps."""
-        part = self._end.with_suffix(".part")
-        part.write_text(str(step))
-        part.rename(self._end)
+    def end_after(self, steps: int) -> None:
+        """Requests that each rank ends after this number of steps."""
+        part = self._end_file.with_suffix(".part")
+        part.write_text(str(steps))
+        part.rename(self._end_file)
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Raises `HarnessError` when it never holds, or a rank ends before."""
+        """Waits for a condition. Raises `HarnessError` on a timeout or if a rank fails."""
 
-        def holds() -> bool:
+        def checked_condition() -> bool:
             self.check()
             return condition()
 
-        wait_until(holds, what)
+        wait_until(checked_condition, what)
 
     def check(self) -> None:
         """Raises `HarnessError` if a rank has failed."""
         for rank in self.ranks:
             if rank.status:
-                raise HarnessError(f"{rank.log.name} ended with {rank.status}: {rank.log_tail}")
+                raise HarnessError(
+                    f"{rank.log.name} exited with status {rank.status}: {rank.log_tail}"
+                )
 
     def wait(self) -> None:
-        """Until every rank has come to its end."""
+        """Waits until every rank has ended."""
         self.wait_until(lambda: all(rank.status == 0 for rank in self.ranks), "the job ends")
 
     def close(self) -> None:

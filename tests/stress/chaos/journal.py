@@ -1,4 +1,4 @@
-"""What a rank keeps on disk: a file a step, there whole or not at all, whenever it is killed."""
+"""Journal of a rank on disk: one file per step, written atomically."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Step:
-    """A step that a rank has taken.
+    """Step of a rank.
 
-    `samples` holds a digest of each slot, over every array's bytes; `digest` is of the whole batch:
-    those, and start, ids and mask. `cursor` is the feed's behind the step. `waited` is what next()
-    took, in seconds, and `at` when it returned (the machine's monotonic clock).
+    `samples` holds a digest of each slot, over every array's bytes; `digest` covers the batch:
+    these digests, start, ids and mask. `cursor` is the feed's state after the step. `wait_seconds`
+    is the duration of next(), and `received_at` the time of its return on the monotonic clock.
     """
 
     number: int
@@ -24,12 +24,12 @@ class Step:
     samples: list[str]
     digest: str
     cursor: dict[str, Any]
-    waited: float
-    at: float
+    wait_seconds: float
+    received_at: float
 
 
 class Journal:
-    """The steps of one rank, in a folder of their own."""
+    """Steps of one rank, in their own folder."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -39,21 +39,21 @@ class Journal:
         self._write(f"{step.number:08}.json", asdict(step))
 
     def finish(self, summary: dict[str, Any]) -> None:
-        """The rank has come to its end."""
+        """Saves the feed's statistics at the end of the rank."""
         self._write("end", summary)
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What the rank said at its end."""
+        """Feed statistics that the rank saved at its end."""
         return dict(json.loads((self._folder / "end").read_text()))
 
     @property
-    def taken(self) -> int:
-        """Steps that are saved. They have no gaps, for a rank saves one after the other."""
+    def step_count(self) -> int:
+        """Number of saved steps. They have no gaps, because a rank saves them in order."""
         return len(list(self._folder.glob("*.json")))
 
     def steps(self) -> list[Step]:
-        """Those that are saved, in order."""
+        """Returns the saved steps in order."""
         return [
             Step(**json.loads(file.read_text())) for file in sorted(self._folder.glob("*.json"))
         ]
@@ -64,15 +64,14 @@ class Journal:
         part.rename(self._folder / name)
 
 
-def committed(journals: list[Journal]) -> list[list[Step]]:
-    """The steps of each rank that count: those that every rank has saved.
+def committed_steps(journals: list[Journal]) -> list[list[Step]]:
+    """Returns each rank's committed steps: those that every rank has saved.
 
-    What is behind them, some ranks have taken and others have not; a job that goes on takes it
-    again.
+    Later steps are missing from some ranks; a resumed job takes them again.
     """
     ranks = [journal.steps() for journal in journals]
-    least = min(len(steps) for steps in ranks)
-    return [steps[:least] for steps in ranks]
+    count = min(len(steps) for steps in ranks)
+    return [steps[:count] for steps in ranks]
 
 
-__all__ = ["Journal", "Step", "committed"]
+__all__ = ["Journal", "Step", "committed_steps"]

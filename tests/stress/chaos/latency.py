@@ -1,4 +1,4 @@
-"""The longest waits of trainers, and what may have caused them."""
+"""Longest waits of trainers, with their possible causes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from tests.stress.chaos.fault_schedule import Event
 from tests.stress.chaos.journal import Step
 from tests.stress.chaos.outages import Outages
 
-SHOWN = 5
-_CAUSE_SECONDS = 25.0
-"""Events are shown with a wait that ended no later than so long after them."""
+MAX_SHOWN_WAITS = 5
+_CAUSE_WINDOW_SECONDS = 25.0
+"""Maximum time from an event to the end of a wait that it may have caused."""
 
 
 @dataclass(frozen=True)
 class Wait:
-    """A rank's wait for one batch, and what had happened; seconds, from the beginning.
+    """Wait of a rank for one batch, with the events before its end.
 
-    For `without_server` of its seconds, no server could have answered.
+    During `without_server` of its seconds, no server could answer. `ended_at` is in seconds after
+    the start of the run.
     """
 
     rank: int
@@ -29,34 +30,36 @@ class Wait:
 
     @property
     def needless(self) -> float:
-        """Seconds that it took though there was a server."""
+        """Seconds of the wait in which a server could answer."""
         return self.seconds - self.without_server
 
 
 def longest_waits(
     ranks: list[list[Step]],
     begin: float,
-    happened: list[tuple[float, Event]],
+    applied: list[tuple[float, Event]],
     outages: Outages,
 ) -> list[Wait]:
-    """All but the first of each rank, which is the start-up; the longest needless ones first."""
-    found = [
+    """Returns the waits except each rank's first, its start-up; the longest needless one first."""
+    waits = [
         Wait(
             rank=rank,
             step=step.number,
-            seconds=step.waited,
-            without_server=outages.seconds_within(step.at - step.waited, step.at),
-            ended_at=step.at - begin,
+            seconds=step.wait_seconds,
+            without_server=outages.seconds_within(
+                step.received_at - step.wait_seconds, step.received_at
+            ),
+            ended_at=step.received_at - begin,
             events=[
-                f"{at - begin:.1f} s: {event}"
-                for at, event in happened
-                if step.at - _CAUSE_SECONDS < at < step.at
+                f"{time - begin:.1f} s: {event}"
+                for time, event in applied
+                if step.received_at - _CAUSE_WINDOW_SECONDS < time < step.received_at
             ],
         )
         for rank, steps in enumerate(ranks)
         for step in steps[1:]
     ]
-    return sorted(found, key=lambda wait: wait.needless, reverse=True)
+    return sorted(waits, key=lambda wait: wait.needless, reverse=True)
 
 
-__all__ = ["SHOWN", "Wait", "longest_waits"]
+__all__ = ["MAX_SHOWN_WAITS", "Wait", "longest_waits"]

@@ -1,4 +1,4 @@
-"""When there was no server at all: what trainers then wait is nobody's fault."""
+"""Outages: the times in which no server could answer, so that trainers had to wait."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ import threading
 import time
 from collections.abc import Callable
 
-_LOOK_SECONDS = 0.05
+_POLL_INTERVAL_SECONDS = 0.05
 
 
 class Outages:
-    """Looks whether a server can answer, all the time. A context manager."""
+    """Polls on a thread whether a server can answer. A context manager."""
 
     def __init__(self, can_answer: Callable[[], bool]) -> None:
         self._can_answer = can_answer
-        self._found: list[tuple[float, float]] = []
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="chaos-outages", daemon=True)
+        self._outages: list[tuple[float, float]] = []
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._poll, name="chaos-outages", daemon=True)
 
     def seconds_within(self, begin: float, end: float) -> float:
-        """Of that time (monotonic seconds), what passed without a server."""
-        return sum(max(0.0, min(end, last) - max(begin, first)) for first, last in self._found)
+        """Returns the outage time between two times of the monotonic clock."""
+        return sum(max(0.0, min(end, last) - max(begin, first)) for first, last in self._outages)
 
     def __enter__(self) -> Outages:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._stopping.set()
         self._thread.join()
 
-    def _look(self) -> None:
-        since = time.monotonic()
-        while not self._over.wait(_LOOK_SECONDS):
+    def _poll(self) -> None:
+        last_poll = time.monotonic()
+        while not self._stopping.wait(_POLL_INTERVAL_SECONDS):
             now = time.monotonic()
             if not self._can_answer():
-                self._found.append((since, now))
-            since = now
+                self._outages.append((last_poll, now))
+            last_poll = now
 
 
 __all__ = ["Outages"]

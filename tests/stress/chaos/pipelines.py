@@ -1,4 +1,4 @@
-"""What is served: real photos, whose every pixel counts, or small arrays, which are quick."""
+"""Pipelines of a run: real photos, for a comparison of pixels, or small arrays, for short runs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from tests.harness.waiting import HarnessError
 
 PHOTOS = Path(os.environ.get("INFEED_TEST_PHOTOS", ROOT.parent / "shared/data/imagenet-500"))
 
-_ARRAYS = 1_000
+_ARRAY_SAMPLES = 1_000
 
 
 @dataclass(frozen=True)
-class Served:
-    """A pipeline, and how trainers take it: slots of a batch, seconds between two steps, and bytes
-    ahead, few enough for a trainer to feel a server's loss."""
+class ServedPipeline:
+    """Pipeline with its trainers' options.
+
+    `pause` is the time between two steps in seconds. `prefetch_bytes` is so small that the loss of
+    a server delays a trainer.
+    """
 
     name: str
     definition: Path
@@ -27,14 +30,14 @@ class Served:
     pause: float
     prefetch_bytes: int
     reset_bytes: int
-    """A connection is reset after fewer bytes than these: some batches."""
+    """Maximum bytes from a server before its connections are reset: a few batches."""
 
 
-def photos(folder: Path, images: Path = PHOTOS) -> Served:
-    """4.8 MB a batch on the wire, 19.3 MB when finished."""
+def photos(folder: Path, images: Path = PHOTOS) -> ServedPipeline:
+    """Writes a pipeline of photos: a batch has 4.8 MB on the wire, 19.3 MB when finished."""
     if not images.is_dir():
-        raise HarnessError(f"no folder {images}; set INFEED_TEST_PHOTOS to one of JPEGs")
-    definition = _write(
+        raise HarnessError(f"no folder {images}; set INFEED_TEST_PHOTOS to a folder of JPEGs")
+    definition = _write_definition(
         folder,
         f"""
 pipelines:
@@ -51,17 +54,17 @@ pipelines:
     )
     rows = (images / "labels.csv").read_text().splitlines()
     count = sum(row != "file,label" for row in rows)
-    return Served("photos", definition, count, 32, 0.25, 40_000_000, 8 << 20)
+    return ServedPipeline("photos", definition, count, 32, 0.25, 40_000_000, 8 << 20)
 
 
-def arrays(folder: Path) -> Served:
+def arrays(folder: Path) -> ServedPipeline:
     rng = np.random.default_rng(0)
     np.savez(
         folder / "arrays.npz",
-        x=rng.random((_ARRAYS, 32), np.float32),
-        label=np.arange(_ARRAYS),
+        x=rng.random((_ARRAY_SAMPLES, 32), np.float32),
+        label=np.arange(_ARRAY_SAMPLES),
     )
-    definition = _write(
+    definition = _write_definition(
         folder,
         f"""
 pipelines:
@@ -71,10 +74,12 @@ pipelines:
     batch: {{size: 16}}
 """,
     )
-    return Served("arrays", definition, _ARRAYS, 16, 0.05, 16 * 132 * 8, 16 * 132 * 8)
+    return ServedPipeline(
+        "arrays", definition, _ARRAY_SAMPLES, 16, 0.05, 16 * 132 * 8, 16 * 132 * 8
+    )
 
 
-def _write(folder: Path, text: str) -> Path:
+def _write_definition(folder: Path, text: str) -> Path:
     definition = folder / "pipelines.yaml"
     definition.write_text(text)
     return definition
@@ -82,4 +87,4 @@ def _write(folder: Path, text: str) -> Path:
 
 PIPELINES = {"photos": photos, "arrays": arrays}
 
-__all__ = ["PIPELINES", "Served", "arrays", "photos"]
+__all__ = ["PIPELINES", "ServedPipeline", "arrays", "photos"]

@@ -1,4 +1,4 @@
-"""The report of a run: JSON for machines, a table for people."""
+"""Report of a run, as JSON and as a table."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.stress.chaos.trainer_kills import TrainerKills
 
 @dataclass(frozen=True)
 class Report:
-    """Of either part None when it was not run."""
+    """Results of both parts; None for a part that was not run."""
 
     server_faults: ServerFaults | None
     kills: TrainerKills | None
 
     @property
     def exact(self) -> bool:
-        """Whether everything that was run was."""
+        """Whether each part that was run is exact."""
         parts = [part for part in (self.server_faults, self.kills) if part is not None]
         return bool(parts) and all(part.exact for part in parts)
 
@@ -76,8 +76,8 @@ def _server_faults_table(faults: ServerFaults) -> Table:
 
 def _trainer_kills_table(kills: TrainerKills) -> Table:
     audit = kills.audit
-    sizes = " ".join(f"{one.world_size}x{one.batch_size}" for one in kills.generations)
-    discarded = sum(one.discarded for one in kills.generations)
+    sizes = " ".join(f"{each.world_size}x{each.batch_size}" for each in kills.generations)
+    discarded = sum(each.discarded for each in kills.generations)
     return _table(
         f"trainers killed ({kills.pipeline}, seed {kills.seed})",
         {

@@ -1,6 +1,6 @@
-"""Two ranks train on three servers to which everything happens; then on one to which nothing does.
+"""Server faults: two ranks train on three servers with faults, then on one without.
 
-Every batch of the first run has to be that of the second.
+Every batch of the first run must equal that of the second.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.harness.server import Launch, spawn
-from tests.stress.chaos.audit import Audit, audit, whole_epochs
-from tests.stress.chaos.fault_schedule import Event, Kind, schedule
+from tests.stress.chaos.audit import Audit, audit, complete_epochs
+from tests.stress.chaos.fault_schedule import Event, FaultKind, draw_schedule
 from tests.stress.chaos.job import Job
-from tests.stress.chaos.journal import Step, committed
-from tests.stress.chaos.latency import SHOWN, Wait, longest_waits
+from tests.stress.chaos.journal import Step, committed_steps
+from tests.stress.chaos.latency import MAX_SHOWN_WAITS, Wait, longest_waits
 from tests.stress.chaos.outages import Outages
-from tests.stress.chaos.pipelines import Served
+from tests.stress.chaos.pipelines import ServedPipeline
 from tests.stress.chaos.servers import FaultyServer
 from tests.stress.chaos.setup import PROXIED, SERVERS, Setup
 from tests.stress.chaos.trainer import Task
@@ -28,19 +28,19 @@ from tests.stress.chaos.trainer import Task
 RANKS = 2
 
 _FIRST_STEPS = 5
-"""Taken before the first event."""
+"""Steps before the first event."""
 
 _LAST_STEPS = 10
-"""Taken behind the last event, when every server is back."""
+"""Steps after the last event, when every server runs again."""
 
-_LEAST_EPOCHS = 3
+_MIN_EPOCHS = 3
 
 
 @dataclass(frozen=True)
 class ServerFaults:
-    """What became of it. `batches` are those of all ranks, `equal` those that were the same.
+    """Result. `batches` counts those of all ranks, `equal` those equal to the undisturbed run's.
 
-    Waits are in seconds; a needless one is a wait without the time in which there was no server.
+    Waits are in seconds; a needless wait excludes the time in which no server could answer.
     """
 
     pipeline: str
@@ -66,52 +66,54 @@ class ServerFaults:
 
 
 def run_server_faults(
-    served: Served, folder: Path, seed: int, count: int, pace: float, launch: Launch = spawn
+    served: ServedPipeline, folder: Path, seed: int, count: int, pace: float, launch: Launch = spawn
 ) -> ServerFaults:
-    """Raises `HarnessError` when a server, or a rank, ends by itself."""
-    events = schedule(seed, count, pace, SERVERS, PROXIED, served.reset_bytes)
+    """Runs both jobs and compares them. Raises `HarnessError` if a server or a rank fails."""
+    events = draw_schedule(seed, count, pace, SERVERS, PROXIED, served.reset_bytes)
     with ExitStack() as cleanup:
         setup = cleanup.enter_context(Setup(served, folder, launch))
         setup.start()
         outages = cleanup.enter_context(Outages(lambda: setup.can_answer))
-        job = _job(served, folder / "disturbed", setup.target, launch, served.pause)
+        job = _start_job(served, folder / "disturbed", setup.target, launch, served.pause)
         cleanup.enter_context(job)
-        job.wait_until(lambda: min(job.taken) >= _FIRST_STEPS, "the first steps are taken")
+        job.wait_until(lambda: min(job.saved_steps) >= _FIRST_STEPS, "the first steps are saved")
         begin = time.monotonic()
-        happened = _play(events, setup, job, begin)
+        applied = _apply_events(events, setup, job, begin)
         setup.start()
         stride = RANKS * served.batch_size
-        least = math.ceil(_LEAST_EPOCHS * served.sample_count / stride)
-        steps = max(least, max(job.taken) + _LAST_STEPS)
-        job.end_behind(steps)
+        min_steps = math.ceil(_MIN_EPOCHS * served.sample_count / stride)
+        steps = max(min_steps, max(job.saved_steps) + _LAST_STEPS)
+        job.end_after(steps)
         job.wait()
         seconds = time.monotonic() - begin
-    ranks = committed(job.journals)
+    ranks = committed_steps(job.journals)
     summaries = [journal.summary for journal in job.journals]
-    undisturbed = _undisturbed(served, folder, steps, launch)
-    flat = [step for rank in ranks for step in rank]
-    found = longest_waits(ranks, begin, happened, outages)
+    undisturbed = _run_undisturbed(served, folder, steps, launch)
+    all_steps = [step for rank in ranks for step in rank]
+    waits = longest_waits(ranks, begin, applied, outages)
     return ServerFaults(
         pipeline=served.name,
         seed=seed,
-        events={kind.value: sum(event.kind is kind for event in events) for kind in Kind},
+        events={kind.value: sum(event.kind is kind for event in events) for kind in FaultKind},
         seconds=seconds,
-        batches=len(flat),
-        equal=_equal(ranks, undisturbed, steps),
-        audit=audit(flat, served.sample_count, whole_epochs(ranks, served.sample_count)),
-        longest_wait=max(wait.seconds for wait in found),
-        longest_needless_wait=found[0].needless,
-        waits_over_a_second=sum(wait.seconds > 1 for wait in found),
-        waits=found[:SHOWN],
+        batches=len(all_steps),
+        equal=_count_equal(ranks, undisturbed, steps),
+        audit=audit(all_steps, served.sample_count, complete_epochs(ranks, served.sample_count)),
+        longest_wait=max(wait.seconds for wait in waits),
+        longest_needless_wait=waits[0].needless,
+        waits_over_a_second=sum(wait.seconds > 1 for wait in waits),
+        waits=waits[:MAX_SHOWN_WAITS],
         hedges=_sum(summaries, "hedges"),
         reconnects=_sum(summaries, "reconnects"),
         resets=setup.proxy.resets,
         starts=sum(server.starts for server in setup.servers),
-        unclean=sum(server.unclean for server in setup.servers),
+        unclean=sum(server.unclean_exits for server in setup.servers),
     )
 
 
-def _job(served: Served, folder: Path, target: str, launch: Launch, pause: float) -> Job:
+def _start_job(
+    served: ServedPipeline, folder: Path, target: str, launch: Launch, pause: float
+) -> Job:
     task = Task(
         target=target,
         pipeline=served.name,
@@ -123,36 +125,40 @@ def _job(served: Served, folder: Path, target: str, launch: Launch, pause: float
     return Job(folder, task, launch)
 
 
-def _play(events: list[Event], setup: Setup, job: Job, begin: float) -> list[tuple[float, Event]]:
-    """Lets the events happen, in their order; a machine that is slow makes all of them later."""
-    happened = []
-    late = 0.0
+def _apply_events(
+    events: list[Event], setup: Setup, job: Job, begin: float
+) -> list[tuple[float, Event]]:
+    """Applies the events in order; a delay of one event delays all later ones."""
+    applied = []
+    delay = 0.0
     for event in events:
-        due = begin + event.at + late
-        job.wait_until(partial(_is_past, due), "it is time")
-        job.wait_until(partial(setup.ready_for, event), f"it can happen: {event}")
-        late += time.monotonic() - due
+        due = begin + event.offset + delay
+        job.wait_until(partial(_is_past, due), "the next event is due")
+        job.wait_until(partial(setup.ready_for, event), f"the event is possible: {event}")
+        delay += time.monotonic() - due
         setup.apply(event)
-        happened.append((time.monotonic(), event))
-    return happened
+        applied.append((time.monotonic(), event))
+    return applied
 
 
-def _is_past(moment: float) -> bool:
-    return time.monotonic() >= moment
+def _is_past(due: float) -> bool:
+    return time.monotonic() >= due
 
 
-def _undisturbed(served: Served, folder: Path, steps: int, launch: Launch) -> list[list[Step]]:
+def _run_undisturbed(
+    served: ServedPipeline, folder: Path, steps: int, launch: Launch
+) -> list[list[Step]]:
     with (
         FaultyServer(served.definition, folder, "undisturbed", launch) as server,
-        _job(served, folder / "undisturbed", server.address, launch, pause=0) as job,
+        _start_job(served, folder / "undisturbed", server.address, launch, pause=0) as job,
     ):
-        job.end_behind(steps)
+        job.end_after(steps)
         job.wait()
-        return committed(job.journals)
+        return committed_steps(job.journals)
 
 
-def _equal(ranks: list[list[Step]], undisturbed: list[list[Step]], steps: int) -> int:
-    """Batches that are the same, with the cursor behind each; none where their number differs."""
+def _count_equal(ranks: list[list[Step]], undisturbed: list[list[Step]], steps: int) -> int:
+    """Counts batches equal in content and following cursor; 0 if the numbers of steps differ."""
     if any(len(rank) != steps for rank in (*ranks, *undisturbed)):
         return 0
     pairs = [

@@ -1,4 +1,4 @@
-"""Server of a run: it is killed, ended, halted and restarted, always on the same port."""
+"""Server that is killed, terminated, frozen and restarted, always on the same port."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.harness.waiting import HarnessError
 
 
 class FaultyServer(InfeedServer):
-    """`infeed serve` on a port that nothing else takes while the server is down."""
+    """`infeed serve` on a port that stays reserved while the server is down."""
 
     def __init__(
         self, definition: Path, folder: Path, name: str = "server", launch: Launch = spawn
@@ -21,38 +21,38 @@ class FaultyServer(InfeedServer):
         self.port = self._reserved.number
         log = folder / f"{name}-{self.port}"
         super().__init__(definition, log, listen=self._reserved.address, launch=launch)
-        self.unclean = 0
-        """Ends after SIGTERM with another exit status than 0."""
+        self.unclean_exits = 0
+        """Number of exits after SIGTERM with a status other than 0."""
         self.running = False
-        """Whether it was started, and neither killed nor asked to stop since."""
+        """Whether it was started, and neither killed nor terminated since."""
         self._is_stopping = False
-        self._thaw: threading.Timer | None = None
+        self._resume_timer: threading.Timer | None = None
 
     @property
     def frozen(self) -> bool:
-        return self._thaw is not None and self._thaw.is_alive()
+        return self._resume_timer is not None and self._resume_timer.is_alive()
 
     @property
     def can_answer(self) -> bool:
-        """Whether it serves, and is not halted."""
+        """Whether it serves and is not frozen."""
         return self.running and self.serves and not self.frozen
 
     def check(self) -> None:
-        """Raises `HarnessError` if it ended without a signal of ours."""
+        """Raises `HarnessError` if it ended without a signal from this run."""
         if self.running and self.ended:
             tail = self.process.log_tail
-            raise HarnessError(f"{self.address} ended with {self.process.status}: {tail}")
+            raise HarnessError(f"{self.address} exited with status {self.process.status}: {tail}")
 
     def start(self) -> None:
-        """Returns before it serves. Waits for the end of a process that was asked to stop."""
+        """Starts it after a terminating process has ended; returns before it serves."""
         self._reap()
         super().start()
         self.running = True
 
     def kill(self) -> None:
         self.running = self._is_stopping = False
-        if self._thaw is not None:
-            self._thaw.cancel()
+        if self._resume_timer is not None:
+            self._resume_timer.cancel()
         super().kill()
 
     def ask_to_stop(self) -> None:
@@ -62,17 +62,17 @@ class FaultyServer(InfeedServer):
     def freeze(self, seconds: float) -> None:
         """Sends SIGSTOP, and SIGCONT after that time."""
         self.process.signal(signal.SIGSTOP)
-        self._thaw = threading.Timer(seconds, self.process.signal, (signal.SIGCONT,))
-        self._thaw.daemon = True
-        self._thaw.start()
+        self._resume_timer = threading.Timer(seconds, self.process.signal, (signal.SIGCONT,))
+        self._resume_timer.daemon = True
+        self._resume_timer.start()
 
     def _reap(self) -> None:
         if self._is_stopping:
             self._is_stopping = False
-            self.unclean += self.wait() != 0
+            self.unclean_exits += self.wait() != 0
 
     def close(self) -> None:
-        """Waits for the end of a process that was asked to stop, and kills any other."""
+        """Waits for a terminating process, or kills a running one."""
         try:
             self._reap()
         finally:

@@ -1,4 +1,4 @@
-"""The servers of a run, and everything that can happen to them."""
+"""Servers of a run, and the events that apply to them."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from pathlib import Path
 
 from tests.harness.server import Launch
 from tests.harness.waiting import wait_until
-from tests.stress.chaos.fault_schedule import Event, Kind
+from tests.stress.chaos.fault_schedule import Event, FaultKind
 from tests.stress.chaos.faulty_proxy import FaultyProxy
-from tests.stress.chaos.pipelines import Served
+from tests.stress.chaos.pipelines import ServedPipeline
 from tests.stress.chaos.servers import FaultyServer
 
 SERVERS = 3
 PROXIED = 0
-"""The one that trainers reach by a proxy."""
+"""Index of the server that trainers reach through the proxy."""
 
 
 class Setup:
-    """The servers, one of them behind a proxy. A context manager: all end with it."""
+    """Servers, one of them behind a proxy. A context manager that ends all of them."""
 
-    def __init__(self, served: Served, folder: Path, launch: Launch) -> None:
+    def __init__(self, served: ServedPipeline, folder: Path, launch: Launch) -> None:
         self.servers = [
             FaultyServer(served.definition, folder, launch=launch) for _ in range(SERVERS)
         ]
@@ -29,7 +29,7 @@ class Setup:
         self.target = ",".join(addresses)
 
     def start(self) -> None:
-        """Starts those that are down; returns when all serve, and nothing disturbs them."""
+        """Starts the servers that are down, and waits until all serve without faults."""
         wait_until(
             lambda: not any(server.frozen for server in self.servers), "the last freeze ends"
         )
@@ -41,31 +41,31 @@ class Setup:
 
     @property
     def can_answer(self) -> bool:
-        """Whether a server is there that trainers can reach."""
-        there = [server.can_answer for server in self.servers]
-        there[PROXIED] = there[PROXIED] and not self.proxy.stalled
-        return any(there)
+        """Whether at least one server can answer trainers."""
+        reachable = [server.can_answer for server in self.servers]
+        reachable[PROXIED] = reachable[PROXIED] and not self.proxy.stalled
+        return any(reachable)
 
     def ready_for(self, event: Event) -> bool:
         server = self.servers[event.server]
         server.check()
-        if event.kind is Kind.RESTART:
+        if event.kind is FaultKind.RESTART:
             return not server.running
         return server.can_answer
 
     def apply(self, event: Event) -> None:
         server = self.servers[event.server]
-        if event.kind is Kind.KILL:
+        if event.kind is FaultKind.KILL:
             server.kill()
-        elif event.kind is Kind.TERMINATE:
+        elif event.kind is FaultKind.TERMINATE:
             server.ask_to_stop()
-        elif event.kind is Kind.FREEZE:
+        elif event.kind is FaultKind.FREEZE:
             server.freeze(event.seconds)
-        elif event.kind is Kind.RESTART:
+        elif event.kind is FaultKind.RESTART:
             server.start()
-        elif event.kind is Kind.STALL:
+        elif event.kind is FaultKind.STALL:
             self.proxy.stall(event.seconds)
-        elif event.kind is Kind.RESET:
+        elif event.kind is FaultKind.RESET:
             self.proxy.reset(event.bytes)
 
     def __enter__(self) -> Setup:

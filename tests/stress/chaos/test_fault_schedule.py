@@ -1,4 +1,4 @@
-"""The schedule: the same for a seed, possible in its order, and never without servers for long."""
+"""Fault schedule: repeatable, applicable in its order, and without long outages."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.stress.chaos.fault_schedule import (
-    LONGEST_FREEZE_SECONDS,
-    START_SECONDS,
+    MAX_FREEZE_SECONDS,
+    SERVER_START_SECONDS,
     Event,
-    Kind,
-    schedule,
+    FaultKind,
+    draw_schedule,
 )
 from tests.stress.chaos.trainer import Task
 
@@ -21,78 +21,79 @@ SERVERS = 3
 PROXIED = 0
 
 
-def answers_from(events: list[Event], server: int) -> list[tuple[float, float]]:
-    """(when, from when on the server answers if nothing else happens), with the proxy's part."""
+def timeline_of(events: list[Event], server: int) -> list[tuple[float, float]]:
+    """Returns (time of an event, time from which the server then answers), with the proxy."""
     process = proxy = 0.0
-    found = [(0.0, 0.0)]
+    timeline = [(0.0, 0.0)]
     for event in events:
         if event.server != server:
             continue
-        if event.kind in (Kind.KILL, Kind.TERMINATE):
+        if event.kind in (FaultKind.KILL, FaultKind.TERMINATE):
             process = math.inf
-        elif event.kind is Kind.RESTART:
-            process = event.at + START_SECONDS
-        elif event.kind is Kind.FREEZE:
-            process = event.at + event.seconds
-        elif event.kind is Kind.STALL:
-            proxy = event.at + event.seconds
-        found.append((event.at, max(process, proxy)))
-    return found
+        elif event.kind is FaultKind.RESTART:
+            process = event.offset + SERVER_START_SECONDS
+        elif event.kind is FaultKind.FREEZE:
+            process = event.offset + event.seconds
+        elif event.kind is FaultKind.STALL:
+            proxy = event.offset + event.seconds
+        timeline.append((event.offset, max(process, proxy)))
+    return timeline
 
 
-def good(timeline: list[tuple[float, float]], now: float) -> bool:
-    return [since for at, since in timeline if at <= now][-1] <= now
+def can_answer(timeline: list[tuple[float, float]], now: float) -> bool:
+    return [since for offset, since in timeline if offset <= now][-1] <= now
 
 
-def test_a_seed_is_a_schedule() -> None:
-    assert schedule(7, 100, 4.0) == schedule(7, 100, 4.0)
-    assert schedule(7, 100, 4.0) != schedule(8, 100, 4.0)
+def test_equal_seeds_draw_equal_schedules() -> None:
+    assert draw_schedule(7, 100, 4.0) == draw_schedule(7, 100, 4.0)
+    assert draw_schedule(7, 100, 4.0) != draw_schedule(8, 100, 4.0)
 
 
-def test_a_hundred_events_are_of_every_kind() -> None:
+def test_hundred_events_include_every_kind() -> None:
     for seed in range(50):
-        counts = Counter(event.kind for event in schedule(seed, 100, 4.0))
-        assert min(counts[kind] for kind in Kind) >= 2, (seed, counts)
+        counts = Counter(event.kind for event in draw_schedule(seed, 100, 4.0))
+        assert min(counts[kind] for kind in FaultKind) >= 2, (seed, counts)
 
 
-def test_their_pace() -> None:
-    ends = [schedule(seed, 100, 4.0)[-1].at for seed in range(20)]
+def test_events_follow_at_the_given_pace() -> None:
+    ends = [draw_schedule(seed, 100, 4.0)[-1].offset for seed in range(20)]
     assert 300 < sum(ends) / len(ends) < 500
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 1 << 32))
-def test_each_can_happen_when_it_is_due(seed: int) -> None:
-    events = schedule(seed, 100, 4.0)
-    assert [event.at for event in events] == sorted(event.at for event in events)
+def test_each_event_is_applicable_at_its_time(seed: int) -> None:
+    events = draw_schedule(seed, 100, 4.0)
+    assert [event.offset for event in events] == sorted(event.offset for event in events)
     for number, event in enumerate(events):
-        timeline = answers_from(events[:number], event.server)
-        if event.kind is Kind.RESTART:
+        timeline = timeline_of(events[:number], event.server)
+        if event.kind is FaultKind.RESTART:
             assert math.isinf(timeline[-1][1])
         else:
-            assert good(timeline, event.at)
-        if event.kind in (Kind.STALL, Kind.RESET):
+            assert can_answer(timeline, event.offset)
+        if event.kind in (FaultKind.STALL, FaultKind.RESET):
             assert event.server == PROXIED
-        assert event.seconds <= LONGEST_FREEZE_SECONDS
+        assert event.seconds <= MAX_FREEZE_SECONDS
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 1 << 32))
-def test_no_outage_is_as_long_as_a_trainer_waits(seed: int) -> None:
-    events = schedule(seed, 100, 4.0)
-    timelines = [answers_from(events, server) for server in range(SERVERS)]
-    out = 0.0
-    for tick in range(int(events[-1].at * 4)):
-        out = 0.0 if any(good(timeline, tick / 4) for timeline in timelines) else out + 0.25
-        assert out < 60 < Task.reconnect_timeout
+def test_outages_are_shorter_than_the_reconnect_timeout(seed: int) -> None:
+    events = draw_schedule(seed, 100, 4.0)
+    timelines = [timeline_of(events, server) for server in range(SERVERS)]
+    outage = 0.0
+    for tick in range(int(events[-1].offset * 4)):
+        is_answered = any(can_answer(timeline, tick / 4) for timeline in timelines)
+        outage = 0.0 if is_answered else outage + 0.25
+        assert outage < 60 < Task.reconnect_timeout
 
 
-def test_events_say_what_they_are() -> None:
-    assert str(Event(1, Kind.FREEZE, 2, seconds=3)) == "freeze server 2 for 3.0 s"
-    assert str(Event(1, Kind.RESET, 0, bytes=2_000_000)) == "reset server 0 after 2.0 MB"
-    assert str(Event(1, Kind.KILL, 1)) == "kill server 1"
+def test_event_text_names_kind_server_and_duration() -> None:
+    assert str(Event(1, FaultKind.FREEZE, 2, seconds=3)) == "freeze server 2 for 3.0 s"
+    assert str(Event(1, FaultKind.RESET, 0, bytes=2_000_000)) == "reset server 0 after 2.0 MB"
+    assert str(Event(1, FaultKind.KILL, 1)) == "kill server 1"
 
 
 @pytest.mark.parametrize("count", [0, 1, 10])
-def test_so_many(count: int) -> None:
-    assert len(schedule(1, count, 4.0)) == count
+def test_schedule_has_the_requested_length(count: int) -> None:
+    assert len(draw_schedule(1, count, 4.0)) == count

@@ -16,7 +16,7 @@ SENT = os.urandom(3_000_000)
 
 
 class ManualClock:
-    """Stands still unless a test moves it, and counts how often it is read."""
+    """Clock that only a test advances; counts its reads."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -27,14 +27,14 @@ class ManualClock:
         return self.now
 
 
-def send_and_wait_for_the_end(connection: socket.socket) -> None:
+def send_and_wait_for_close(connection: socket.socket) -> None:
     connection.sendall(SENT)
     connection.recv(1)
 
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    with Listener(send_and_wait_for_the_end) as server:
+    with Listener(send_and_wait_for_close) as server:
         yield int(server.address.rpartition(":")[2])
 
 
@@ -50,19 +50,19 @@ def connect(proxy: FaultyProxy) -> socket.socket:
 
 
 def receive(connection: socket.socket, count: int, received: bytearray | None = None) -> bytes:
-    """Returns so many bytes, or those to the end. `received` has them also after an error."""
+    """Returns `count` bytes, or those up to the end. `received` keeps them after an error, too."""
     received = bytearray() if received is None else received
     while len(received) < count and (data := connection.recv(1 << 20)):
         received += data
     return bytes(received)
 
 
-def test_a_proxy_without_faults_changes_nothing(proxy: FaultyProxy) -> None:
+def test_proxy_without_faults_forwards_data_unchanged(proxy: FaultyProxy) -> None:
     with connect(proxy) as connection:
         assert receive(connection, len(SENT)) == SENT
 
 
-def test_a_stalled_proxy_carries_nothing_until_its_time_is_over(port: int) -> None:
+def test_stalled_proxy_forwards_nothing_until_the_stall_ends(port: int) -> None:
     clock = ManualClock()
     with FaultyProxy(port, clock) as proxy:
         proxy.stall(0.5)
@@ -76,13 +76,13 @@ def test_a_stalled_proxy_carries_nothing_until_its_time_is_over(port: int) -> No
             assert receive(connection, len(SENT)) == SENT
 
 
-def test_a_reset_comes_in_the_middle_and_once(port: int) -> None:
+def test_reset_occurs_once_within_the_stream(port: int) -> None:
     clock = ManualClock()
     with FaultyProxy(port, clock) as proxy:
         proxy.reset(1_000_000)
         proxy.stall(1)
         with connect(proxy) as connection:
-            clock.now = 1  # now that it is connected: buffers hold more than a million bytes
+            clock.now = 1  # after connecting, because buffers hold more than a million bytes
             received = bytearray()
             with pytest.raises(ConnectionResetError):
                 receive(connection, len(SENT), received)
@@ -93,7 +93,7 @@ def test_a_reset_comes_in_the_middle_and_once(port: int) -> None:
             assert receive(connection, len(SENT)) == SENT
 
 
-def test_without_a_server_a_connection_ends_at_once() -> None:
+def test_connection_without_a_server_ends_at_once() -> None:
     with ReservedPort() as port, FaultyProxy(port.number) as proxy, connect(proxy) as connection:
         try:
             data = connection.recv(1)
@@ -102,7 +102,7 @@ def test_without_a_server_a_connection_ends_at_once() -> None:
         assert data == b""
 
 
-def test_closing_the_proxy_resets_its_connections(port: int) -> None:
+def test_close_resets_connections(port: int) -> None:
     proxy = FaultyProxy(port)
     with connect(proxy) as connection:
         assert receive(connection, 1)

@@ -1,7 +1,7 @@
-"""One rank of a job, as a process: `python -m tests.stress.chaos.trainer TASK` (JSON).
+"""Process of one rank: `python -m tests.stress.chaos.trainer TASK`, where TASK is JSON.
 
-It takes batches, saves each as a step, and ends behind the last one, or behind the step whose
-number is in the task's file `end`, once there is one.
+It takes batches and saves each as a step. It ends after the last batch, or after the number of
+steps in the task's `end_file`, once that file exists.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import infeed
 
 @dataclass(frozen=True)
 class Task:
-    """What a rank is to do. `pause` is what it does after each step, in seconds: nothing.
+    """Feed options of a rank. `pause` is its idle time after each step in seconds.
 
-    A job sets `rank`, `folder`, where the rank's journal is, and `end`.
+    A job sets `rank`, `folder` (of the rank's journal) and `end_file`.
     """
 
     target: str
@@ -32,7 +32,7 @@ class Task:
     batch_size: int
     rank: int = 0
     folder: str = ""
-    end: str = ""
+    end_file: str = ""
     cursor: dict[str, Any] | None = None
     epochs: int | None = None
     pause: float = 0.0
@@ -46,7 +46,7 @@ class Task:
 
 def train(task: Task) -> None:
     journal = Journal(Path(task.folder))
-    end = Path(task.end)
+    end_file = Path(task.end_file)
     with infeed.connect(
         task.target,
         task.pipeline,
@@ -60,26 +60,31 @@ def train(task: Task) -> None:
         reconnect_timeout=task.reconnect_timeout,
     ) as feed:
         number = 0
-        while not (end.exists() and number >= int(end.read_text())):
-            asked_at = time.monotonic()
+        while not (end_file.exists() and number >= int(end_file.read_text())):
+            requested_at = time.monotonic()
             batch = next(feed, None)
-            at = time.monotonic()
+            received_at = time.monotonic()
             if batch is None:
                 break
-            journal.save(_step(number, batch, feed.state(), at - asked_at, at))
+            wait_seconds = received_at - requested_at
+            journal.save(_step(number, batch, feed.state(), wait_seconds, received_at))
             number += 1
             time.sleep(task.pause)
         journal.finish(asdict(feed.stats()))
 
 
 def _step(
-    number: int, batch: infeed.Batch, cursor: dict[str, Any], waited: float, at: float
+    number: int,
+    batch: infeed.Batch,
+    cursor: dict[str, Any],
+    wait_seconds: float,
+    received_at: float,
 ) -> Step:
     samples = [_sample_digest(batch, slot) for slot in range(batch.slots)]
     ids, mask = batch.sample_ids.tolist(), batch.mask.tolist()
-    whole = json.dumps([batch.start, batch.epoch, ids, mask, samples])
-    digest = hashlib.sha256(whole.encode()).hexdigest()
-    return Step(number, batch.start, ids, mask, samples, digest, cursor, waited, at)
+    content = json.dumps([batch.start, batch.epoch, ids, mask, samples])
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    return Step(number, batch.start, ids, mask, samples, digest, cursor, wait_seconds, received_at)
 
 
 def _sample_digest(batch: infeed.Batch, slot: int) -> str:

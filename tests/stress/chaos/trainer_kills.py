@@ -1,8 +1,9 @@
-"""A job that is killed again and again, and goes on from its last checkpoint with other ranks.
+"""Trainer kills: a job that is repeatedly killed and resumed from its last checkpoint.
 
 The checkpoint is one cursor for the whole job, that of the last step which *every* rank has saved.
-What single ranks took behind it is thrown away and taken again by the next job, whose world size
-and batch size differ. What counts, together, has to be every sample once an epoch, to the pixel.
+Later steps of single ranks are discarded and taken again by the next job, which has another world
+size and often another batch size. The committed steps together must hold every sample once an
+epoch, equal to those of an undisturbed run.
 """
 
 from __future__ import annotations
@@ -17,27 +18,28 @@ from tests.harness.server import Launch, spawn
 from tests.harness.waiting import HarnessError
 from tests.stress.chaos.audit import Audit, audit
 from tests.stress.chaos.job import Job
-from tests.stress.chaos.journal import Step, committed
-from tests.stress.chaos.pipelines import Served
+from tests.stress.chaos.journal import Step, committed_steps
+from tests.stress.chaos.pipelines import ServedPipeline
 from tests.stress.chaos.servers import FaultyServer
 from tests.stress.chaos.trainer import Task
 
 WORLD_SIZES = (1, 2, 3, 4)
 
 _PAUSE_SECONDS = 0.05
-_MOST_STEPS = 6
-_START_SECONDS = 1.5
-"""A rank that is killed before its first step is killed within this time."""
+_MAX_STEPS = 6
+_MAX_START_SECONDS = 1.5
+"""Maximum time from the start to a kill before the first step."""
 
-_STEP_SECONDS = 0.3
-_SURVIVED_SECONDS = 0.3
-"""How long other ranks may go on when one has been killed."""
+_MAX_STEP_SECONDS = 0.3
+"""Maximum time from a step to the kill after it."""
+
+_MAX_SURVIVAL_SECONDS = 0.3
+"""Maximum time from the kill of one rank to that of the others."""
 
 
 @dataclass(frozen=True)
 class Generation:
-    """A job between two kills: from which position it went, how many of its steps count, and how
-    many single ranks had taken behind them."""
+    """Job between two kills: its start position, and its committed and discarded steps."""
 
     world_size: int
     batch_size: int
@@ -48,7 +50,7 @@ class Generation:
 
 @dataclass(frozen=True)
 class TrainerKills:
-    """What became of it. `samples_equal` of `audit.samples` were those of an undisturbed run."""
+    """Result. `samples_equal` of `audit.samples` equal those of an undisturbed run."""
 
     pipeline: str
     seed: int
@@ -64,9 +66,9 @@ class TrainerKills:
 
 
 def run_trainer_kills(
-    served: Served, folder: Path, seed: int, count: int, launch: Launch = spawn
+    served: ServedPipeline, folder: Path, seed: int, count: int, launch: Launch = spawn
 ) -> TrainerKills:
-    """`count` kills, then a last job to the end of an epoch. Raises `HarnessError`."""
+    """Kills jobs `count` times, then runs one to the end of an epoch. Raises `HarnessError`."""
     rng = random.Random(seed)
     steps: list[Step] = []
     generations: list[Generation] = []
@@ -95,62 +97,63 @@ def run_trainer_kills(
                     job.wait()
                 else:
                     _kill(job, rng)
-            ranks = committed(job.journals)
+            ranks = committed_steps(job.journals)
             cursor = _checkpoint(ranks) or cursor
-            steps += [step for rank in ranks for step in rank]
-            taken = [len(rank) for rank in ranks]
+            rank_steps = [step for rank in ranks for step in rank]
+            steps += rank_steps
+            discarded = sum(job.saved_steps) - len(rank_steps)
             generations.append(
-                Generation(world_size, batch_size, position, taken[0], sum(job.taken) - sum(taken))
+                Generation(world_size, batch_size, position, len(ranks[0]), discarded)
             )
         epochs = cursor["position"] // served.sample_count if cursor else 0
-        truth = _truth(served, folder, server.address, epochs, launch)
+        expected = _undisturbed_samples(served, folder, server.address, epochs, launch)
     return TrainerKills(
         pipeline=served.name,
         seed=seed,
         kills=count,
         seconds=time.monotonic() - begin,
         generations=generations,
-        samples_equal=_equal(steps, truth),
+        samples_equal=_count_equal(steps, expected),
         audit=audit(steps, served.sample_count, epochs),
     )
 
 
 def _kill(job: Job, rng: random.Random) -> None:
-    """One rank at a random moment of a random step; a little later, those that are left."""
+    """Kills one rank at a random time in a random step, and the other ranks shortly after."""
     victim = rng.randrange(len(job.ranks))
-    after = rng.randrange(_MOST_STEPS + 1)
-    if after:
-        job.wait_until(lambda: job.taken[victim] >= after, f"step {after} is taken")
-    time.sleep(rng.uniform(0, _STEP_SECONDS if after else _START_SECONDS))
+    steps = rng.randrange(_MAX_STEPS + 1)
+    if steps:
+        job.wait_until(lambda: job.saved_steps[victim] >= steps, f"step {steps} is saved")
+    time.sleep(rng.uniform(0, _MAX_STEP_SECONDS if steps else _MAX_START_SECONDS))
     job.check()
     job.ranks[victim].kill()
-    time.sleep(rng.uniform(0, _SURVIVED_SECONDS))
+    time.sleep(rng.uniform(0, _MAX_SURVIVAL_SECONDS))
     job.close()
 
 
 def _checkpoint(ranks: list[list[Step]]) -> dict[str, Any] | None:
-    """The cursor of the last step that counts; None when there is none."""
+    """Returns the cursor after the last committed step; None if there is no step."""
     if not ranks[0]:
         return None
     cursor, *others = [rank[-1].cursor for rank in ranks]
     if any(other != cursor for other in others):
-        raise HarnessError(f"ranks disagree on where the job stands: {cursor}, {others}")
+        raise HarnessError(f"the ranks' cursors differ: {cursor}, {others}")
     return cursor
 
 
-def _truth(
-    served: Served, folder: Path, target: str, epochs: int, launch: Launch
+def _undisturbed_samples(
+    served: ServedPipeline, folder: Path, target: str, epochs: int, launch: Launch
 ) -> dict[int, str]:
-    """The digest of the sample at each position, of a job of one rank that nobody disturbs."""
+    """Returns the digest of the sample at each position, from an undisturbed job of one rank."""
     task = Task(target, served.name, 1, served.batch_size, epochs=epochs)
     with Job(folder / "undisturbed", task, launch) as job:
         job.wait()
-        (steps,) = committed(job.journals)
+        (steps,) = committed_steps(job.journals)
     return dict(_samples(steps))
 
 
-def _equal(steps: list[Step], truth: dict[int, str]) -> int:
-    return sum(truth.get(position) == digest for position, digest in _samples(steps))
+def _count_equal(steps: list[Step], expected: dict[int, str]) -> int:
+    return sum(expected.get(position) == digest for position, digest in _samples(steps))
 
 
 def _samples(steps: list[Step]) -> list[tuple[int, str]]:

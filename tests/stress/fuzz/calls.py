@@ -1,4 +1,4 @@
-"""Calls of gRPC: what is said in each, and which ends are proper."""
+"""gRPC calls of the server fuzzer: their requests and their allowed outcomes."""
 
 from __future__ import annotations
 
@@ -9,58 +9,57 @@ from typing import Any, TypeAlias
 
 from tests.stress.fuzz import frames
 from tests.stress.fuzz.case import Kinds
-from tests.stress.fuzz.peer import Answer
+from tests.stress.fuzz.peer import Response
 
+from infeed.rpc.status import CODES
 from infeed.spec import PipelineSpec
-from infeed.status import CODES
 from infeed.v1 import stream_pb2
 
 FEED = "/infeed.v1.FeedService/"
 HEALTH = "/grpc.health.v1.Health/"
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
-PROPER = frozenset(CODES) - {"UNKNOWN", "INTERNAL"}
-"""The codes that are an answer; the two others say that the server does not know what happened."""
+ALLOWED_CODES = frozenset(CODES) - {"UNKNOWN", "INTERNAL"}
+"""Allowed status codes by default; the other two mean an unexpected error in the server."""
 
-BAD_MESSAGE = {"a message that ends early", "that is not what the method takes"}
-"""Beginnings and ends of texts of INTERNAL, which is gRPC's own code for a message that cannot be
-taken apart, in its framing or by the parser of a service of gRPC's."""
+PARSE_ERROR_TEXTS = {"truncated message", "bytes cannot be parsed"}
+"""Parts of allowed INTERNAL messages: gRPC's own code for an invalid frame or message."""
 
-BUSY = "jobs read at different places already"
-"""Of UNAVAILABLE: a sequential data set has as many readers as it may have, and a peer is to try
-again. Which calls meet that depends on those beside them."""
+READER_LIMIT_TEXT = "jobs that read at different positions"
+"""Part of allowed UNAVAILABLE messages: a sequential data set has its maximum of readers. Which
+calls get this depends on the concurrent calls."""
 
-FULL = "health calls open already"
-"""Of RESOURCE_EXHAUSTED: one host can watch the health only so often at a time."""
+HEALTH_LIMIT_TEXT = "health calls open already"
+"""Part of allowed RESOURCE_EXHAUSTED messages: a host has its maximum of open health calls."""
 
-Check: TypeAlias = "Callable[[Answer], str | None]"
+Check: TypeAlias = "Callable[[Response], str | None]"
 
 
 @dataclass
 class Call:
-    """One request, as it is sent."""
+    """Request of one call, and its allowed outcomes."""
 
     headers: frames.Fields
     parts: list[bytes] = field(default_factory=list)
-    """Data, a frame each."""
+    """Data, one frame per part."""
     end: bool = True
-    """Whether the request is ended behind the parts."""
-    leave_seconds: float | None = None
-    """When the call is given up; None: the server must end it."""
-    codes: frozenset[str] = PROPER
-    """Proper ends, by name; `HTTP 405` where HTTP answers."""
+    """Whether the request ends after the parts."""
+    cancel_after_seconds: float | None = None
+    """Time after which the call is cancelled; None: the server must end it."""
+    codes: frozenset[str] = ALLOWED_CODES
+    """Allowed status codes, by name; `HTTP 405` for an HTTP status."""
     check: Check | None = None
-    """Says what is wrong with the answer."""
+    """Returns the problem of a response, or None."""
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """What there is to ask for."""
+    """Pipelines of the server."""
 
     specs: dict[str, PipelineSpec]
 
     def pipeline(self, rng: random.Random) -> PipelineSpec:
-        """Mostly one that costs little."""
+        """Returns a pipeline, mostly an inexpensive one."""
         return self.specs[rng.choices(["numbers", "files", "rows", "photos"], [6, 2, 2, 1])[0]]
 
 
@@ -70,7 +69,10 @@ CALLS: Kinds[Draw] = Kinds()
 
 
 def headers(path: str, **changes: str | None) -> frames.Fields:
-    """Of a good request; names with `_` for `-`, `p_` for `:`; None leaves one out."""
+    """Returns a valid request's headers with changes; `_` in a name means `-`, `p_` means `:`.
+
+    None removes a header.
+    """
     fields: dict[str, str | None] = {
         ":method": "POST",
         ":scheme": "http",
@@ -89,26 +91,26 @@ def codes(*names: str) -> frozenset[str]:
 
 
 def event(**values: Any) -> bytes:
-    """A framed StreamBatchesRequest."""
+    """Returns a framed StreamBatchesRequest."""
     return frames.message(stream_pb2.StreamBatchesRequest(**values).SerializeToString())
 
 
-def opening(spec: PipelineSpec, **changes: Any) -> bytes:
+def open_request(spec: PipelineSpec, **changes: Any) -> bytes:
     return event(open=stream_pb2.StreamOpen(**{"pipeline": spec.name, "epochs": 2, **changes}))
 
 
-def asking(request_id: int, start: int, count: int) -> bytes:
+def batch_request(request_id: int, start: int, count: int) -> bytes:
     return event(batch=stream_pb2.BatchRequest(request_id=request_id, start=start, count=count))
 
 
-def asked_in_order(spec: PipelineSpec, numbers: Sequence[int]) -> list[bytes]:
-    """The requests of one rank's steps."""
+def step_requests(spec: PipelineSpec, numbers: Sequence[int]) -> list[bytes]:
+    """Returns the requests of one rank's steps."""
     size = spec.stride(spec.batch_size)
-    return [asking(number, number * size, size) for number in numbers]
+    return [batch_request(number, number * size, size) for number in numbers]
 
 
-def strings(rng: random.Random) -> str:
-    """Names that are odd, but text."""
+def odd_string(rng: random.Random) -> str:
+    """Returns an unusual but valid string."""
     return rng.choice(
         [
             "",
@@ -126,10 +128,11 @@ def strings(rng: random.Random) -> str:
     )
 
 
-def numbers(rng: random.Random, bits: int = 64) -> int:
-    """Of that many bits with a sign; mostly those where something begins or ends."""
-    most = (1 << (bits - 1)) - 1
-    near = [0, 1, -1, 2, 100, 1 << 16, 1 << 17, (1 << 31) - 1, -(1 << 31), most, -most - 1]
-    near += [most // 2, most // 2 + 1, most // 2 + 2]
-    value = rng.choice([*near, *near, rng.randint(-most, most)]) + rng.choice((0, 0, 0, 1, -1))
-    return max(-most - 1, min(most, value))
+def odd_number(rng: random.Random, bits: int = 64) -> int:
+    """Returns a signed integer of this many bits, mostly a boundary value."""
+    maximum = (1 << (bits - 1)) - 1
+    limits = [0, 1, -1, 2, 100, 1 << 16, 1 << 17, (1 << 31) - 1, -(1 << 31)]
+    limits += [maximum, -maximum - 1, maximum // 2, maximum // 2 + 1, maximum // 2 + 2]
+    value = rng.choice([*limits, *limits, rng.randint(-maximum, maximum)])
+    value += rng.choice((0, 0, 0, 1, -1))
+    return max(-maximum - 1, min(maximum, value))

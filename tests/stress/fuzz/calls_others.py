@@ -1,4 +1,4 @@
-"""Calls of gRPC's own services: health and reflection."""
+"""Calls of gRPC's standard services: health and reflection."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ from tests.stress.fuzz.calls import (
     Catalog,
     codes,
     headers,
-    numbers,
-    strings,
+    odd_number,
+    odd_string,
 )
 
 
 @CALLS.add(4)
 def health_names(rng: random.Random, catalog: Catalog) -> Call:
-    watches = rng.random() < 0.5
+    is_watch = rng.random() < 0.5
     known = rng.random() < 0.3
-    name = rng.choice(["", "infeed.v1.FeedService"]) if known else strings(rng) + str(rng.random())
+    name = (
+        rng.choice(["", "infeed.v1.FeedService"]) if known else odd_string(rng) + str(rng.random())
+    )
     body = health_pb2.HealthCheckRequest(service=name).SerializeToString()
-    path = HEALTH + ("Watch" if watches else "Check")
-    wanted = "OK" if known else "NOT_FOUND"
+    path = HEALTH + ("Watch" if is_watch else "Check")
+    code = "OK" if known else "NOT_FOUND"
     return Call(
         headers(path),
         [frames.message(body)],
-        leave_seconds=rng.choice((0.0, 0.01, 0.2)) if watches else None,
-        codes=codes("OK", "NOT_FOUND") if watches else codes(wanted),
+        cancel_after_seconds=rng.choice((0.0, 0.01, 0.2)) if is_watch else None,
+        codes=codes("OK", "NOT_FOUND") if is_watch else codes(code),
     )
 
 
@@ -40,7 +42,7 @@ def health_names(rng: random.Random, catalog: Catalog) -> Call:
 def reflection(rng: random.Random, catalog: Catalog) -> Call:
     requests = []
     for _ in range(rng.randint(1, 8)):
-        text = rng.choice([strings(rng)[:5000], "infeed.v1.FeedService", "infeed/v1/spec.proto"])
+        text = rng.choice([odd_string(rng)[:5000], "infeed.v1.FeedService", "infeed/v1/spec.proto"])
         request = rng.choice(
             [
                 reflection_pb2.ServerReflectionRequest(file_by_filename=text),
@@ -50,7 +52,7 @@ def reflection(rng: random.Random, catalog: Catalog) -> Call:
                 reflection_pb2.ServerReflectionRequest(host=text),
                 reflection_pb2.ServerReflectionRequest(
                     file_containing_extension=reflection_pb2.ExtensionRequest(
-                        containing_type=text, extension_number=numbers(rng, 32)
+                        containing_type=text, extension_number=odd_number(rng, 32)
                     )
                 ),
             ]

@@ -1,34 +1,34 @@
-"""Calls of StreamBatches: what no trainer would say, in any order, and left at any point."""
+"""Calls of StreamBatches: invalid requests, in any order, and cancelled at any point."""
 
 from __future__ import annotations
 
 import random
 
 from tests.stress.fuzz import frames
-from tests.stress.fuzz.answers import ordered
 from tests.stress.fuzz.calls import (
     CALLS,
     FEED,
     Call,
     Catalog,
-    asked_in_order,
-    asking,
+    batch_request,
     codes,
     event,
     headers,
-    numbers,
-    opening,
-    strings,
+    odd_number,
+    odd_string,
+    open_request,
+    step_requests,
 )
-from tests.stress.fuzz.case import mutated, pieces
+from tests.stress.fuzz.case import mutate, random_pieces
+from tests.stress.fuzz.response_order import in_order
 
 from infeed.spec import PipelineSpec
 from infeed.v1 import stream_pb2
 
 PATH = f"{FEED}StreamBatches"
 
-_LONG_SECONDS = 0.3
-"""For a stream that would go on for ever."""
+_CANCEL_SECONDS = 0.3
+"""Time after which an endless stream is cancelled."""
 
 
 def call(parts: list[bytes], *names: str, **more: object) -> Call:
@@ -37,18 +37,18 @@ def call(parts: list[bytes], *names: str, **more: object) -> Call:
 
 @CALLS.add(8)
 def good_stream(rng: random.Random, catalog: Catalog) -> Call:
-    """Cut and sent in any pieces, it is answered in full."""
+    """Draws a valid stream in random pieces, which must be answered completely."""
     spec = catalog.pipeline(rng)
-    asked = list(range(rng.randint(0, 6)))
+    steps = list(range(rng.randint(0, 6)))
     finish = rng.randrange(3)
-    data = opening(spec, finish=finish) + b"".join(asked_in_order(spec, asked))
-    return call(pieces(rng, data), "OK", check=ordered(asked))
+    data = open_request(spec, finish=finish) + b"".join(step_requests(spec, steps))
+    return call(random_pieces(rng, data), "OK", check=in_order(steps))
 
 
 @CALLS.add(5)
 def wrong_order(rng: random.Random, catalog: Catalog) -> Call:
     spec = catalog.pipeline(rng)
-    first, batches = opening(spec), asked_in_order(spec, range(3))
+    first, batches = open_request(spec), step_requests(spec, range(3))
     parts = rng.choice(
         [
             batches,
@@ -62,33 +62,33 @@ def wrong_order(rng: random.Random, catalog: Catalog) -> Call:
             [first, batches[0], event(), batches[1]],
         ]
     )
-    return call(parts, "INVALID_ARGUMENT", check=ordered([0], whole=False))
+    return call(parts, "INVALID_ARGUMENT", check=in_order([0], complete=False))
 
 
 @CALLS.add(8)
 def odd_open(rng: random.Random, catalog: Catalog) -> Call:
-    """Values at their ends, one or two at a time."""
+    """Draws an open message with one or two boundary values."""
     spec = catalog.pipeline(rng)
     odd = {
-        "seed": numbers(rng),
-        "batch_size": numbers(rng),
-        "finish": numbers(rng, 32),
-        "epochs": numbers(rng),
+        "seed": odd_number(rng),
+        "batch_size": odd_number(rng),
+        "finish": odd_number(rng, 32),
+        "epochs": odd_number(rng),
     }
     chosen = {name: odd[name] for name in rng.sample(sorted(odd), rng.choice((1, 1, 2)))}
-    parts = [opening(spec, **chosen), asking(7, 0, 1)]
-    # A stream that is accepted is answered, but for one that must read very far.
-    return call(parts, "OK", "INVALID_ARGUMENT", check=ordered([7], whole=False))
+    parts = [open_request(spec, **chosen), batch_request(7, 0, 1)]
+    # An accepted stream is answered, unless it must read very far.
+    return call(parts, "OK", "INVALID_ARGUMENT", check=in_order([7], complete=False))
 
 
 @CALLS.add(4)
 def odd_trainer(rng: random.Random, catalog: Catalog) -> Call:
-    """Ranks that cannot be, or that wait for others who never come; feeds with another's name."""
+    """Draws invalid ranks, ranks that wait for absent ones, or feeds with another feed's id."""
     spec = catalog.pipeline(rng)
     odd = {
-        "rank": rng.choice((numbers(rng), rng.randrange(3))),
-        "world_size": rng.choice((numbers(rng), rng.randrange(4))),
-        "feed_id": rng.choice(("", "a", "b", strings(rng))),
+        "rank": rng.choice((odd_number(rng), rng.randrange(3))),
+        "world_size": rng.choice((odd_number(rng), rng.randrange(4))),
+        "feed_id": rng.choice(("", "a", "b", odd_string(rng))),
     }
     chosen = {name: odd[name] for name in rng.sample(sorted(odd), rng.randint(1, 3))}
     size = spec.stride(spec.batch_size)
@@ -97,21 +97,21 @@ def odd_trainer(rng: random.Random, catalog: Catalog) -> Call:
         request_id=7,
         start=start,
         count=rng.choice((size, 1, 0)),
-        min_position_count=rng.choice((0, start, start + size, numbers(rng))),
-        step_end=rng.choice((0, 0, start + size, numbers(rng))),
+        min_position_count=rng.choice((0, start, start + size, odd_number(rng))),
+        step_end=rng.choice((0, 0, start + size, odd_number(rng))),
     )
-    parts = [opening(spec, **chosen), event(batch=batch)]
-    check = ordered([7], whole=False)
-    return call(parts, "OK", "INVALID_ARGUMENT", leave_seconds=_LONG_SECONDS, check=check)
+    parts = [open_request(spec, **chosen), event(batch=batch)]
+    check = in_order([7], complete=False)
+    return call(parts, "OK", "INVALID_ARGUMENT", cancel_after_seconds=_CANCEL_SECONDS, check=check)
 
 
 @CALLS.add(4)
 def refused_open(rng: random.Random, catalog: Catalog) -> Call:
     spec = catalog.pipeline(rng)
-    name, wanted = rng.choice(
+    change, code = rng.choice(
         [
-            ({"pipeline": strings(rng)}, "NOT_FOUND"),
-            ({"fingerprint": strings(rng) + "0"}, "FAILED_PRECONDITION"),
+            ({"pipeline": odd_string(rng)}, "NOT_FOUND"),
+            ({"fingerprint": odd_string(rng) + "0"}, "FAILED_PRECONDITION"),
             ({"fingerprint": spec.fingerprint[:-1]}, "FAILED_PRECONDITION"),
             ({"seed": rng.randint(-(1 << 63), -1)}, "INVALID_ARGUMENT"),
             ({"batch_size": rng.randint(-(1 << 63), -1)}, "INVALID_ARGUMENT"),
@@ -119,85 +119,88 @@ def refused_open(rng: random.Random, catalog: Catalog) -> Call:
             ({"epochs": rng.randint(-(1 << 63), -1)}, "INVALID_ARGUMENT"),
         ]
     )
-    return call([opening(spec, **name), asking(1, 0, 1)], wanted)
+    return call([open_request(spec, **change), batch_request(1, 0, 1)], code)
 
 
 @CALLS.add(8)
 def odd_requests(rng: random.Random, catalog: Catalog) -> Call:
-    """Positions and counts at their ends, after some good ones."""
+    """Draws boundary values as positions and counts, after some valid requests."""
     spec = catalog.pipeline(rng)
     size = spec.stride(spec.batch_size)
-    good = asked_in_order(spec, range(rng.randint(0, 3)))
+    good = step_requests(spec, range(rng.randint(0, 3)))
     start, count = rng.choice(
         [
-            (numbers(rng), rng.randint(0, size)),
-            (rng.randrange(100), numbers(rng)),
-            (numbers(rng), numbers(rng)),
+            (odd_number(rng), rng.randint(0, size)),
+            (rng.randrange(100), odd_number(rng)),
+            (odd_number(rng), odd_number(rng)),
         ]
     )
-    parts = [opening(spec), *good, asking(numbers(rng) % (1 << 64), start, count)]
-    bad = not 0 <= start <= 1 << 62 or not 0 <= count <= size
-    wanted = "INVALID_ARGUMENT" if bad else "OK"
-    return call(parts, wanted, check=ordered(list(range(len(good))), whole=False) if bad else None)
+    parts = [open_request(spec), *good, batch_request(odd_number(rng) % (1 << 64), start, count)]
+    is_invalid = not 0 <= start <= 1 << 62 or not 0 <= count <= size
+    check = in_order(list(range(len(good))), complete=False) if is_invalid else None
+    return call(parts, "INVALID_ARGUMENT" if is_invalid else "OK", check=check)
 
 
 @CALLS.add(2)
 def far_in_a_sequence(rng: random.Random, catalog: Catalog) -> Call:
-    """A position that an endless data set takes years to reach."""
-    parts = [opening(catalog.specs["rows"], epochs=0), asking(1, rng.randint(1 << 40, 1 << 62), 5)]
-    return call(parts, "OK", leave_seconds=rng.uniform(0, _LONG_SECONDS))
+    """Draws a position that an endless data set takes years to reach."""
+    parts = [
+        open_request(catalog.specs["rows"], epochs=0),
+        batch_request(1, rng.randint(1 << 40, 1 << 62), 5),
+    ]
+    return call(parts, "OK", cancel_after_seconds=rng.uniform(0, _CANCEL_SECONDS))
 
 
 @CALLS.add(6)
 def garbage_in_a_stream(rng: random.Random, catalog: Catalog) -> Call:
-    """Among good requests: bytes, or a request with some of its bytes changed."""
+    """Draws random bytes, or a request with changed bytes, among valid requests."""
     spec = catalog.specs[rng.choice(["numbers", "files"])]
-    good = [opening(spec), *asked_in_order(spec, range(rng.randint(1, 4)))]
-    at = rng.randrange(len(good) + 1)
+    good = [open_request(spec), *step_requests(spec, range(rng.randint(1, 4)))]
+    index = rng.randrange(len(good) + 1)
     if rng.random() < 0.5:
         bad = frames.message(rng.randbytes(rng.randint(1, 80)))
     else:
-        bad = frames.message(mutated(rng, good[min(at, len(good) - 1)][5:]))
-    parts = [*good[:at], bad, *good[at:]]
+        bad = frames.message(mutate(rng, good[min(index, len(good) - 1)][5:]))
+    parts = [*good[:index], bad, *good[index:]]
     known = ("NOT_FOUND", "FAILED_PRECONDITION", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED")
     return call(parts, "OK", "INVALID_ARGUMENT", "INTERNAL", *known)
 
 
 @CALLS.add(4)
 def broken_framing(rng: random.Random, catalog: Catalog) -> Call:
-    """The stream's bytes with some of them changed, messages' lengths too."""
+    """Draws a stream with changed bytes, also in the messages' lengths."""
     spec = catalog.specs[rng.choice(["numbers", "files"])]
-    good = opening(spec) + b"".join(asked_in_order(spec, range(3)))
+    good = open_request(spec) + b"".join(step_requests(spec, range(3)))
     known = ("NOT_FOUND", "FAILED_PRECONDITION", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED")
-    parts = pieces(rng, mutated(rng, good))
+    parts = random_pieces(rng, mutate(rng, good))
     return call(parts, "OK", "INVALID_ARGUMENT", "INTERNAL", *known)
 
 
 @CALLS.add(0.1)
 def thousands_outstanding(rng: random.Random, catalog: Catalog) -> Call:
-    """More than a stream may have; what was taken before is answered."""
+    """Draws more requests than a stream may have; accepted ones are answered."""
     spec = catalog.specs["numbers"]
-    batches = asked_in_order(spec, [0]) * rng.choice((500, 1100, 1500))
-    parts = [opening(spec)]
-    parts += [b"".join(batches[at : at + 500]) for at in range(0, len(batches), 500)]
-    return call(parts, "OK", "INVALID_ARGUMENT", check=ordered([0] * len(batches), whole=False))
+    batches = step_requests(spec, [0]) * rng.choice((500, 1100, 1500))
+    parts = [open_request(spec)]
+    parts += [b"".join(batches[start : start + 500]) for start in range(0, len(batches), 500)]
+    return call(parts, "OK", "INVALID_ARGUMENT", check=in_order([0] * len(batches), complete=False))
 
 
 @CALLS.add(8)
 def left_at_any_point(rng: random.Random, catalog: Catalog) -> Call:
-    """A good stream that is cut off anywhere, ended or not, and left at once or a little later."""
+    """Draws a valid stream that is truncated anywhere, and cancelled at once or shortly after."""
     spec: PipelineSpec = catalog.pipeline(rng)
-    data = opening(spec) + b"".join(asked_in_order(spec, range(rng.randint(0, 30))))
-    parts = pieces(rng, data[: rng.randint(0, len(data))], 3)
-    later = rng.choice((0.0, 0.0, 0.001, 0.02, 0.1))
-    return Call(headers(PATH), parts, end=False, leave_seconds=later)
+    data = open_request(spec) + b"".join(step_requests(spec, range(rng.randint(0, 30))))
+    parts = random_pieces(rng, data[: rng.randint(0, len(data))], 3)
+    delay = rng.choice((0.0, 0.0, 0.001, 0.02, 0.1))
+    return Call(headers(PATH), parts, end=False, cancel_after_seconds=delay)
 
 
 @CALLS.add(3)
 def silent_stream(rng: random.Random, catalog: Catalog) -> Call:
-    """Open, asked for nothing or for a little, then silent until it is left."""
+    """Draws a stream with few requests or none, then silent until it is cancelled."""
     spec = catalog.pipeline(rng)
-    asked = list(range(rng.randint(0, 3)))
-    parts = [opening(spec), *asked_in_order(spec, asked)]
-    check = ordered(asked, whole=False)
-    return call(parts, "OK", end=False, leave_seconds=_LONG_SECONDS, check=check)
+    steps = list(range(rng.randint(0, 3)))
+    parts = [open_request(spec), *step_requests(spec, steps)]
+    check = in_order(steps, complete=False)
+    return call(parts, "OK", end=False, cancel_after_seconds=_CANCEL_SECONDS, check=check)

@@ -1,4 +1,4 @@
-"""Calls of methods that take one message, and what is no call at all."""
+"""Calls of unary methods, and invalid HTTP requests."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import random
 
 from tests.stress.fuzz import frames
 from tests.stress.fuzz.calls import (
+    ALLOWED_CODES,
     CALLS,
     FEED,
     HEALTH,
-    PROPER,
     REFLECTION,
     Call,
     Catalog,
     codes,
     headers,
-    numbers,
-    strings,
+    odd_number,
+    odd_string,
 )
-from tests.stress.fuzz.case import mutated, pieces
-from tests.stress.fuzz.peer import Answer
+from tests.stress.fuzz.case import mutate, random_pieces
+from tests.stress.fuzz.peer import Response
 
 from infeed.v1 import feed_service_pb2 as service
 
@@ -49,7 +49,7 @@ def odd_path(rng: random.Random, catalog: Catalog) -> Call:
             "/infeed.v1.FeedService",
             f"/../{FEED}",
             f"{FEED}%47etPipeline",
-            "/" + strings(rng).encode().decode("latin-1").strip()[:9000],
+            "/" + odd_string(rng).encode().decode("latin-1").strip()[:9000],
             "/x" * rng.choice((10, 1000, 5000)),
         ]
     )
@@ -71,12 +71,12 @@ def odd_http(rng: random.Random, catalog: Catalog) -> Call:
 
 @CALLS.add(2)
 def odd_headers(rng: random.Random, catalog: Catalog) -> Call:
-    """A good call with headers that say nothing, or nonsense."""
+    """Draws a valid call with irrelevant or meaningless headers."""
     more = [
         ("grpc-timeout", rng.choice(["", "1H", "0n", "-1S", "9" * 20 + "S", "x", "1u"])),
         ("grpc-encoding", rng.choice(["gzip", "identity", "deflate", "\xff", "zstd" * 99])),
         ("grpc-accept-encoding", "gzip," * rng.randint(1, 200)),
-        ("user-agent", strings(rng).encode().decode("latin-1").strip() or "x"),
+        ("user-agent", odd_string(rng).encode().decode("latin-1").strip() or "x"),
         ("x-bin", rng.choice(["", "====", "AAA", "!", "QUJD" * 500])),
         ("cookie", "a=b"),
         ("authorization", "Bearer " + "x" * rng.choice((0, 10, 4000))),
@@ -94,46 +94,46 @@ def odd_headers(rng: random.Random, catalog: Catalog) -> Call:
 
 @CALLS.add(4)
 def framing(rng: random.Random, catalog: Catalog) -> Call:
-    """Lengths that are wrong, flags, no message, several of them."""
+    """Draws wrong lengths, flags, no message, or several messages."""
     path = rng.choice(METHODS)
     body = get("numbers")[5:]
-    way = rng.randrange(7)
-    if way == 0:
+    variant = rng.randrange(7)
+    if variant == 0:
         data = frames.message(body, compressed=rng.choice((1, 2, 0xFF)))
         return Call(headers(path), [data], codes=codes("UNIMPLEMENTED"))
-    if way == 1:
+    if variant == 1:
         length = rng.choice((65537, 1 << 20, 1 << 31, (1 << 32) - 1))
         data = frames.message(rng.randbytes(rng.randrange(2000)), length=length)
         return Call(headers(path), [data], rng.random() < 0.5, codes=codes("RESOURCE_EXHAUSTED"))
-    if way == 2:
+    if variant == 2:
         data = frames.message(body)[: rng.randrange(1, len(body) + 5)]
         return Call(headers(path), [data], codes=codes("INTERNAL", "INVALID_ARGUMENT"))
-    if way == 3:
+    if variant == 3:
         parts = rng.choice([[], [b""], [b"", b""]])
         return Call(headers(path), parts, codes=codes("UNIMPLEMENTED", "INVALID_ARGUMENT", "OK"))
-    if way == 4 and path in UNARY:
+    if variant == 4 and path in UNARY:
         data = frames.message(b"") * rng.randint(2, 50)
         return Call(headers(path), [data], codes=codes("OK", "NOT_FOUND"))
-    if way == 5 and path in UNARY:
-        # The answer may come before the rest, which then nobody takes.
+    if variant == 5 and path in UNARY:
+        # The server may answer before the rest arrives, and then ignore it.
         data = get("numbers") + rng.randbytes(rng.randrange(1, 9000))
         return Call(
             headers(path),
-            pieces(rng, data),
+            random_pieces(rng, data),
             codes=codes("OK", "NOT_FOUND", "INVALID_ARGUMENT", "INTERNAL"),
         )
     data = get("numbers")
-    return Call(headers(f"{FEED}GetPipeline"), [bytes((it,)) for it in data], codes=codes("OK"))
+    return Call(headers(f"{FEED}GetPipeline"), [bytes((byte,)) for byte in data], codes=codes("OK"))
 
 
 @CALLS.add(5)
 def garbage(rng: random.Random, catalog: Catalog) -> Call:
-    """Bytes that are no message, or another one."""
+    """Draws random bytes as a message."""
     path = rng.choice(METHODS)
     body = rng.randbytes(rng.choice((1, 2, 3, 10, 100, 1000, 60000)))
-    parts = pieces(rng, frames.message(body), 3)
+    parts = random_pieces(rng, frames.message(body), 3)
     allowed = codes("INVALID_ARGUMENT", "INTERNAL", "OK", "NOT_FOUND")
-    return Call(headers(path), parts, leave_seconds=_watched(path), codes=allowed)
+    return Call(headers(path), parts, cancel_after_seconds=_watched(path), codes=allowed)
 
 
 @CALLS.add(5)
@@ -146,14 +146,14 @@ def mutated_message(rng: random.Random, catalog: Catalog) -> Call:
             (REFLECTION, b"\x3a\x01*"),
         ]
     )
-    data = frames.message(mutated(rng, good))
+    data = frames.message(mutate(rng, good))
     allowed = codes("OK", "NOT_FOUND", "INVALID_ARGUMENT", "INTERNAL")
-    return Call(headers(path), pieces(rng, data), codes=allowed)
+    return Call(headers(path), random_pieces(rng, data), codes=allowed)
 
 
 @CALLS.add(3)
 def deep_or_large(rng: random.Random, catalog: Catalog) -> Call:
-    """Unknown fields, nested groups, numbers of too many bytes, strings that are no text."""
+    """Draws unknown fields, nested groups, overlong numbers, or strings of invalid UTF-8."""
     nested = b""
     for _ in range(rng.choice((10, 100, 101, 3000))):
         nested = b"\x0a" + frames.integer(len(nested), 7)[:1] + nested[:100]
@@ -176,29 +176,30 @@ def deep_or_large(rng: random.Random, catalog: Catalog) -> Call:
     path = rng.choice(METHODS)
     allowed = codes("INVALID_ARGUMENT", "INTERNAL", "OK", "NOT_FOUND")
     parts = [frames.message(body)]
-    return Call(headers(path), parts, leave_seconds=_watched(path), codes=allowed)
+    return Call(headers(path), parts, cancel_after_seconds=_watched(path), codes=allowed)
 
 
 def _watched(path: str) -> float | None:
-    """A good Watch never ends, so it is left."""
+    """Returns the time after which a Watch is cancelled: a valid one never ends."""
     return 0.2 if path.endswith("Watch") else None
 
 
 @CALLS.add(4)
 def odd_pages(rng: random.Random, catalog: Catalog) -> Call:
-    size = numbers(rng, 32)
-    request = service.ListPipelinesRequest(page_size=size, page_token=strings(rng))
+    size = odd_number(rng, 32)
+    request = service.ListPipelinesRequest(page_size=size, page_token=odd_string(rng))
     if len(data := request.SerializeToString()) > 65000:
         request.page_token = ""
         data = request.SerializeToString()
 
-    def check(answer: Answer) -> str | None:
-        if answer.status != "0":
+    def check(response: Response) -> str | None:
+        if response.status != "0":
             return None
-        page = service.ListPipelinesResponse.FromString(bytes(answer.data[5:]))
+        page = service.ListPipelinesResponse.FromString(bytes(response.data[5:]))
         names = [pipeline.name for pipeline in page.pipelines]
-        want = sorted(name for name in catalog.specs if name > request.page_token)[: size or 100]
-        return None if names == want else f"pipelines {names}, not {want}"
+        following = sorted(name for name in catalog.specs if name > request.page_token)
+        expected = following[: size or 100]
+        return None if names == expected else f"pipelines {names}, not {expected}"
 
     allowed = codes("INVALID_ARGUMENT" if size < 0 else "OK")
     return Call(headers(f"{FEED}ListPipelines"), [frames.message(data)], codes=allowed, check=check)
@@ -206,14 +207,16 @@ def odd_pages(rng: random.Random, catalog: Catalog) -> Call:
 
 @CALLS.add(4)
 def unknown_pipeline(rng: random.Random, catalog: Catalog) -> Call:
-    return Call(headers(f"{FEED}GetPipeline"), [get(strings(rng))], codes=codes("NOT_FOUND"))
+    return Call(headers(f"{FEED}GetPipeline"), [get(odd_string(rng))], codes=codes("NOT_FOUND"))
 
 
 @CALLS.add(3)
 def given_up(rng: random.Random, catalog: Catalog) -> Call:
-    """A good call that its peer leaves, at any point."""
-    parts = pieces(rng, get("numbers"))[: rng.randint(0, 6)]
-    # A server that is quicker than the leaving answers a message that ends early.
-    early = PROPER | codes("INTERNAL")
+    """Draws a valid call that is cancelled at any point."""
+    parts = random_pieces(rng, get("numbers"))[: rng.randint(0, 6)]
+    # The server may answer the truncated message before the cancellation arrives.
+    allowed = ALLOWED_CODES | codes("INTERNAL")
     end = rng.random() < 0.3
-    return Call(headers(f"{FEED}GetPipeline"), parts, codes=early, end=end, leave_seconds=0.0)
+    return Call(
+        headers(f"{FEED}GetPipeline"), parts, codes=allowed, end=end, cancel_after_seconds=0.0
+    )

@@ -1,11 +1,10 @@
-"""Cases: each is drawn from the run's seed, its kind and its number, so that it can be run again
-alone."""
+"""Fuzz cases, each drawn from the run's seed, its kind and its number, to be repeatable."""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -14,7 +13,7 @@ K = TypeVar("K", bound=Callable[..., object])
 
 @dataclass(frozen=True)
 class Case(Generic[K]):
-    """Number `number` of a kind."""
+    """Case of a kind, identified by its number."""
 
     kind: str
     number: int
@@ -29,7 +28,7 @@ class Case(Generic[K]):
 
 @dataclass
 class Kinds(Generic[K]):
-    """Functions that draw cases, by name; of `weight` many come for each one of weight 1."""
+    """Registry of functions that draw cases, by name, with their relative frequencies."""
 
     known: dict[str, K] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
@@ -43,49 +42,44 @@ class Kinds(Generic[K]):
         return register
 
     def cases(self, count: int) -> Iterator[Case[K]]:
-        """At least so many, the kinds mixed evenly; each kind comes once at least."""
+        """Yields at least `count` cases, the kinds evenly mixed and each at least once."""
         total = sum(self.weights.values())
-        due = []
+        order = []
         for name, weight in self.weights.items():
             share = math.ceil(count * weight / total)
-            due += [((number + 0.5) / share, name, number) for number in range(share)]
-        for _, name, number in sorted(due):
+            order += [((number + 0.5) / share, name, number) for number in range(share)]
+        for _, name, number in sorted(order):
             yield Case(name, number, self.known[name])
 
     def case(self, name: str) -> Case[K]:
-        """From what `str(case)` gave. Raises `KeyError`."""
+        """Returns the case with this `str(case)`. Raises `KeyError` for an unknown kind."""
         kind, _, number = name.partition(":")
         return Case(kind, int(number or 0), self.known[kind])
 
 
-def mutated(rng: random.Random, data: bytes, *, most: int = 4) -> bytes:
-    """The data with some bytes flipped, cut out, put in or said twice."""
+def mutate(rng: random.Random, data: bytes, *, max_changes: int = 4) -> bytes:
+    """Returns the data with some bytes changed, removed, inserted or repeated."""
     out = bytearray(data)
-    for _ in range(rng.randint(1, most)):
-        at = rng.randrange(len(out) + 1)
-        end = min(len(out), at + rng.choice((1, 1, 1, 2, 4, 8, rng.randint(1, 64))))
-        way = rng.randrange(6)
-        if way == 0 and at < len(out):
-            out[at] ^= 1 << rng.randrange(8)
-        elif way == 1 and at < len(out):
-            out[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
-        elif way == 2:
-            del out[at:end]
-        elif way == 3:
-            out[at:at] = rng.randbytes(rng.choice((1, 1, 2, 4, 9)))
-        elif way == 4:
-            out[at:at] = out[at:end]
+    for _ in range(rng.randint(1, max_changes)):
+        start = rng.randrange(len(out) + 1)
+        end = min(len(out), start + rng.choice((1, 1, 1, 2, 4, 8, rng.randint(1, 64))))
+        variant = rng.randrange(6)
+        if variant == 0 and start < len(out):
+            out[start] ^= 1 << rng.randrange(8)
+        elif variant == 1 and start < len(out):
+            out[start] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+        elif variant == 2:
+            del out[start:end]
+        elif variant == 3:
+            out[start:start] = rng.randbytes(rng.choice((1, 1, 2, 4, 9)))
+        elif variant == 4:
+            out[start:start] = out[start:end]
         else:
-            out[at:end] = rng.randbytes(end - at)
+            out[start:end] = rng.randbytes(end - start)
     return bytes(out)
 
 
-def pieces(rng: random.Random, data: bytes, most: int = 6) -> list[bytes]:
-    """The data, cut anywhere into up to so many pieces."""
-    cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.randint(0, most - 1)))
+def random_pieces(rng: random.Random, data: bytes, max_pieces: int = 6) -> list[bytes]:
+    """Returns the data in at most `max_pieces` pieces, cut at random offsets."""
+    cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.randint(0, max_pieces - 1)))
     return [data[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
-
-
-def pick(rng: random.Random, *choices: Sequence[object]) -> object:
-    """One of the values of one of the sequences."""
-    return rng.choice(list(rng.choice(choices)))

@@ -1,4 +1,4 @@
-"""Fuzzing the client: what a server might send, and what becomes of it within bounded memory."""
+"""Client fuzzer: plays invalid server responses to a client with bounded memory."""
 
 from __future__ import annotations
 
@@ -17,52 +17,53 @@ from tests.stress.fuzz.replies import Reply
 from tests.stress.fuzz.report import Report
 from tests.stress.fuzz.sessions import Session, record
 
-HANG_SECONDS = 120.0
+HANG_TIMEOUT_SECONDS = 120.0
+"""Maximum duration of a case."""
 
-_MORE_BYTES = 4 << 30
-"""Of address space, for the stacks of threads too; what is more was not to be asked for."""
+_EXTRA_BYTES = 4 << 30
+"""Additional address space, thread stacks included; a larger allocation is a violation."""
 
-_PROGRESS_SECONDS = 30.0
+_PROGRESS_INTERVAL_SECONDS = 30.0
 
 
 def fuzz_client(report: Report, cases: int, *, case: str | None = None) -> None:
-    """That many cases, on sessions that a server of its own has said."""
+    """Runs `cases` cases, or one, on sessions recorded from a new server."""
     with tempfile.TemporaryDirectory() as folder, server_under_test.started(Path(folder)) as server:
         sessions = record(server)
-    chosen = REPLIES.cases(cases) if case is None else iter([REPLIES.case(case)])
+    selected = REPLIES.cases(cases) if case is None else iter([REPLIES.case(case)])
     with bounded():
-        play(report, sessions, chosen, cases)
+        run_cases(report, sessions, selected, cases)
 
 
-def play(
+def run_cases(
     report: Report, sessions: Sequence[Session], cases: Iterable[Case[Reply]], count: int
 ) -> None:
-    """Plays the cases, one after the other."""
-    told = time.monotonic()
+    """Runs the cases in sequence and reports their outcomes."""
+    last_progress = time.monotonic()
     for case in cases:
         rng = case.rng(report.seed)
-        began = time.monotonic()
+        begin = time.monotonic()
         problem = None
         try:
-            how = case.draw(rng, rng.choice(sessions))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client should not raise it
-            how = f"raised {type(error).__name__}"
+            outcome = case.draw(rng, rng.choice(sessions))
+        except Exception as error:  # noqa: BLE001 - the client must raise no other error
+            outcome = f"raised {type(error).__name__}"
             problem = "".join(traceback.format_exception(error)[-6:])
-        seconds = time.monotonic() - began
-        if seconds > HANG_SECONDS:
+        seconds = time.monotonic() - begin
+        if seconds > HANG_TIMEOUT_SECONDS:
             problem = f"took {seconds:.0f} s"
-        report.outcome(case, how, seconds, problem)
-        if time.monotonic() - told > _PROGRESS_SECONDS:
-            told = time.monotonic()
-            report.progress(count)
+        report.record(case, outcome, seconds, problem)
+        if time.monotonic() - last_progress > _PROGRESS_INTERVAL_SECONDS:
+            last_progress = time.monotonic()
+            report.print_progress(count)
 
 
 @contextmanager
 def bounded() -> Iterator[None]:
-    """This process gets no more address space than a few gigabytes beyond what it has."""
+    """Limits this process's address space to `_EXTRA_BYTES` more than its current size."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = pages * resource.getpagesize() + _MORE_BYTES
+    limit = pages * resource.getpagesize() + _EXTRA_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
     try:
         yield

@@ -1,4 +1,4 @@
-"""One server for all quick cases, and what it has said."""
+"""Fixtures of the quick cases: one server, and its recorded sessions."""
 
 from __future__ import annotations
 

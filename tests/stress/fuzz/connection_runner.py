@@ -1,4 +1,4 @@
-"""Connections that are one case each: some at a time, each followed to the end of it."""
+"""Runner of cases that are whole connections."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tests.stress.fuzz.calls import BAD_MESSAGE, PROPER, Catalog
+from tests.stress.fuzz.call_runner import Outcome
+from tests.stress.fuzz.calls import ALLOWED_CODES, PARSE_ERROR_TEXTS, Catalog
 from tests.stress.fuzz.case import Case
-from tests.stress.fuzz.clients import Outcome
-from tests.stress.fuzz.peer import Answer, Peer
+from tests.stress.fuzz.peer import Peer, Response
 from tests.stress.fuzz.raw_connections import Draw, RawConnection
 
-from infeed.status import CODES
+from infeed.rpc.status import CODES
 
-HANG_SECONDS = 120.0
-"""After which a connection that has not ended hangs."""
+HANG_TIMEOUT_SECONDS = 120.0
+"""Time after which a connection counts as hanging."""
 
 _CONNECTIONS = 24
-_TICK_SECONDS = 0.02
+_POLL_TIMEOUT_SECONDS = 0.02
 
 
 @dataclass
-class _Running:
+class _RunningConnection:
     case: Case[Draw]
-    line: RawConnection
+    script: RawConnection
     peer: Peer
-    began: float
+    begin: float
     sent: int = 0
-    broken: str | None = None
-    """What the server said that no server may say."""
+    violation: str | None = None
+    """Protocol error in the server's data."""
 
 
 class ConnectionRunner:
-    """Runs cases that are whole connections, some at a time."""
+    """Runs cases that are whole connections, some concurrently."""
 
     def __init__(
         self,
@@ -49,88 +49,92 @@ class ConnectionRunner:
         self._catalog = catalog
         self._seed = seed
         self._outcome = outcome
-        self._running: list[_Running] = []
+        self._running: list[_RunningConnection] = []
 
     def run(self, cases: Iterable[Case[Draw]]) -> None:
-        """Runs the cases to the end of each."""
-        todo = iter(cases)
-        more = True
-        while more or self._running:
-            while more and len(self._running) < _CONNECTIONS:
-                case = next(todo, None)
-                if more := case is not None:
+        """Runs the cases until each has ended."""
+        pending = iter(cases)
+        has_more = True
+        while has_more or self._running:
+            while has_more and len(self._running) < _CONNECTIONS:
+                case = next(pending, None)
+                if has_more := case is not None:
                     self._begin(case)
-            self._turn()
+            self._poll()
 
     def _begin(self, case: Case[Draw]) -> None:
-        line = case.draw(case.rng(self._seed), self._catalog)
+        script = case.draw(case.rng(self._seed), self._catalog)
         peer = Peer(self._address)
         for stream in range(1, 12, 2):
             peer.expect(stream)
-        self._running.append(_Running(case, line, peer, self._clock()))
+        self._running.append(_RunningConnection(case, script, peer, self._clock()))
 
-    def _turn(self) -> None:
-        by_file = {each.peer.fileno(): each for each in self._running}
+    def _poll(self) -> None:
+        by_file = {running.peer.fileno(): running for running in self._running}
         poll = select.poll()
-        for file, each in by_file.items():
-            self._say(each)
-            reads = each.line.reads or each.sent == len(each.line.parts)
-            events = select.POLLIN * reads | select.POLLOUT * each.peer.wants_to_send
+        for file, running in by_file.items():
+            self._send_next(running)
+            reads = running.script.reads or running.sent == len(running.script.parts)
+            events = select.POLLIN * reads | select.POLLOUT * running.peer.wants_to_send
             poll.register(file, events)
-        for file, events in poll.poll(_TICK_SECONDS * 1000):
-            each = by_file[file]
+        for file, events in poll.poll(_POLL_TIMEOUT_SECONDS * 1000):
+            running = by_file[file]
             if events & select.POLLOUT:
-                each.peer.send()
+                running.peer.send()
             if events & ~select.POLLOUT:
                 try:
-                    each.peer.receive()
-                except Exception as error:  # noqa: BLE001 - whatever it is, the server said it
-                    each.broken = f"{type(error).__name__}: {error}"
-        for each in list(self._running):
-            self._settle(each)
+                    running.peer.receive()
+                except Exception as error:  # noqa: BLE001 - any error comes from the server's data
+                    running.violation = f"{type(error).__name__}: {error}"
+        for running in list(self._running):
+            self._report_ended(running)
 
-    def _say(self, each: _Running) -> None:
-        if each.peer.wants_to_send or each.peer.half_closed:
+    def _send_next(self, running: _RunningConnection) -> None:
+        if running.peer.wants_to_send or running.peer.half_closed:
             return
-        if each.sent < len(each.line.parts):
-            each.peer.raw(each.line.parts[each.sent])
-            each.sent += 1
-        elif not (each.line.must_end or each.line.abort):
-            each.peer.finish()
+        if running.sent < len(running.script.parts):
+            running.peer.raw(running.script.parts[running.sent])
+            running.sent += 1
+        elif not (running.script.must_end or running.script.abort):
+            running.peer.finish()
 
-    def _settle(self, each: _Running) -> None:
-        peer, seconds = each.peer, self._clock() - each.began
-        done = each.sent == len(each.line.parts) and not peer.wants_to_send
-        if each.broken or peer.over:
-            self._end(each, _how(peer), seconds, each.broken or _problem(peer))
-        elif each.line.abort and done:
+    def _report_ended(self, running: _RunningConnection) -> None:
+        peer, seconds = running.peer, self._clock() - running.begin
+        done = running.sent == len(running.script.parts) and not peer.wants_to_send
+        if running.violation or peer.is_closed:
+            self._end(running, _describe_end(peer), seconds, running.violation or _problem(peer))
+        elif running.script.abort and done:
             peer.abort()
-            self._end(each, "left", seconds, None)
-        elif seconds > HANG_SECONDS:
-            self._end(each, "hangs", seconds, "the server does not end the connection")
+            self._end(running, "left", seconds, None)
+        elif seconds > HANG_TIMEOUT_SECONDS:
+            self._end(running, "hangs", seconds, "the server does not end the connection")
 
-    def _end(self, each: _Running, how: str, seconds: float, problem: str | None) -> None:
-        each.peer.close()
-        self._running.remove(each)
-        self._outcome(each.case, how, seconds, problem)
+    def _end(
+        self, running: _RunningConnection, outcome: str, seconds: float, problem: str | None
+    ) -> None:
+        running.peer.close()
+        self._running.remove(running)
+        self._outcome(running.case, outcome, seconds, problem)
 
 
-def _how(peer: Peer) -> str:
-    answers = [answer for answer in peer.answers.values() if answer.ended]
+def _describe_end(peer: Peer) -> str:
+    answered = [response for response in peer.responses.values() if response.ended]
     if peer.goaway is not None:
         return f"GOAWAY {peer.goaway}"
-    return f"closed, {len(answers)} answered" if answers else "closed"
+    return f"closed, {len(answered)} answered" if answered else "closed"
 
 
 def _problem(peer: Peer) -> str | None:
-    for answer in peer.answers.values():
-        told = answer.status
-        if told.isdecimal() and not _is_proper(answer):
-            return f"{CODES[int(told)]}: {answer.message[:300]}"
+    for response in peer.responses.values():
+        status = response.status
+        if status.isdecimal() and not _is_allowed(response):
+            return f"{CODES[int(status)]}: {response.message[:300]}"
     return None
 
 
-def _is_proper(answer: Answer) -> bool:
-    code = CODES[int(answer.status)]
-    parsing = code == "INTERNAL" and any(known in answer.message for known in BAD_MESSAGE)
-    return code in PROPER or parsing
+def _is_allowed(response: Response) -> bool:
+    code = CODES[int(response.status)]
+    is_parse_error = code == "INTERNAL" and any(
+        text in response.message for text in PARSE_ERROR_TEXTS
+    )
+    return code in ALLOWED_CODES or is_parse_error

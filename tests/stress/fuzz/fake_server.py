@@ -1,4 +1,4 @@
-"""Fake server on a real socket, and cases in which a feed connects to it."""
+"""Fake server on a real socket, and client cases that connect to it."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from collections.abc import Callable, Iterator
 import hpack
 from tests.harness.listener import Listener
 from tests.stress.fuzz import frames
-from tests.stress.fuzz.case import mutated, pieces
-from tests.stress.fuzz.replies import REPLIES, WrongError, compare
+from tests.stress.fuzz.case import mutate, random_pieces
+from tests.stress.fuzz.replies import REPLIES, WrongResultError, compare
 from tests.stress.fuzz.sessions import Session
 
 import infeed
 from infeed.errors import InfeedError
 
-_HANG_SECONDS = 60.0
+_HANG_TIMEOUT_SECONDS = 60.0
 
 Respond = Callable[[str], "list[bytes] | None"]
-"""Returns the bytes sent to a call of a method; None: nothing, for as long as the peer stays."""
+"""Returns the response bytes for a method; None: no response, and the connection stays open."""
 
 CountMessages = Callable[[str], int]
-"""Returns the number of messages of a call to a method that are awaited before the response."""
+"""Returns the number of request messages of a method that are awaited before the response."""
 
 
 class FakeServer(Listener):
-    """Sends what it is told to each connection, once that has made a call."""
+    """Sends the given bytes on each connection after its first call."""
 
     def __init__(self, respond: Respond, count_messages: CountMessages = lambda method: 0) -> None:
         self._respond = respond
@@ -36,7 +36,7 @@ class FakeServer(Listener):
         super().__init__(self._answer)
 
     def _answer(self, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError):  # a peer may leave as it likes
+        with contextlib.suppress(OSError):  # the peer may disconnect at any time
             method = self._receive_call(connection)
             response = self._respond(method)
             for part in response or ():
@@ -47,7 +47,7 @@ class FakeServer(Listener):
                 pass
 
     def _receive_call(self, connection: socket.socket) -> str:
-        """Returns the last part of the call's path once its messages have come."""
+        """Returns the call's method once the awaited messages have arrived."""
         data = bytearray()
         needed: int | None = None
         while True:
@@ -56,14 +56,14 @@ class FakeServer(Listener):
                 needed = self._count_messages(method)
             if needed is not None and messages >= needed:
                 return method
-            more = connection.recv(1 << 16)
-            if not more:
+            received = connection.recv(1 << 16)
+            if not received:
                 raise ConnectionAbortedError
-            data += more
+            data += received
 
 
 def _parse(data: bytes) -> tuple[str, int]:
-    """Returns the method that is called, if that is known yet, and the number of its messages."""
+    """Returns the called method, empty if not yet known, and the number of its messages."""
     path, body = "", b""
     while len(data) >= 9:
         end = 9 + int.from_bytes(data[:3], "big")
@@ -78,10 +78,10 @@ def _parse(data: bytes) -> tuple[str, int]:
 
 
 def _count(body: bytes) -> int:
-    """Returns the number of whole messages in gRPC's framing."""
-    count = at = 0
-    while (at := at + 5) <= len(body) and (
-        at := at + int.from_bytes(body[at - 4 : at], "big")
+    """Returns the number of complete messages in gRPC's framing."""
+    count = offset = 0
+    while (offset := offset + 5) <= len(body) and (
+        offset := offset + int.from_bytes(body[offset - 4 : offset], "big")
     ) <= len(body):
         count += 1
     return count
@@ -89,42 +89,44 @@ def _count(body: bytes) -> int:
 
 @REPLIES.add(2)
 def mutated_connections(rng: random.Random, session: Session) -> str:
-    """All of `connect` and the feed against a session whose bytes are changed."""
-    spoiled = rng.choice(("GetPipeline", "StreamBatches", "StreamBatches", "StreamBatches"))
+    """Runs `connect` and a feed against a session with changed bytes."""
+    mutated_method = rng.choice(("GetPipeline", "StreamBatches", "StreamBatches", "StreamBatches"))
     lock = threading.Lock()
 
     def respond(method: str) -> list[bytes]:
-        data = session.described if method == "GetPipeline" else session.streamed
+        data = session.pipeline_response if method == "GetPipeline" else session.stream_response
         with lock:
-            bad = mutated(rng, data) if method == spoiled else data
-            return pieces(rng, bad, 3)
+            sent = mutate(rng, data) if method == mutated_method else data
+            return random_pieces(rng, sent, 3)
 
     first = iter([_messages(session)])
 
     def count_messages(method: str) -> int:
-        # A feed asks for all its batches once; after a lost connection for those that it lacks,
-        # and after a spoiled description for any.
-        is_known = method == "StreamBatches" == spoiled
+        # A feed requests all its batches once. After a lost connection it requests the missing
+        # ones, and after a changed pipeline description any.
+        is_known = method == "StreamBatches" == mutated_method
         return next(first, _one)(method) if is_known else 1
 
     with FakeServer(respond, count_messages) as fake:
-        return read(fake.address, session)
+        return read_feed(fake.address, session)
 
 
 @REPLIES.add(0.5)
 def good_connections(rng: random.Random, session: Session) -> str:
-    """Nothing is changed: that the others fail must be for what was changed."""
+    """Runs a feed against an unchanged session, which must succeed."""
 
     def respond(method: str) -> list[bytes]:
-        return pieces(rng, session.described if method == "GetPipeline" else session.streamed)
+        return random_pieces(
+            rng, session.pipeline_response if method == "GetPipeline" else session.stream_response
+        )
 
-    if session.expected.payload_bytes is None:
+    if session.contract.payload_bytes is None:
         return "asks for less at a time than was recorded"
     with FakeServer(respond, _messages(session)) as fake:
-        how = read(fake.address, session, timeout=_HANG_SECONDS)
-    if how != "whole":
-        raise WrongError(f"a good session ends with {how}")
-    return how
+        outcome = read_feed(fake.address, session, timeout=_HANG_TIMEOUT_SECONDS)
+    if outcome != "whole":
+        raise WrongResultError(f"an unchanged session ends with {outcome}")
+    return outcome
 
 
 def _one(method: str) -> int:
@@ -132,13 +134,13 @@ def _one(method: str) -> int:
 
 
 def _messages(session: Session) -> CountMessages:
-    """A feed asks for all batches at once where it knows their size, else for two."""
-    steps = 2 if session.expected.payload_bytes is None else session.steps
+    """Returns a feed's message count: all its requests if it knows their size, else two."""
+    steps = 2 if session.contract.payload_bytes is None else session.steps
     return lambda method: 1 if method == "GetPipeline" else 1 + steps
 
 
-def read(address: str, session: Session, timeout: float = 0.3) -> str:
-    """Returns how a feed of the session ends. Raises `WrongError` for wrong batches."""
+def read_feed(address: str, session: Session, timeout: float = 0.3) -> str:
+    """Returns the outcome of a feed of the session. Raises `WrongResultError` for wrong batches."""
     count = 0
     try:
         with infeed.connect(
@@ -151,7 +153,7 @@ def read(address: str, session: Session, timeout: float = 0.3) -> str:
         ) as feed:
             for batch in _batches(feed):
                 if count not in session.batches:
-                    raise WrongError(f"{count + 1} batches of {session.steps}")
+                    raise WrongResultError(f"{count + 1} batches of {session.steps}")
                 _compare(session, feed, count, batch)
                 count += 1
     except InfeedError as error:
@@ -162,19 +164,19 @@ def read(address: str, session: Session, timeout: float = 0.3) -> str:
 def _batches(feed: infeed.Feed) -> Iterator[infeed.Batch]:
     while True:
         try:
-            yield feed.next(timeout=_HANG_SECONDS)
+            yield feed.next(timeout=_HANG_TIMEOUT_SECONDS)
         except StopIteration:
             return
         except infeed.StallError as error:
-            if error.metadata.get("seconds") == f"{_HANG_SECONDS:g}":
-                raise WrongError(f"the feed hangs: {error}") from error
+            if error.metadata.get("seconds") == f"{_HANG_TIMEOUT_SECONDS:g}":
+                raise WrongResultError(f"the feed hangs: {error}") from error
             raise
 
 
 def _compare(session: Session, feed: infeed.Feed, step: int, batch: infeed.Batch) -> None:
-    """The finish transforms have run on the feed's batches, as on the right ones."""
-    right = session.batches[step]
-    if feed.spec != session.spec:  # the description has no checksum
+    """Compares a feed's batch with the expected one, after the finish transforms."""
+    expected = session.batches[step]
+    if feed.spec != session.spec:  # the pipeline description has no checksum
         return
-    arrays = infeed.finish.finish(dict(right), session.spec.finish_transforms, batch.mask)
-    compare(session, step, batch, same=True, right=right.replaced(arrays))
+    arrays = infeed.finish.finish(dict(expected), session.spec.finish_transforms, batch.mask)
+    compare(session, step, batch, same=True, expected=expected.replaced(arrays))

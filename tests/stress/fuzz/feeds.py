@@ -1,4 +1,4 @@
-"""Feeds in this process of whatever a server describes and sends."""
+"""Feeds over a scripted transport in this process."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from tests.stress.fuzz.replies import WrongError
+from tests.stress.fuzz.replies import WrongResultError
 
 import infeed
-from infeed import wire
 from infeed.errors import (
     InfeedError,
     ProtocolError,
@@ -18,24 +17,23 @@ from infeed.errors import (
 )
 from infeed.spec import PipelineSpec
 from infeed.v1 import spec_pb2, stream_pb2
+from infeed.wire import batch as wire
 
-_MOST_BYTES = 1 << 20
-"""Of a batch that is really sent."""
+_MAX_BATCH_BYTES = 1 << 20
+"""Maximum size of a batch; larger ones are refused."""
 
-_STEPS = 3
-_HANG_SECONDS = 60.0
-
-_FLOATS = [0.0, -0.0, 1.0, 255.0, float("nan"), float("inf"), -float("inf"), 1e-320, 1e308]
+_MAX_STEPS = 3
+_HANG_TIMEOUT_SECONDS = 60.0
 
 
-class Told:
-    """Describes a pipeline as it is told to, and sends batches of zeros or whatever it is told."""
+class ScriptedTransport:
+    """Transport with a given pipeline description and given response messages."""
 
     target = "fuzz"
 
-    def __init__(self, message: spec_pb2.Pipeline, answer: Callable[[], Iterator[bytes]]) -> None:
+    def __init__(self, message: spec_pb2.Pipeline, respond: Callable[[], Iterator[bytes]]) -> None:
         self._message = message
-        self._answer = answer
+        self._respond = respond
 
     def get_pipeline(self, name: str, timeout: float = 0.0) -> PipelineSpec:
         return PipelineSpec.from_proto(self._message)
@@ -44,17 +42,17 @@ class Told:
         return ("fuzz:1",)
 
     def open_stream(self, server: str, requests: Iterator[Any], draining: Any) -> Any:
-        return _Call(requests, self._answer)
+        return _Call(requests, self._respond)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no connection is open."""
 
 
 class _Call:
     server = "fuzz:1"
 
-    def __init__(self, requests: Iterator[Any], answer: Callable[[Any], Iterator[bytes]]) -> None:
-        self._messages = answer(requests)
+    def __init__(self, requests: Iterator[Any], respond: Callable[[Any], Iterator[bytes]]) -> None:
+        self._messages = respond(requests)
         self._rest = memoryview(b"")
 
     def next(self) -> int | None:
@@ -64,68 +62,68 @@ class _Call:
 
     def read_into(self, memory: memoryview) -> None:
         if len(memory) > len(self._rest):
-            raise ProtocolError("a message that ends early")
+            raise ProtocolError("truncated message")
         memory[:] = self._rest[: len(memory)]
         self._rest = self._rest[len(memory) :]
 
     def cancel(self) -> None:
-        """Never waits."""
+        """Does nothing: the call never waits."""
 
     close = cancel
 
 
-def read(transport: Any, name: str, **options: Any) -> str:
-    """How a feed of it ends, after a few steps at most."""
+def read_feed(transport: Any, name: str, **options: Any) -> str:
+    """Reads a few steps of a feed and returns its outcome."""
     try:
         with infeed.connect(
             "fuzz",
             name,
             transport=transport,
             reconnect_timeout=0.0,
-            timeout=_HANG_SECONDS,
+            timeout=_HANG_TIMEOUT_SECONDS,
             **options,
         ) as feed:
-            _look(feed)
-            for _ in range(_STEPS):
+            _check_properties(feed)
+            for _ in range(_MAX_STEPS):
                 try:
-                    batch = feed.next(timeout=2 * _HANG_SECONDS)
+                    batch = feed.next(timeout=2 * _HANG_TIMEOUT_SECONDS)
                 except StopIteration:
                     return "ended"
-                _fits(feed, batch)
+                _check_batch(feed, batch)
             return "read"
     except StallError as error:
-        if "silent" in error.message or "no batch" in error.message:
-            raise WrongError(f"the feed hangs: {error}") from error
+        if "no batch" in error.message:
+            raise WrongResultError(f"the feed hangs: {error}") from error
         return "StallError"
     except InfeedError as error:
         return type(error).__name__
 
 
-def _look(feed: infeed.Feed) -> None:
-    """All that a trainer may ask of a feed before its first batch."""
+def _check_properties(feed: infeed.Feed) -> None:
+    """Checks all properties that a feed has before its first batch."""
     feed.state()
     str(feed.stats())
     repr(feed)
-    for told in (feed.steps, feed.steps_left, feed.steps_per_epoch):
-        if told is not None and told < 0:
-            raise WrongError(f"{told} steps")
+    for steps in (feed.steps, feed.steps_left, feed.steps_per_epoch):
+        if steps is not None and steps < 0:
+            raise WrongResultError(f"{steps} steps")
     if feed.may_mask not in (True, False) or feed.batch_size < 1:
-        raise WrongError(f"batches of {feed.batch_size}")
+        raise WrongResultError(f"batches of {feed.batch_size}")
 
 
-def _fits(feed: infeed.Feed, batch: infeed.Batch) -> None:
+def _check_batch(feed: infeed.Feed, batch: infeed.Batch) -> None:
     if sorted(batch) != sorted(field.name for field in feed.element_spec):
-        raise WrongError(f"fields {sorted(batch)}")
+        raise WrongResultError(f"fields {sorted(batch)}")
     for field in feed.element_spec:
         array = batch[field.name]
         if array.shape != (feed.batch_size, *field.shape):
-            raise WrongError(f"{field} has the shape {array.shape}")
+            raise WrongResultError(f"{field} has the shape {array.shape}")
         if array.dtype != infeed.spec.numpy_dtype(field.data_type):
-            raise WrongError(f"{field} is of {array.dtype}")
+            raise WrongResultError(f"{field} is of {array.dtype}")
 
 
-def zeros(spec: PipelineSpec, job_open: Any, requests: Iterator[Any]) -> Iterator[bytes]:
-    """A stream of empty batches, as the description has them."""
+def zero_batches(spec: PipelineSpec, job_open: Any, requests: Iterator[Any]) -> Iterator[bytes]:
+    """Yields the messages of a stream of zero batches, as the pipeline describes them."""
     on_server = job_open.finish == stream_pb2.FINISH_PLACEMENT_SERVER
     fields = spec.element_spec if on_server else spec.wire_spec
     opened = stream_pb2.StreamOpened(
@@ -138,11 +136,11 @@ def zeros(spec: PipelineSpec, job_open: Any, requests: Iterator[Any]) -> Iterato
     yield stream_pb2.StreamBatchesResponse(opened=opened).SerializeToString()
     slots = job_open.batch_size
     size = sum((field.sample_bytes or 8 * field.elements) * slots for field in fields)
-    if size > _MOST_BYTES or slots > 1000:
-        raise ServerUnavailableError("too large to be worth it")
+    if size > _MAX_BATCH_BYTES or slots > 1000:
+        raise ServerUnavailableError("batch too large for this fuzzer")
     arrays = {field.name: field.zeros(slots) for field in fields}
     for request in requests:
         ids, mask = np.arange(slots), np.ones(slots, bool)
-        asked = request.batch
-        made = wire.encode_batch(asked.request_id, asked.start, 0, fields, arrays, ids, mask)
-        yield from map(b"".join, made.frames())
+        batch = request.batch
+        encoded = wire.encode_batch(batch.request_id, batch.start, 0, fields, arrays, ids, mask)
+        yield from map(b"".join, encoded.messages())

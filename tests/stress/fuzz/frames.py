@@ -1,4 +1,4 @@
-"""Frames of HTTP/2 and messages of gRPC as bytes, right ones and any others."""
+"""HTTP/2 frames and gRPC messages as bytes, valid or invalid."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ END_STREAM, END_HEADERS, PADDED, WITH_PRIORITY, ACK = 1, 4, 8, 0x20, 1
 
 HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_STREAMS, INITIAL_WINDOW, MAX_FRAME, MAX_HEADERS = range(1, 7)
 
-MOST = (1 << 31) - 1
-"""The largest window, and the largest number of a stream."""
+MAX_WINDOW = (1 << 31) - 1
+"""Largest window and largest stream id."""
 
 Fields = list[tuple[str, str]]
 
@@ -20,14 +20,14 @@ Fields = list[tuple[str, str]]
 def frame(
     kind: int, flags: int, stream: int, body: bytes = b"", length: int | None = None
 ) -> bytes:
-    """One frame; `length` says another length than the body's."""
+    """Returns a frame; `length` replaces the body's length in its header."""
     size = (len(body) if length is None else length) & 0xFFFFFF
     head = size.to_bytes(3, "big") + bytes((kind, flags)) + (stream & 0xFFFFFFFF).to_bytes(4, "big")
     return head + body
 
 
 def settings(**values: int) -> bytes:
-    """By the names above, in lower case."""
+    """Returns a SETTINGS frame; keywords are the names above in lower case."""
     return setting_pairs((globals()[name.upper()], value) for name, value in values.items())
 
 
@@ -45,7 +45,7 @@ def reset(stream: int, code: int = 8) -> bytes:
 
 
 def block(fields: Iterable[tuple[str | bytes, str | bytes]]) -> bytes:
-    """Headers that no table remembers, so that frames can be mixed as one likes."""
+    """Returns a header block without HPACK table entries, so that frames can be reordered."""
     return b"".join(b"\0" + _text(name) + _text(value) for name, value in fields)
 
 
@@ -54,12 +54,12 @@ def headers(stream: int, fields: Fields, flags: int = END_HEADERS) -> bytes:
 
 
 def integer(value: int, bits: int, first: int = 0) -> bytes:
-    """A number as HPACK has it, in the lower `bits` of its first byte."""
-    most = (1 << bits) - 1
-    if value < most:
+    """Returns an HPACK integer with a prefix of `bits`."""
+    limit = (1 << bits) - 1
+    if value < limit:
         return bytes((first | value,))
-    out = bytearray((first | most,))
-    value -= most
+    out = bytearray((first | limit,))
+    value -= limit
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
@@ -68,7 +68,7 @@ def integer(value: int, bits: int, first: int = 0) -> bytes:
 
 
 def message(body: bytes, *, compressed: int = 0, length: int | None = None) -> bytes:
-    """A message of gRPC with its prefix; `length` says another one."""
+    """Returns a gRPC message with its prefix; `length` replaces the length in it."""
     size = len(body) if length is None else length
     return bytes((compressed,)) + (size & 0xFFFFFFFF).to_bytes(4, "big") + body
 

@@ -1,4 +1,4 @@
-"""All kinds of cases: each module of them registers its own once it is imported."""
+"""All kinds of cases, which their modules register on import."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A connection to the server, driven frame by frame: it sends whatever it is told to, and takes
-apart what it is sent. Nothing here waits."""
+"""Non-blocking HTTP/2 client that sends given frames and parses received ones."""
 
 from __future__ import annotations
 
@@ -17,11 +16,11 @@ _CREDIT_BYTES = 1 << 28
 
 _KINDS = {frames.DATA, frames.HEADERS, frames.RST, frames.SETTINGS, frames.PING, frames.GOAWAY}
 _KINDS |= {frames.WINDOW, frames.CONTINUATION}
-"""What a server may send."""
+"""Frame types that a server may send."""
 
 
-class Answer:
-    """What has come on one stream."""
+class Response:
+    """Received data of one stream."""
 
     def __init__(self) -> None:
         self.headers: dict[str, str] = {}
@@ -32,10 +31,10 @@ class Answer:
 
     @property
     def status(self) -> str:
-        """The code of gRPC or, where there is none, of HTTP; empty without an answer."""
-        for told in (self.trailers, self.headers):
-            if "grpc-status" in told:
-                return told["grpc-status"]
+        """The gRPC status, else the HTTP status; empty without a response."""
+        for fields in (self.trailers, self.headers):
+            if "grpc-status" in fields:
+                return fields["grpc-status"]
         http = self.headers.get(":status", "")
         return f"HTTP {http}" if http and self.ended else ""
 
@@ -45,22 +44,21 @@ class Answer:
 
 
 class Peer:
-    """The client's side of one connection. Raises `ValueError` for what no server may send."""
+    """Client's side of one connection. Raises `ValueError` for invalid frames of the server."""
 
     def __init__(self, address: str) -> None:
         host, port = address.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), timeout=20)
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.answers: dict[int, Answer] = {}
+        self.responses: dict[int, Response] = {}
         self.goaway: int | None = None
-        self.over = False
+        self.is_closed = False
         """Whether the server has closed the connection."""
         self.half_closed = False
-        self.reading = True
         self._in = bytearray()
         self._out = bytearray()
-        self._fin = False
+        self._is_finishing = False
         self._decoder = hpack.Decoder()
         self._headers: tuple[int, int, bytearray] | None = None
         self._waiting: dict[int, deque[tuple[bytes, bool]]] = {}
@@ -73,62 +71,63 @@ class Peer:
 
     # To the server.
 
-    def greet(self, *, initial_window: int = frames.MOST) -> None:
+    def send_preface(self, *, initial_window: int = frames.MAX_WINDOW) -> None:
         self.raw(frames.PREFACE + frames.settings(initial_window=initial_window))
-        self.raw(frames.window(0, frames.MOST - (1 << 16)))
+        self.raw(frames.window(0, frames.MAX_WINDOW - (1 << 16)))
 
     def raw(self, data: bytes) -> None:
         self._out += data
 
     def finish(self) -> None:
-        """Nothing more will be said once all is sent."""
-        self._fin = True
+        """Closes the sending side once all data is sent."""
+        self._is_finishing = True
 
-    def expect(self, stream: int) -> Answer:
-        """What comes on this stream from now on."""
-        answer = self.answers[stream] = Answer()
+    def expect(self, stream: int) -> Response:
+        """Starts recording a stream, and returns its response."""
+        response = self.responses[stream] = Response()
         self._windows[stream] = self._initial
-        return answer
+        return response
 
     def data(self, stream: int, data: bytes, *, end: bool = False) -> None:
-        """DATA frames, one if it fits, as soon as the windows take them."""
+        """Sends DATA frames, one if it fits, as soon as the windows allow."""
         waiting = self._waiting.setdefault(stream, deque())
-        parts = [data[at : at + _FRAME_BYTES] for at in range(0, max(1, len(data)), _FRAME_BYTES)]
+        starts = range(0, max(1, len(data)), _FRAME_BYTES)
+        parts = [data[start : start + _FRAME_BYTES] for start in starts]
         waiting.extend((part, False) for part in parts[:-1])
         waiting.append((parts[-1], end))
-        self._release()
+        self._send_waiting()
 
     def forget(self, stream: int) -> None:
-        """Nothing more is sent on the stream, and what comes is dropped."""
-        for kept in (self.answers, self._waiting, self._windows):
-            kept.pop(stream, None)
+        """Discards the stream's unsent data, and data that is received later."""
+        for streams in (self.responses, self._waiting, self._windows):
+            streams.pop(stream, None)
 
     def abort(self) -> None:
-        """Ends the connection with a reset of TCP."""
+        """Closes the connection with a TCP reset."""
         with contextlib.suppress(OSError):
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close()
 
     def close(self) -> None:
-        self.over = True
+        self.is_closed = True
         self.socket.close()
 
     @property
     def wants_to_send(self) -> bool:
-        return bool(self._out) or (self._fin and not self.half_closed)
+        return bool(self._out) or (self._is_finishing and not self.half_closed)
 
     def send(self) -> None:
         try:
             while self._out:
                 del self._out[: self.socket.send(memoryview(self._out)[: 1 << 18].tobytes())]
-            if self._fin and not self.half_closed:
+            if self._is_finishing and not self.half_closed:
                 self.half_closed = True
                 self.socket.shutdown(socket.SHUT_WR)
         except BlockingIOError:
             pass
         except OSError:
             self._out.clear()
-            self.half_closed = True  # what the server has said before is still to be read
+            self.half_closed = True  # received data is still to be read
 
     # From the server.
 
@@ -136,30 +135,30 @@ class Peer:
         try:
             while data := self.socket.recv(_RECEIVE_BYTES):
                 self._in += data
-                self._take_in()
+                self._parse_frames()
                 if len(data) < _RECEIVE_BYTES:
                     return
-            self.over = True
+            self.is_closed = True
         except BlockingIOError:
             pass
         except OSError:
-            self.over = True
+            self.is_closed = True
 
-    def _take_in(self) -> None:
-        at = 0
-        while len(self._in) - at >= 9:
-            size = int.from_bytes(self._in[at : at + 3], "big")
-            if len(self._in) - at < 9 + size:
+    def _parse_frames(self) -> None:
+        offset = 0
+        while len(self._in) - offset >= 9:
+            size = int.from_bytes(self._in[offset : offset + 3], "big")
+            if len(self._in) - offset < 9 + size:
                 break
-            kind, flags = self._in[at + 3], self._in[at + 4]
-            stream = int.from_bytes(self._in[at + 5 : at + 9], "big")
-            body = bytes(self._in[at + 9 : at + 9 + size])
-            at += 9 + size
-            self._on(kind, flags, stream, body)
-        del self._in[:at]
-        self._release()
+            kind, flags = self._in[offset + 3], self._in[offset + 4]
+            stream = int.from_bytes(self._in[offset + 5 : offset + 9], "big")
+            body = bytes(self._in[offset + 9 : offset + 9 + size])
+            offset += 9 + size
+            self._on_frame(kind, flags, stream, body)
+        del self._in[:offset]
+        self._send_waiting()
 
-    def _on(self, kind: int, flags: int, stream: int, body: bytes) -> None:
+    def _on_frame(self, kind: int, flags: int, stream: int, body: bytes) -> None:
         if kind not in _KINDS or len(body) > 1 << 24 or stream >> 31:
             raise ValueError(f"the server sent a frame of kind {kind} on stream {stream}")
         if kind == frames.DATA:
@@ -176,8 +175,8 @@ class Peer:
             else:
                 self._window += step
         elif kind == frames.RST:
-            if answer := self.answers.get(stream):
-                answer.reset = int.from_bytes(body, "big")
+            if response := self.responses.get(stream):
+                response.reset = int.from_bytes(body, "big")
                 self._waiting.pop(stream, None)
         elif kind == frames.GOAWAY:
             self.goaway = int.from_bytes(body[4:8], "big")
@@ -189,43 +188,43 @@ class Peer:
         if self._credit > _CREDIT_BYTES:
             self.raw(frames.window(0, self._credit))
             self._credit = 0
-        if answer := self.answers.get(stream):
-            answer.data += body
-            answer.ended |= bool(flags & frames.END_STREAM)
+        if response := self.responses.get(stream):
+            response.data += body
+            response.ended |= bool(flags & frames.END_STREAM)
 
     def _on_headers(self, kind: int, flags: int, stream: int, body: bytes) -> None:
         if (self._headers is None) != (kind == frames.HEADERS):
-            raise ValueError("the server's headers are broken off")
+            raise ValueError("the server sent an incomplete header block")
         if self._headers is None:
             self._headers = (stream, flags, bytearray())
-        stream, first, whole = self._headers
-        whole += body
+        stream, first_flags, block = self._headers
+        block += body
         if not flags & frames.END_HEADERS:
             return
         self._headers = None
-        # Decoded for streams that are forgotten too: the table is the connection's.
+        # Forgotten streams' headers are decoded, too, to keep the connection's HPACK table.
         fields = {
             str(name, "latin-1"): str(value, "latin-1")
-            for name, value in self._decoder.decode(bytes(whole), raw=True)
+            for name, value in self._decoder.decode(bytes(block), raw=True)
         }
-        if answer := self.answers.get(stream):
-            if answer.headers:
-                answer.trailers = fields
+        if response := self.responses.get(stream):
+            if response.headers:
+                response.trailers = fields
             else:
-                answer.headers = fields
-            answer.ended |= bool(first & frames.END_STREAM)
+                response.headers = fields
+            response.ended |= bool(first_flags & frames.END_STREAM)
 
     def _on_settings(self, body: bytes) -> None:
-        for at in range(0, len(body), 6):
-            key, value = struct.unpack_from(">HI", body, at)
+        for offset in range(0, len(body), 6):
+            key, value = struct.unpack_from(">HI", body, offset)
             if key == frames.INITIAL_WINDOW:
                 for stream in self._windows:
                     self._windows[stream] += value - self._initial
                 self._initial = value
         self.raw(frames.frame(frames.SETTINGS, frames.ACK, 0))
 
-    def _release(self) -> None:
-        """Sends the data that the windows take."""
+    def _send_waiting(self) -> None:
+        """Sends the waiting data that the windows allow."""
         for stream, waiting in list(self._waiting.items()):
             while waiting:
                 data, end = waiting[0]

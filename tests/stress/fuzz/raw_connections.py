@@ -1,4 +1,4 @@
-"""Whole connections: bytes that are no HTTP/2, frames that must not be, floods, half requests."""
+"""Cases that are whole connections: invalid HTTP/2, forbidden frames, incomplete requests."""
 
 from __future__ import annotations
 
@@ -8,26 +8,25 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tests.stress.fuzz import frames
-from tests.stress.fuzz.calls import FEED, Catalog, asked_in_order, headers, opening
+from tests.stress.fuzz.calls import FEED, Catalog, headers, open_request, step_requests
 from tests.stress.fuzz.calls_unary import METHODS, get
-from tests.stress.fuzz.case import Kinds, mutated, pieces
+from tests.stress.fuzz.case import Kinds, mutate, random_pieces
 
-GREETING = frames.PREFACE + frames.settings(initial_window=1 << 20)
+CLIENT_PREFACE = frames.PREFACE + frames.settings(initial_window=1 << 20)
 
 
 @dataclass
 class RawConnection:
-    """What is said on one connection."""
+    """Bytes that a peer sends on one connection."""
 
     parts: list[bytes]
-    """Sent one after the other, each as soon as the server has taken the one before."""
+    """Data, sent part by part; each part waits until the previous one is sent."""
     must_end: bool = False
-    """Whether the server has to end the connection by itself; else it may wait for more, and ends
-    it when nothing more is to come."""
+    """Whether the server must close the connection by itself; else the peer half-closes it."""
     abort: bool = False
-    """Whether it is left with a reset of TCP as soon as all is sent."""
+    """Whether the peer closes it with a TCP reset once all is sent."""
     reads: bool = True
-    """Whether the peer reads what the server says before all is sent."""
+    """Whether the peer reads before all is sent."""
 
 
 Draw: TypeAlias = "Callable[[random.Random, Catalog], RawConnection]"
@@ -35,7 +34,7 @@ Draw: TypeAlias = "Callable[[random.Random, Catalog], RawConnection]"
 RAW_CONNECTIONS: Kinds[Draw] = Kinds()
 
 OVERLOADS: Kinds[Draw] = Kinds()
-"""Those that take all the calls that a server answers at a time; no feed is beside them."""
+"""Cases that use all concurrent calls of the server; no feed runs at the same time."""
 
 
 def request(stream: int = 1, path: str = f"{FEED}GetPipeline", flags: int = 4) -> bytes:
@@ -43,7 +42,7 @@ def request(stream: int = 1, path: str = f"{FEED}GetPipeline", flags: int = 4) -
 
 
 def session(rng: random.Random, catalog: Catalog) -> list[bytes]:
-    """The frames of a good connection with a few calls, mixed as they may be."""
+    """Returns the frames of a valid connection with a few interleaved calls."""
     calls = []
     for number in range(rng.randint(1, 4)):
         stream = 2 * number + 1
@@ -53,19 +52,19 @@ def session(rng: random.Random, catalog: Catalog) -> list[bytes]:
         else:
             spec = catalog.pipeline(rng)
             call = [request(stream, f"{FEED}StreamBatches")]
-            messages = [opening(spec), *asked_in_order(spec, range(rng.randint(0, 4)))]
+            messages = [open_request(spec), *step_requests(spec, range(rng.randint(0, 4)))]
             call += [frames.frame(frames.DATA, 0, stream, message) for message in messages]
             call += [frames.frame(frames.DATA, 1, stream)]
         call += [frames.window(stream, 1 << 20)] if rng.random() < 0.3 else []
         calls.append(call)
     out = []
     for call in calls:  # streams must be opened in order
-        at = 0
-        for one in call:
-            at = rng.randint(at, len(out)) if rng.random() < 0.5 and at else len(out)
-            out.insert(at, one)
-            at += 1
-    return [GREETING, *out, frames.frame(frames.SETTINGS, frames.ACK, 0)]
+        index = 0
+        for frame in call:
+            index = rng.randint(index, len(out)) if rng.random() < 0.5 and index else len(out)
+            out.insert(index, frame)
+            index += 1
+    return [CLIENT_PREFACE, *out, frames.frame(frames.SETTINGS, frames.ACK, 0)]
 
 
 def frame_of_any_kind(rng: random.Random) -> bytes:
@@ -83,58 +82,60 @@ def no_http2(rng: random.Random, catalog: Catalog) -> RawConnection:
         b"GET / HTTP/1.1\r\nHost: fuzz\r\n\r\n",
         b"PRI * HTTP/1.1\r\n\r\nSM\r\n\r\n",
         b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03" + rng.randbytes(500),
-        b"CONNECT fuzz:80 HTTP/1.1\r\n\r\n" + GREETING,
+        b"CONNECT fuzz:80 HTTP/1.1\r\n\r\n" + CLIENT_PREFACE,
         b"\0" * rng.choice((9, 1000)),
         b"SSH-2.0-OpenSSH_9.6\r\n",
         b"",
     ]
-    data = rng.choice([*beginnings, mutated(rng, GREETING) + request()])
-    return RawConnection(pieces(rng, data, 3), abort=rng.random() < 0.2)
+    data = rng.choice([*beginnings, mutate(rng, CLIENT_PREFACE) + request()])
+    return RawConnection(random_pieces(rng, data, 3), abort=rng.random() < 0.2)
 
 
 @RAW_CONNECTIONS.add(8)
 def random_frames(rng: random.Random, catalog: Catalog) -> RawConnection:
     out = [frame_of_any_kind(rng) for _ in range(rng.randint(1, 20))]
-    return RawConnection([GREETING, *pieces(rng, b"".join(out), 3)], abort=rng.random() < 0.1)
+    return RawConnection(
+        [CLIENT_PREFACE, *random_pieces(rng, b"".join(out), 3)], abort=rng.random() < 0.1
+    )
 
 
 @RAW_CONNECTIONS.add(12)
 def mutated_session(rng: random.Random, catalog: Catalog) -> RawConnection:
     data = b"".join(session(rng, catalog))
-    at = rng.choice((0, len(GREETING)))
+    start = rng.choice((0, len(CLIENT_PREFACE)))
     return RawConnection(
-        pieces(rng, data[:at] + mutated(rng, data[at:]), 3), abort=rng.random() < 0.1
+        random_pieces(rng, data[:start] + mutate(rng, data[start:]), 3), abort=rng.random() < 0.1
     )
 
 
 @RAW_CONNECTIONS.add(8)
 def shuffled_session(rng: random.Random, catalog: Catalog) -> RawConnection:
-    """Good frames, some of them left out, said twice, at the wrong place, or among strangers."""
+    """Draws valid frames that are removed, repeated, reordered, or mixed with random ones."""
     first, *rest = session(rng, catalog)
     for _ in range(rng.randint(1, 5)):
-        at = rng.randrange(len(rest) + 1)
-        way = rng.randrange(4)
-        if way == 0 and rest:
-            del rest[at - 1]
-        elif way == 1 and rest:
-            rest.insert(at, rng.choice(rest))
-        elif way == 2:
+        index = rng.randrange(len(rest) + 1)
+        variant = rng.randrange(4)
+        if variant == 0 and rest:
+            del rest[index - 1]
+        elif variant == 1 and rest:
+            rest.insert(index, rng.choice(rest))
+        elif variant == 2:
             rng.shuffle(rest)
         else:
-            rest.insert(at, frame_of_any_kind(rng))
+            rest.insert(index, frame_of_any_kind(rng))
     return RawConnection([first, b"".join(rest)])
 
 
 @RAW_CONNECTIONS.add(6)
 def half_session(rng: random.Random, catalog: Catalog) -> RawConnection:
-    """Cut off anywhere, with an end or without one."""
+    """Draws a session that is truncated anywhere, and half-closed or reset."""
     data = b"".join(session(rng, catalog))
     return RawConnection([data[: rng.randrange(len(data))]], abort=rng.random() < 0.5)
 
 
 @RAW_CONNECTIONS.add(10)
 def forbidden(rng: random.Random, catalog: Catalog) -> RawConnection:
-    """What RFC 9113 calls an error of the connection: it must be ended."""
+    """Draws a connection error of RFC 9113, after which the server must close the connection."""
     huge = 1 << 31
     body = b"\0\0\0\0\0"
     good = request(flags=5)
@@ -163,26 +164,26 @@ def forbidden(rng: random.Random, catalog: Catalog) -> RawConnection:
             frames.frame(frames.PING, 0, 1, bytes(8)),
             frames.frame(frames.PING, 0, 0, bytes(rng.choice((0, 7, 9)))),
             frames.window(0, 0),
-            frames.window(0, frames.MOST) * 2,
+            frames.window(0, frames.MAX_WINDOW) * 2,
             frames.frame(frames.WINDOW, 0, 0, bytes(3)),
             frames.frame(frames.GOAWAY, 0, 1, bytes(8)),
             frames.frame(rng.randrange(256), 0, 1, bytes(10), length=rng.randint(20000, 1 << 24)),
         ]
     )
     more = frame_of_any_kind(rng) * rng.randint(0, 3)
-    return RawConnection([GREETING, bad + more], must_end=True)
+    return RawConnection([CLIENT_PREFACE, bad + more], must_end=True)
 
 
 @RAW_CONNECTIONS.add(2)
 def refused_streams(rng: random.Random, catalog: Catalog) -> RawConnection:
-    """Streams that cannot be, on a connection that may go on."""
+    """Draws invalid streams on a connection that may stay open."""
     spec = catalog.specs["numbers"]
-    feed = request(1, f"{FEED}StreamBatches") + frames.frame(frames.DATA, 0, 1, opening(spec))
+    feed = request(1, f"{FEED}StreamBatches") + frames.frame(frames.DATA, 0, 1, open_request(spec))
     bad = rng.choice(
         [
             request(5) + request(3),
             request(1) + frames.frame(frames.DATA, 0, 1, bytes(16384)) * 9,
-            request(1) + frames.window(1, frames.MOST) * 2,
+            request(1) + frames.window(1, frames.MAX_WINDOW) * 2,
             request(1) + frames.window(1, 0),
             request(1, flags=5) + frames.frame(frames.DATA, 0, 1, b"late"),
             request(1, flags=5) + frames.headers(1, [("x", "late")], 5),
@@ -194,32 +195,32 @@ def refused_streams(rng: random.Random, catalog: Catalog) -> RawConnection:
             frames.window(7, 1) + frames.reset(9),
         ]
     )
-    return RawConnection([GREETING, bad + request(11, flags=5)])
+    return RawConnection([CLIENT_PREFACE, bad + request(11, flags=5)])
 
 
 @RAW_CONNECTIONS.add(6)
 def bad_request(rng: random.Random, catalog: Catalog) -> RawConnection:
-    """Headers that no request may have; the stream or the connection is refused."""
+    """Draws invalid request headers, for which the stream or the connection is refused."""
     good = headers(rng.choice(METHODS))
-    way = rng.randrange(8)
-    if way == 0:
+    variant = rng.randrange(8)
+    if variant == 0:
         fields = [
             field for field in good if field[0] != rng.choice((":path", ":method", ":scheme"))
         ]
-    elif way == 1:
+    elif variant == 1:
         fields = [*good, rng.choice(good)]
-    elif way == 2:
+    elif variant == 2:
         fields = [*good, (rng.choice(("UPPER", "a b", "", ":unknown", "x\0", "\xff")), "x")]
-    elif way == 3:
+    elif variant == 3:
         fields = [*good, ("x", rng.choice(("a\r\nb: c", "\0", " x ", "\x7f", "\xff\xfe")))]
-    elif way == 4:
+    elif variant == 4:
         hops = ("connection", "transfer-encoding", "upgrade", "keep-alive", "proxy-connection")
         fields = [*good, (rng.choice(hops), "x"), ("te", "gzip")]
-    elif way == 5:
+    elif variant == 5:
         fields = rng.sample(good, len(good))
-    elif way == 6:
+    elif variant == 6:
         fields = [*good, ("content-length", rng.choice(("0", "-1", "x", "99", "9" * 40)))]
     else:
         fields = [*good, ("host", "other"), (":protocol", "websocket")]
     data = frames.frame(frames.DATA, 1, 1, get("numbers"))
-    return RawConnection([GREETING, frames.headers(1, fields) + data])
+    return RawConnection([CLIENT_PREFACE, frames.headers(1, fields) + data])

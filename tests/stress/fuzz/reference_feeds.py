@@ -1,4 +1,4 @@
-"""Well-behaved trainers beside the fuzzing: what they get must not differ by a bit."""
+"""Reference feeds: valid trainers during the fuzzing, whose batches must not change."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ _EPOCHS = 2
 _PAUSE_SECONDS = 1.0
 
 
-def digest(address: str, name: str) -> list[str]:
-    """Of every batch of two epochs."""
+def batch_digests(address: str, name: str) -> list[str]:
+    """Returns a digest of every batch of two epochs."""
     options: dict[str, Any] = {"epochs": _EPOCHS, "remainder": "pad", "prefetch_bytes": 1 << 20}
     with infeed.connect(address, name, **options) as feed:
         return [_digest(batch) for batch in feed]
 
 
 def _digest(batch: infeed.Batch) -> str:
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, array in batch.items():
         data = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
-        told.update(f"{name} {array.dtype} {array.shape}".encode() + data)
-    place = f"position {batch.start} of epoch {batch.epoch}, samples {batch.sample_ids.tolist()}"
-    return f"{place}, mask {batch.mask.tolist()}, {told.hexdigest()[:16]}"
+        digest.update(f"{name} {array.dtype} {array.shape}".encode() + data)
+    position = f"position {batch.start} of epoch {batch.epoch}, samples {batch.sample_ids.tolist()}"
+    return f"{position}, mask {batch.mask.tolist()}, {digest.hexdigest()[:16]}"
 
 
-def _told(found: list[str], expected: list[str]) -> str:
-    """The first batch that differs."""
-    for one, other in itertools.zip_longest(found, expected, fillvalue="no batch"):
+def _first_difference(received: list[str], expected: list[str]) -> str:
+    """Describes the first batch that differs."""
+    for one, other in itertools.zip_longest(received, expected, fillvalue="no batch"):
         if one != other:
             return f"{one}; before, {other}"
     return "none"
 
 
 class ReferenceFeeds:
-    """Reads all pipelines over and over, on a thread of its own, and compares."""
+    """Reads all pipelines repeatedly on a thread, and compares their batches."""
 
-    def __init__(self, address: str, tell: Callable[[str], None]) -> None:
-        """`tell` is told what is wrong."""
+    def __init__(self, address: str, on_problem: Callable[[str], None]) -> None:
+        """Reads the expected batches; `on_problem` is called with each difference."""
         self._address = address
-        self._tell = tell
-        self._expected = {name: digest(address, name) for name in NAMES}
+        self._on_problem = on_problem
+        self._expected = {name: batch_digests(address, name) for name in NAMES}
         self.feeds = 0
-        """Feeds that got all their batches."""
+        """Number of completed feeds."""
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="reference-feeds", daemon=True)
 
     def __enter__(self) -> ReferenceFeeds:
         self._thread.start()
@@ -62,16 +62,15 @@ class ReferenceFeeds:
         self._thread.join()
 
     def check(self, name: str) -> None:
-        """Reads one pipeline now."""
+        """Reads one pipeline and compares its batches."""
         try:
-            found = digest(self._address, name)
-        except Exception as error:  # noqa: BLE001 - whatever it is, a good feed failed
-            self._tell(f"a feed of {name!r} failed: {type(error).__name__}: {error}")
+            received = batch_digests(self._address, name)
+        except Exception as error:  # noqa: BLE001 - any error of a valid feed is a problem
+            self._on_problem(f"a feed of {name!r} failed: {type(error).__name__}: {error}")
             return
-        if found != self._expected[name]:
-            self._tell(
-                f"a feed of {name!r} got other batches: {_told(found, self._expected[name])}"
-            )
+        if received != self._expected[name]:
+            difference = _first_difference(received, self._expected[name])
+            self._on_problem(f"a feed of {name!r} got other batches: {difference}")
         self.feeds += 1
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""What a run found, and how it is told."""
+"""Report of a run: outcomes by kind of case, and violations."""
 
 from __future__ import annotations
 
@@ -7,67 +7,70 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-_PRINTED = 20
+_MAX_PRINTED = 20
+"""Violations that are printed at once; the report counts all."""
 
 
 @dataclass
 class Report:
-    """Collects what happens to the cases of one run. Thread-safe."""
+    """Outcomes of the cases of one run. Thread-safe."""
 
     seed: int
-    of: str
-    """What was fuzzed."""
-    ends: dict[str, Counter[str]] = field(default_factory=dict)
-    """By kind: how many ended how."""
+    target: str
+    """Name of the fuzzed program."""
+    outcomes: dict[str, Counter[str]] = field(default_factory=dict)
+    """Number of cases by outcome, for each kind."""
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     slowest: tuple[float, str] = (0.0, "")
-    began: float = field(default_factory=time.monotonic)
+    begin: float = field(default_factory=time.monotonic)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def cases(self) -> int:
-        return sum(count.total() for count in self.ends.values())
+        return sum(count.total() for count in self.outcomes.values())
 
-    def outcome(self, case: object, how: str, seconds: float, problem: str | None) -> None:
-        """One case: how it ended, after how long, and what is wrong with that."""
+    def record(self, case: object, outcome: str, seconds: float, problem: str | None) -> None:
+        """Records one case with its outcome, its duration, and its problem, if any."""
         kind = str(case).partition(":")[0]
         with self._lock:
-            self.ends.setdefault(kind, Counter())[how] += 1
+            self.outcomes.setdefault(kind, Counter())[outcome] += 1
             self.slowest = max(self.slowest, (seconds, str(case)))
         if problem is not None:
-            self.problem(f"{problem}\n    again: --seed {self.seed} --case {case}")
+            self.add_problem(f"{problem}\n    again: --seed {self.seed} --case {case}")
 
-    def problem(self, text: str) -> None:
+    def add_problem(self, text: str) -> None:
         with self._lock:
             self.problems.append(text)
-            if len(self.problems) <= _PRINTED:
+            if len(self.problems) <= _MAX_PRINTED:
                 print(f"VIOLATION: {text}", flush=True)
 
-    def note(self, text: str) -> None:
+    def add_note(self, text: str) -> None:
         self.notes.append(text)
         print(text, flush=True)
 
-    def progress(self, of: int, more: str = "") -> None:
-        seconds = time.monotonic() - self.began
+    def print_progress(self, total: int, details: str = "") -> None:
+        seconds = time.monotonic() - self.begin
         rate = self.cases / max(seconds, 1e-9)
         print(
-            f"{self.of}: {self.cases} of {of} cases, {seconds:.0f} s, {rate:.0f}/s{more}",
+            f"{self.target}: {self.cases} of {total} cases, {seconds:.0f} s, {rate:.0f}/s{details}",
             flush=True,
         )
 
     def __str__(self) -> str:
-        wide = max((len(kind) for kind in self.ends), default=0)
-        seconds = time.monotonic() - self.began
-        lines = [f"{self.of}: {self.cases} cases in {seconds:.0f} s"]
-        lines.append(f"{'kind':{wide}}  {'cases':>7}  ends")
-        for kind, ends in sorted(self.ends.items()):
-            told = ", ".join(f"{how} {count}" for how, count in ends.most_common())
-            lines.append(f"{kind:{wide}}  {ends.total():7}  {told}")
-        all_ends: Counter[str] = sum(self.ends.values(), Counter())
-        told = ", ".join(f"{how} {count}" for how, count in all_ends.most_common())
-        lines.append(f"{'all':{wide}}  {self.cases:7}  {told}")
+        width = max((len(kind) for kind in self.outcomes), default=0)
+        seconds = time.monotonic() - self.begin
+        lines = [f"{self.target}: {self.cases} cases in {seconds:.0f} s"]
+        lines.append(f"{'kind':{width}}  {'cases':>7}  ends")
+        for kind, counts in sorted(self.outcomes.items()):
+            lines.append(f"{kind:{width}}  {counts.total():7}  {_counts_text(counts)}")
+        total: Counter[str] = sum(self.outcomes.values(), Counter())
+        lines.append(f"{'all':{width}}  {self.cases:7}  {_counts_text(total)}")
         lines.append(f"slowest: {self.slowest[0]:.2f} s, {self.slowest[1]}")
         lines += self.notes
         lines.append(f"{len(self.problems)} violations, seed {self.seed}")
         return "\n".join(lines)
+
+
+def _counts_text(counts: Counter[str]) -> str:
+    return ", ".join(f"{outcome} {count}" for outcome, count in counts.most_common())

@@ -1,4 +1,4 @@
-"""Fuzzing a live server: rounds of cases with well-behaved feeds beside and between them."""
+"""Server fuzzer: runs rounds of cases against a live server, with reference feeds in parallel."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.stress.fuzz import server_under_test
+from tests.stress.fuzz.call_runner import CallRunner
 from tests.stress.fuzz.calls import Catalog
 from tests.stress.fuzz.case import Case
-from tests.stress.fuzz.clients import Clients
 from tests.stress.fuzz.connection_runner import ConnectionRunner
 from tests.stress.fuzz.idle_connections import IdleConnections
 from tests.stress.fuzz.kinds import CALLS, OVERLOADS, RAW_CONNECTIONS
 from tests.stress.fuzz.reference_feeds import ReferenceFeeds
 from tests.stress.fuzz.report import Report
-from tests.stress.fuzz.server_under_test import NAMES, Cost, ServerUnderTest
+from tests.stress.fuzz.server_under_test import NAMES, ResourceUsage, ServerUnderTest
 
-ROUND = 5000
-"""Cases between two looks at the server."""
+ROUND_CASES = 5000
+"""Cases between two checks of the server."""
 
 RAW_SHARE = 0.2
-"""Of the cases that are whole connections."""
+"""Share of cases that are whole connections."""
 
 _OVERLOADS = 24
-_WARM = 10_000
-"""Cases before memory is looked at: until the allocator has met all that there is, it grows."""
-_SETTLE_SECONDS = 90.0
+_MAX_WARM_UP_CASES = 10_000
+"""Cases before memory is measured, because the allocator's pools grow at first."""
+_SETTLE_TIMEOUT_SECONDS = 90.0
 _REST_SECONDS = 2.0
 
-_MORE_MEGABYTES = 64
-_MORE_THREADS = 64
-"""Those of the batch sizes that are kept warm, which the warm-up need not have met."""
-_MORE_FILES = 4
+_MAX_EXTRA_MEGABYTES = 64
+_MAX_EXTRA_THREADS = 64
+"""Threads of batch sizes that are kept warm and that the warm-up may not have used."""
+_MAX_EXTRA_FILES = 4
 
 
 class ServerFuzzer:
-    """One server and what is done to it."""
+    """Runs cases against one server and checks it."""
 
     def __init__(self, server: ServerUnderTest, report: Report) -> None:
         self._server = server
@@ -47,98 +47,102 @@ class ServerFuzzer:
         self._errors = 0
         catalog = Catalog(server.specs)
         self._catalog = catalog
-        self._clients = Clients(server.address, catalog, report.seed, report.outcome)
-        self._connections = ConnectionRunner(server.address, catalog, report.seed, report.outcome)
+        self._calls = CallRunner(server.address, catalog, report.seed, report.record)
+        self._connections = ConnectionRunner(server.address, catalog, report.seed, report.record)
 
-    def one(self, name: str) -> None:
-        """A single case. Raises `KeyError` for a kind that is not known."""
+    def run_case(self, name: str) -> None:
+        """Runs a single case. Raises `KeyError` for an unknown kind."""
         for kinds, runner in (
-            (CALLS, self._clients),
+            (CALLS, self._calls),
             (RAW_CONNECTIONS, self._connections),
             (OVERLOADS, self._connections),
         ):
             if name.partition(":")[0] in kinds.known:
                 runner.run([kinds.case(name)])
-                self._look()
+                self._check_server()
                 return
         raise KeyError(name)
 
-    def many(self, count: int, *, patient: bool, overloads: int = _OVERLOADS) -> None:
-        """Runs so many cases, then the overloads; `patient` also waits for what a server does only
-        after a while."""
-        lines = round(count * RAW_SHARE)
-        calls = CALLS.cases(count - lines)
-        connections = RAW_CONNECTIONS.cases(lines)
+    def run_cases(self, count: int, *, check_timeouts: bool, overloads: int = _OVERLOADS) -> None:
+        """Runs `count` cases, then the overloads; `check_timeouts` also checks the timeouts of idle
+        connections."""
+        raw_count = round(count * RAW_SHARE)
+        calls = CALLS.cases(count - raw_count)
+        connections = RAW_CONNECTIONS.cases(raw_count)
         with ExitStack() as stack:
             idle = stack.enter_context(IdleConnections(self._server.address, self._catalog))
-            feeds = ReferenceFeeds(self._server.address, self._report.problem)
+            feeds = ReferenceFeeds(self._server.address, self._report.add_problem)
             with feeds:
-                while self._round(calls, connections):
-                    self._look()
-                    self._report.progress(count, f"; {self._server.cost()}")
-                self._report.note(f"{feeds.feeds} feeds beside it, all their batches compared")
-            if patient:
+                while self._run_round(calls, connections):
+                    self._check_server()
+                    self._report.print_progress(count, f"; {self._server.resource_usage()}")
+                self._report.add_note(f"{feeds.feeds} reference feeds, all batches compared")
+            if check_timeouts:
                 for problem in idle.problems():
-                    self._report.problem(problem)
-                self._report.note(f"{idle.count} peers that sleep")
+                    self._report.add_problem(problem)
+                self._report.add_note(f"{idle.count} idle connections")
         self._overload(feeds, overloads)
 
-    def _round(self, calls: Iterator[Case], connections: Iterator[Case]) -> bool:
-        """False when there are no more."""
-        lines = round(ROUND * RAW_SHARE)
+    def _run_round(self, calls: Iterator[Case], connections: Iterator[Case]) -> bool:
+        """Runs one round; returns False when no case is left or the server has died."""
+        raw_count = round(ROUND_CASES * RAW_SHARE)
         before = self._report.cases
-        self._clients.run(itertools.islice(calls, ROUND - lines))
-        self._connections.run(itertools.islice(connections, lines))
+        self._calls.run(itertools.islice(calls, ROUND_CASES - raw_count))
+        self._connections.run(itertools.islice(connections, raw_count))
         return self._report.cases > before and self._server.alive
 
     def _overload(self, feeds: ReferenceFeeds, count: int) -> None:
-        """Takes all calls that the server answers at a time; feeds must work again afterwards."""
+        """Uses all concurrent calls of the server; feeds must succeed afterwards."""
         self._connections.run(OVERLOADS.cases(count))
         for name in NAMES:
             feeds.check(name)
-        self._look()
+        self._check_server()
 
-    def _look(self) -> None:
+    def _check_server(self) -> None:
         if not self._server.alive:
-            self._report.problem(f"the server died\n{self._server.log_tail}")
+            self._report.add_problem(f"the server died\n{self._server.log_tail}")
         errors = self._server.errors_in_log()
         for line in errors[self._errors :]:
-            self._report.problem(f"the server's log: {line}\n{self._server.log_tail}")
+            self._report.add_problem(f"the server's log: {line}\n{self._server.log_tail}")
         self._errors = len(errors)
 
 
-def fuzz_server(report: Report, cases: int, *, case: str | None = None, patient: bool) -> None:
-    """A server of its own, that many cases, and what is left of them."""
+def fuzz_server(
+    report: Report, cases: int, *, case: str | None = None, check_timeouts: bool
+) -> None:
+    """Runs `cases` cases, or one, on a new server, and compares its resources before and after."""
     with tempfile.TemporaryDirectory() as folder, server_under_test.started(Path(folder)) as server:
         fuzzer = ServerFuzzer(server, report)
         if case is not None:
-            fuzzer.one(case)
+            fuzzer.run_case(case)
             return
-        first = server.cost()
+        first = server.resource_usage()
         warm_up = Report(report.seed, "warm-up")
-        ServerFuzzer(server, warm_up).many(min(cases, _WARM), patient=False)
-        report.began = time.monotonic()
+        ServerFuzzer(server, warm_up).run_cases(
+            min(cases, _MAX_WARM_UP_CASES), check_timeouts=False
+        )
+        report.begin = time.monotonic()
         time.sleep(_REST_SECONDS)
-        before = server.cost()
-        fuzzer.many(cases, patient=patient)
-        after = _settled(server, before)
-        report.note(f"server at first: {first}\nwarm: {before}\nafter: {after}")
-        if not _near(before, after):
-            report.problem(f"the server holds more than before: {before}; now {after}")
+        before = server.resource_usage()
+        fuzzer.run_cases(cases, check_timeouts=check_timeouts)
+        after = _settled_usage(server, before)
+        report.add_note(f"server at first: {first}\nwarm: {before}\nafter: {after}")
+        if not _is_similar(before, after):
+            report.add_problem(f"the server holds more resources: before {before}; now {after}")
         report.problems += warm_up.problems
 
 
-def _settled(server: ServerUnderTest, before: Cost) -> Cost:
-    """What the server holds once it has let go of what it can."""
-    deadline = time.monotonic() + _SETTLE_SECONDS
-    while not _near(before, cost := server.cost()) and time.monotonic() < deadline:
+def _settled_usage(server: ServerUnderTest, before: ResourceUsage) -> ResourceUsage:
+    """Returns the server's resources once they are similar to before, or after a timeout."""
+    deadline = time.monotonic() + _SETTLE_TIMEOUT_SECONDS
+    while not _is_similar(before, usage := server.resource_usage()) and time.monotonic() < deadline:
         time.sleep(0.5)
-    return cost
+    return usage
 
 
-def _near(before: Cost, after: Cost) -> bool:
+def _is_similar(before: ResourceUsage, after: ResourceUsage) -> bool:
     return (
-        after.megabytes <= before.megabytes + _MORE_MEGABYTES
-        and after.threads <= before.threads + _MORE_THREADS
-        and after.files <= before.files + _MORE_FILES
+        after.megabytes <= before.megabytes + _MAX_EXTRA_MEGABYTES
+        and after.threads <= before.threads + _MAX_EXTRA_THREADS
+        and after.files <= before.files + _MAX_EXTRA_FILES
     )

@@ -1,4 +1,4 @@
-"""Server under test: `infeed serve` as a process, its pipelines, and the resources it holds."""
+"""Server under test: an `infeed serve` process, its pipelines, and its resources."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ NAMES = ("numbers", "photos", "files", "rows")
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What a process holds."""
+class ResourceUsage:
+    """Resources of a process."""
 
     megabytes: float
     threads: int
@@ -70,7 +70,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class ServerUnderTest:
-    """A server that runs on pipelines of all kinds."""
+    """Running server with several kinds of pipelines."""
 
     specs: dict[str, infeed.spec.PipelineSpec]
     _server: InfeedServer
@@ -83,16 +83,16 @@ class ServerUnderTest:
     def alive(self) -> bool:
         return not self._server.ended
 
-    def cost(self) -> Cost:
+    def resource_usage(self) -> ResourceUsage:
         proc = Path(f"/proc/{self._server.pid}")
         lines = (proc / "status").read_text().splitlines()
         fields = {name: value.split()[0] for name, _, value in map(_split, lines) if value.strip()}
-        # Not the pages of files, such as libraries, which the kernel can drop.
+        # Without file pages, such as libraries, which the kernel can evict.
         megabytes = int(fields["RssAnon"]) * 1024 / 1e6
-        return Cost(megabytes, int(fields["Threads"]), len(list((proc / "fd").iterdir())))
+        return ResourceUsage(megabytes, int(fields["Threads"]), len(list((proc / "fd").iterdir())))
 
     def errors_in_log(self) -> list[str]:
-        """Lines of the log that no peer must be able to cause."""
+        """Returns the log's errors, which no peer may cause."""
         lines = self._server.log.splitlines()
         return [line for line in lines if re.search(r"Traceback|ERROR|CRITICAL", line)]
 
@@ -107,16 +107,16 @@ def _split(line: str) -> tuple[str, str, str]:
 
 @contextmanager
 def started(folder: Path, launch: Launch = spawn) -> Iterator[ServerUnderTest]:
-    """Runs a server for as long as the block lasts; its files are made in the folder."""
-    _make_data(folder)
+    """Runs a server for the duration of the block, with its files in the folder."""
+    _write_data(folder)
     with InfeedServer("pipelines.yaml", folder / "server", launch=launch) as server:
-        transport = infeed.transport.GrpcTransport(server.address)
+        transport = infeed.rpc.channel.GrpcTransport(server.address)
         specs = {spec.name: spec for spec in transport.list_pipelines()}
         transport.close()
         yield ServerUnderTest(specs, server)
 
 
-def _make_data(folder: Path) -> None:
+def _write_data(folder: Path) -> None:
     (folder / "pipelines.yaml").write_text(_PIPELINES)
     (folder / "data.py").write_text(_DATA)
     rng = np.random.default_rng(0)

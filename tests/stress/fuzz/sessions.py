@@ -1,4 +1,4 @@
-"""Sessions of a real server, recorded byte by byte, for clients to be told in other words."""
+"""Recorded sessions of a real server, to be changed and replayed to clients."""
 
 from __future__ import annotations
 
@@ -9,84 +9,90 @@ from dataclasses import dataclass
 
 from tests.stress.fuzz import frames
 from tests.stress.fuzz.calls import FEED, event, headers
-from tests.stress.fuzz.peer import Answer, Peer
+from tests.stress.fuzz.peer import Peer, Response
 from tests.stress.fuzz.server_under_test import ServerUnderTest
 
-from infeed.assembly import Asked, Assembler, Expected, Received
 from infeed.batch import Batch
-from infeed.buffers import Buffers
 from infeed.cursor import Shard
-from infeed.job import Job, new_job
+from infeed.prefetch.feed_plan import FeedPlan, plan_feed
 from infeed.spec import PipelineSpec
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
+from infeed.wire.assembler import BatchAssembler, PendingRequest, ReceivedBatch, StreamContract
+from infeed.wire.buffer_pool import BufferPool
 
-_SECONDS = 180.0
+_TIMEOUT_SECONDS = 180.0
 _FRAME_BYTES = 1 << 14
 
 NAMES = ("numbers", "files", "photos")
 
 
 class _Recorder(Peer):
-    """A peer that keeps what the server has said."""
+    """Peer that records the server's frames."""
 
     def __init__(self, address: str) -> None:
         super().__init__(address)
         self._settings = b""
-        self._headers_heard: list[bytes] = []
+        self._header_frames: list[bytes] = []
 
-    def heard(self, answer: Answer) -> bytes:
-        """The server's own frames in an order that does not depend on the moment: a message each
-        frame of data, and nothing about windows. Then a case says the same in every run."""
-        first, last = self._headers_heard
-        data = [frames.frame(frames.DATA, 0, 1, part) for part in _parts(bytes(answer.data))]
+    def recorded(self, response: Response) -> bytes:
+        """Returns the server's frames in an order without timing: settings, headers, then one
+        message per DATA frame, and no window updates. So a case is the same in every run."""
+        first, last = self._header_frames
+        data = [frames.frame(frames.DATA, 0, 1, part) for part in _parts(bytes(response.data))]
         acknowledged = frames.frame(frames.SETTINGS, frames.ACK, 0)
         return self._settings + acknowledged + first + b"".join(data) + last
 
-    def _on(self, kind: int, flags: int, stream: int, body: bytes) -> None:
+    def _on_frame(self, kind: int, flags: int, stream: int, body: bytes) -> None:
         whole = frames.frame(kind, flags, stream, body)
         if kind == frames.SETTINGS and not flags:
             self._settings += whole
         elif kind == frames.HEADERS:
-            self._headers_heard.append(whole)
-        super()._on(kind, flags, stream, body)
+            self._header_frames.append(whole)
+        super()._on_frame(kind, flags, stream, body)
 
 
 def _parts(data: bytes) -> Iterator[bytes]:
     for message in split(data):
         whole = frames.message(message)
-        yield from (whole[at : at + _FRAME_BYTES] for at in range(0, len(whole), _FRAME_BYTES))
+        for start in range(0, len(whole), _FRAME_BYTES):
+            yield whole[start : start + _FRAME_BYTES]
 
 
 @dataclass(frozen=True)
 class Session:
-    """What a server said to one trainer that asked for all of one epoch."""
+    """Responses of a server to one trainer that requested one epoch."""
 
     spec: PipelineSpec
-    job: Job
-    described: bytes
-    """The bytes of the answer to GetPipeline, as HTTP/2."""
-    streamed: bytes
-    """Those of the answer to StreamBatches."""
+    plan: FeedPlan
+    pipeline_response: bytes
+    """HTTP/2 bytes of the response to GetPipeline."""
+    stream_response: bytes
+    """HTTP/2 bytes of the response to StreamBatches."""
     messages: tuple[bytes, ...]
-    """The messages in those."""
+    """Messages in the response to StreamBatches."""
     batches: dict[int, Batch]
-    """The right ones, by step."""
+    """Decoded batches, by step."""
 
     @property
-    def asked(self) -> Iterator[Asked]:
-        return iter([Asked(step, self.job.plan.at(step)[0]) for step in range(self.steps)])
+    def requests(self) -> Iterator[PendingRequest]:
+        return iter(
+            [
+                PendingRequest(step, self.plan.shard_plan.batch_range(step)[0])
+                for step in range(self.steps)
+            ]
+        )
 
     @property
     def steps(self) -> int:
-        return self.job.plan.steps or 0
+        return self.plan.shard_plan.steps or 0
 
-    def assembler(self) -> Assembler:
-        return Assembler(self.expected, self.asked, Buffers())
+    def assembler(self) -> BatchAssembler:
+        return BatchAssembler(self.contract, self.requests, BufferPool())
 
     @property
-    def expected(self) -> Expected:
-        return self.job.expected
+    def contract(self) -> StreamContract:
+        return self.plan.contract
 
 
 def record(server: ServerUnderTest) -> tuple[Session, ...]:
@@ -95,27 +101,27 @@ def record(server: ServerUnderTest) -> tuple[Session, ...]:
 
 def _record(server: ServerUnderTest, name: str) -> Session:
     body = service.GetPipelineRequest(name=name).SerializeToString()
-    described, answer = _call(server.address, "GetPipeline", [frames.message(body)])
-    told = service.GetPipelineResponse.FromString(bytes(answer.data[5:]))
-    spec = PipelineSpec.from_proto(told.pipeline)
-    job = job_of(spec)
-    requests = [event(open=job.open)]
-    for step in range(job.plan.steps or 0):
-        start, count = job.plan.at(step)
+    pipeline_response, response = _call(server.address, "GetPipeline", [frames.message(body)])
+    message = service.GetPipelineResponse.FromString(bytes(response.data[5:]))
+    spec = PipelineSpec.from_proto(message.pipeline)
+    plan = plan_epoch(spec)
+    requests = [event(open=plan.open_message)]
+    for step in range(plan.shard_plan.steps or 0):
+        start, count = plan.shard_plan.batch_range(step)
         batch = stream_pb2.BatchRequest(request_id=step, start=start, count=count)
         requests.append(event(batch=batch))
-    streamed, answer = _call(server.address, "StreamBatches", requests)
-    messages = tuple(split(bytes(answer.data)))
-    session = Session(spec, job, described, streamed, messages, {})
-    for received in replay(session.assembler(), messages):
+    stream_response, response = _call(server.address, "StreamBatches", requests)
+    messages = tuple(split(bytes(response.data)))
+    session = Session(spec, plan, pipeline_response, stream_response, messages, {})
+    for received in replay_messages(session.assembler(), messages):
         session.batches[received.step] = received.batch
     assert len(session.batches) == session.steps
     return session
 
 
-def job_of(spec: PipelineSpec) -> Job:
-    """One epoch of a pipeline, for a trainer that is alone."""
-    return new_job(
+def plan_epoch(spec: PipelineSpec) -> FeedPlan:
+    """Returns the plan of one epoch of a pipeline for a single trainer."""
+    return plan_feed(
         spec,
         batch_size=None,
         shard=Shard(),
@@ -131,47 +137,49 @@ def job_of(spec: PipelineSpec) -> Job:
 
 
 def split(data: bytes) -> Iterator[bytes]:
-    """The messages of gRPC's framing."""
-    at = 0
-    while at < len(data):
-        end = at + 5 + int.from_bytes(data[at + 1 : at + 5], "big")
-        yield data[at + 5 : end]
-        at = end
+    """Yields the messages of gRPC's framing."""
+    start = 0
+    while start < len(data):
+        end = start + 5 + int.from_bytes(data[start + 1 : start + 5], "big")
+        yield data[start + 5 : end]
+        start = end
 
 
-def replay(assembler: Assembler, messages: Sequence[bytes]) -> Iterator[Received]:
-    """What the messages complete. Raises what the assembler does."""
+def replay_messages(
+    assembler: BatchAssembler, messages: Sequence[bytes]
+) -> Iterator[ReceivedBatch]:
+    """Yields the batches that the messages complete. Raises the assembler's errors."""
     for message in messages:
         rest = memoryview(message)
 
         def read_into(memory: memoryview) -> None:
             nonlocal rest
             if len(memory) > len(rest):
-                raise EOFError  # what a message that is too short comes to: the call notices
+                raise EOFError  # truncated message, as in a call
             memory[:] = rest[: len(memory)]
             rest = rest[len(memory) :]
 
-        done = assembler.take(len(message), read_into)
-        if isinstance(done, Received):
-            yield done
+        result = assembler.read_message(len(message), read_into)
+        if isinstance(result, ReceivedBatch):
+            yield result
 
 
-def _call(address: str, method: str, parts: Sequence[bytes]) -> tuple[bytes, Answer]:
+def _call(address: str, method: str, parts: Sequence[bytes]) -> tuple[bytes, Response]:
     peer = _Recorder(address)
-    peer.greet()
-    answer = peer.expect(1)
+    peer.send_preface()
+    response = peer.expect(1)
     peer.raw(frames.headers(1, headers(FEED + method)))
     for number, part in enumerate(parts, 1):
         peer.data(1, part, end=number == len(parts))
-    deadline = time.monotonic() + _SECONDS
-    while not answer.ended:
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    while not response.ended:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{method} was not answered")
+            raise TimeoutError(f"no response to {method} within {_TIMEOUT_SECONDS:g} s")
         poll = select.poll()
         poll.register(peer.fileno(), select.POLLIN | select.POLLOUT * peer.wants_to_send)
         poll.poll(100)
         peer.send()
         peer.receive()
     peer.close()
-    assert answer.status == "0", answer.message
-    return peer.heard(answer), answer
+    assert response.status == "0", response.message
+    return peer.recorded(response), response

@@ -1,4 +1,4 @@
-"""A client meets what no server would send; `make fuzz` is the long run of this."""
+"""Client fuzzer: a share of its cases, and checks that violations are detected."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.stress.fuzz.case import Kinds
-from tests.stress.fuzz.client_fuzzer import bounded, fuzz_client, play
+from tests.stress.fuzz.client_fuzzer import bounded, fuzz_client, run_cases
 from tests.stress.fuzz.kinds import REPLIES
-from tests.stress.fuzz.replies import WrongError, compare, judged
+from tests.stress.fuzz.replies import WrongResultError, compare, run_client
 from tests.stress.fuzz.report import Report
-from tests.stress.fuzz.scripts import played
-from tests.stress.fuzz.sessions import NAMES, Session, replay
+from tests.stress.fuzz.scripts import replay_bytes
+from tests.stress.fuzz.sessions import NAMES, Session, replay_messages
 
 from infeed.errors import ProtocolError
 
 SEED = 12
 
 
-def test_a_share_of_the_cases(sessions: tuple[Session, ...]) -> None:
+def test_thousand_client_cases_have_no_violation(sessions: tuple[Session, ...]) -> None:
     report = Report(SEED, "client")
     with bounded():
-        play(report, sessions, REPLIES.cases(1000), 1000)
+        run_cases(report, sessions, REPLIES.cases(1000), 1000)
     assert report.problems == []
     assert report.cases >= 1000
-    assert set(report.ends) == set(REPLIES.known)
+    assert set(report.outcomes) == set(REPLIES.known)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_twenty_thousand_cases() -> None:
+def test_twenty_thousand_client_cases_have_no_violation() -> None:
     report = Report(SEED, "client")
     fuzz_client(report, 20_000)
     print(report)
@@ -40,56 +40,59 @@ def test_twenty_thousand_cases() -> None:
 
 
 @pytest.mark.parametrize("index", range(len(NAMES)))
-def test_a_session_as_it_was_said_is_right(sessions: tuple[Session, ...], index: int) -> None:
+def test_unchanged_session_is_read_completely(sessions: tuple[Session, ...], index: int) -> None:
     session = sessions[index]
-    assert judged(session, lambda: replay(session.assembler(), session.messages)) == "whole"
-    assert judged(session, lambda: played(session, [session.streamed])) == "whole"
+    assert (
+        run_client(session, lambda: replay_messages(session.assembler(), session.messages))
+        == "whole"
+    )
+    assert run_client(session, lambda: replay_bytes(session, [session.stream_response])) == "whole"
 
 
-# That a run without violations says something: what is wrong is found.
+# Violations are detected.
 
 
-def test_other_values_are_a_violation(sessions: tuple[Session, ...]) -> None:
+def test_changed_values_are_a_violation(sessions: tuple[Session, ...]) -> None:
     session = sessions[0]
-    right = session.batches[1]
-    compare(session, 1, right, same=True)
-    with pytest.raises(WrongError, match="another batch"):
-        compare(session, 0, right, same=False)
-    other = right.replaced({**right, "label": right["label"] + 1})
-    with pytest.raises(WrongError, match="'label' has other values"):
+    expected = session.batches[1]
+    compare(session, 1, expected, same=True)
+    with pytest.raises(WrongResultError, match="another batch"):
+        compare(session, 0, expected, same=False)
+    other = expected.replaced({**expected, "label": expected["label"] + 1})
+    with pytest.raises(WrongResultError, match="'label' has other values"):
         compare(session, 1, other, same=True)
     compare(session, 1, other, same=False)
-    for label in (right["label"].astype(np.int32), right["label"][:1]):
-        with pytest.raises(WrongError, match="'label' is int"):
-            compare(session, 1, right.replaced({**right, "label": label}), same=False)
+    for label in (expected["label"].astype(np.int32), expected["label"][:1]):
+        with pytest.raises(WrongResultError, match="'label' is int"):
+            compare(session, 1, expected.replaced({**expected, "label": label}), same=False)
 
 
-def test_what_the_client_should_not_raise_is_a_violation(sessions: tuple[Session, ...]) -> None:
+def test_other_error_than_infeed_error_is_a_violation(sessions: tuple[Session, ...]) -> None:
     kinds: Kinds[Any] = Kinds()
 
     @kinds.add()
     def own(rng: Any, session: Session) -> str:
         def fail() -> Any:
-            raise ProtocolError("as it should")
+            raise ProtocolError("expected")
 
-        return judged(session, fail)
+        return run_client(session, fail)
 
     @kinds.add()
     def other(rng: Any, session: Session) -> str:
         def fail() -> Any:
             raise KeyError("x")
 
-        return judged(session, fail)
+        return run_client(session, fail)
 
     report = Report(SEED, "client")
-    play(report, sessions, kinds.cases(2), 2)
-    assert report.ends["own"]["ProtocolError"] == 1
+    run_cases(report, sessions, kinds.cases(2), 2)
+    assert report.outcomes["own"]["ProtocolError"] == 1
     (problem,) = report.problems
     assert "KeyError" in problem
     assert "--case other:0" in problem
 
 
-def test_memory_is_bounded() -> None:
+def test_large_allocation_raises_memory_error() -> None:
     before = resource.getrlimit(resource.RLIMIT_AS)
     with bounded(), pytest.raises(MemoryError):
         np.empty(8 << 30, np.uint8)

@@ -1,4 +1,4 @@
-"""A live server meets what no trainer would send; `make fuzz` is the long run of this."""
+"""Server fuzzer: a share of its cases, and checks that violations are detected."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import pytest
-from tests.stress.fuzz import clients, connection_runner, frames
+from tests.stress.fuzz import call_runner, connection_runner, frames
+from tests.stress.fuzz.call_runner import CallRunner
 from tests.stress.fuzz.calls import Call, Catalog, codes, headers
-from tests.stress.fuzz.case import Kinds, mutated
-from tests.stress.fuzz.clients import Clients
+from tests.stress.fuzz.case import Kinds, mutate
 from tests.stress.fuzz.connection_runner import ConnectionRunner
 from tests.stress.fuzz.fake_server import FakeServer
 from tests.stress.fuzz.kinds import CALLS, OVERLOADS, RAW_CONNECTIONS
@@ -24,55 +24,54 @@ from tests.stress.fuzz.server_fuzzer import ServerFuzzer, fuzz_server
 from tests.stress.fuzz.server_under_test import ServerUnderTest
 
 SEED = 11
-NOTHING = Catalog({})
+EMPTY_CATALOG = Catalog({})
 
 Clock: TypeAlias = "Callable[[], float]"
 
 
-def test_a_share_of_the_cases(server: ServerUnderTest) -> None:
+def test_thousand_server_cases_have_no_violation(server: ServerUnderTest) -> None:
     report = Report(SEED, "server")
-    ServerFuzzer(server, report).many(1000, patient=False, overloads=4)
+    ServerFuzzer(server, report).run_cases(1000, check_timeouts=False, overloads=4)
     assert report.problems == []
     assert report.cases >= 1000
-    assert set(report.ends) == {*CALLS.known, *RAW_CONNECTIONS.known, *OVERLOADS.known}
+    assert set(report.outcomes) == {*CALLS.known, *RAW_CONNECTIONS.known, *OVERLOADS.known}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_hundred_thousand_cases() -> None:
+def test_hundred_thousand_server_cases_have_no_violation() -> None:
     report = Report(SEED, "server")
-    fuzz_server(report, 100_000, patient=True)
+    fuzz_server(report, 100_000, check_timeouts=True)
     print(report)
     assert report.problems == []
     assert report.cases >= 100_000
 
 
-def test_a_case_is_the_same_each_time(server: ServerUnderTest) -> None:
+def test_case_is_drawn_equally_each_time(server: ServerUnderTest) -> None:
     catalog = Catalog(server.specs)
     for kinds, count in ((CALLS, 100), (RAW_CONNECTIONS, 100), (OVERLOADS, 2)):
         for case in kinds.cases(count):
             again = kinds.case(str(case))
-            drawn = [one.draw(one.rng(SEED), catalog) for one in (case, again)]
-            said = [each.parts for each in drawn]
-            assert said[0] == said[1], str(case)
+            drawn = [each.draw(each.rng(SEED), catalog) for each in (case, again)]
+            assert drawn[0].parts == drawn[1].parts, str(case)
     with pytest.raises(KeyError):
         CALLS.case("nothing:1")
 
 
-def test_one_case_alone(server: ServerUnderTest) -> None:
+def test_single_cases_run_by_name(server: ServerUnderTest) -> None:
     report = Report(SEED, "server")
     fuzzer = ServerFuzzer(server, report)
     for name in ("good-stream:3", "half-session:5", "rapid-reset:0"):
-        fuzzer.one(name)
+        fuzzer.run_case(name)
     assert (report.cases, report.problems) == (3, [])
     with pytest.raises(KeyError):
-        fuzzer.one("nothing:1")
+        fuzzer.run_case("nothing:1")
 
 
-# That a run without violations says something: what is wrong is found.
+# Violations are detected.
 
 
-def one_call(address: str, call: Call, clock: Clock = time.monotonic) -> Report:
+def run_call(address: str, call: Call, clock: Clock = time.monotonic) -> Report:
     kinds: Kinds[Any] = Kinds()
 
     @kinds.add()
@@ -80,11 +79,11 @@ def one_call(address: str, call: Call, clock: Clock = time.monotonic) -> Report:
         return call
 
     report = Report(SEED, "server")
-    Clients(address, NOTHING, SEED, report.outcome, clock).run(kinds.cases(1))
+    CallRunner(address, EMPTY_CATALOG, SEED, report.record, clock).run(kinds.cases(1))
     return report
 
 
-def one_connection(
+def run_connection(
     address: str, connection: RawConnection, clock: Clock = time.monotonic
 ) -> Report:
     kinds: Kinds[Any] = Kinds()
@@ -94,70 +93,70 @@ def one_connection(
         return connection
 
     report = Report(SEED, "server")
-    ConnectionRunner(address, NOTHING, SEED, report.outcome, clock).run(kinds.cases(1))
+    ConnectionRunner(address, EMPTY_CATALOG, SEED, report.record, clock).run(kinds.cases(1))
     return report
 
 
-def answer(*trailers: tuple[str, str]) -> list[bytes]:
+def trailers_only(*trailers: tuple[str, str]) -> list[bytes]:
     fields = [(":status", "200"), ("content-type", "application/grpc"), *trailers]
     return [frames.settings(), frames.headers(1, fields, 5)]
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("response", "problem_text"),
     [
-        (answer(("grpc-status", "2"), ("grpc-message", "why")), r"UNKNOWN \(why\), not"),
-        (answer(("grpc-status", "13"), ("grpc-message", "why")), r"INTERNAL: why"),
-        (answer(("grpc-status", "5")), "NOT_FOUND"),
-        (answer(), "HTTP 200"),
-        ([*answer()[:1], frames.reset(1, 2)], "reset with code 2"),
+        (trailers_only(("grpc-status", "2"), ("grpc-message", "why")), r"UNKNOWN \(why\), not"),
+        (trailers_only(("grpc-status", "13"), ("grpc-message", "why")), r"INTERNAL: why"),
+        (trailers_only(("grpc-status", "5")), "NOT_FOUND"),
+        (trailers_only(), "HTTP 200"),
+        ([*trailers_only()[:1], frames.reset(1, 2)], "reset with code 2"),
         ([frames.frame(frames.GOAWAY, 0, 0, bytes(8))], "its connection ended"),
     ],
 )
-def test_an_improper_status_is_a_violation(said: list[bytes], told: str) -> None:
-    with FakeServer(lambda method: said) as fake:
-        report = one_call(fake.address, Call(headers("/x"), [b""], codes=codes("INTERNAL")))
+def test_unexpected_status_is_a_violation(response: list[bytes], problem_text: str) -> None:
+    with FakeServer(lambda method: response) as fake:
+        report = run_call(fake.address, Call(headers("/x"), [b""], codes=codes("INTERNAL")))
     (problem,) = report.problems
-    assert told.replace("\\", "") in problem
+    assert problem_text.replace("\\", "") in problem
     assert "again: --seed 11 --case a-call:0" in problem
 
 
-def test_a_call_that_hangs_is_a_violation() -> None:
-    clock = itertools.count(0, clients.HANG_SECONDS / 2).__next__
+def test_hanging_call_is_a_violation() -> None:
+    clock = itertools.count(0, call_runner.HANG_TIMEOUT_SECONDS / 2).__next__
     with FakeServer(lambda method: None) as fake:
-        report = one_call(fake.address, Call(headers("/x")), clock)
+        report = run_call(fake.address, Call(headers("/x")), clock)
     assert "no end in sight" in report.problems[0]
 
 
-def test_a_connection_that_is_kept_is_a_violation() -> None:
-    clock = itertools.count(0, connection_runner.HANG_SECONDS / 2).__next__
+def test_connection_left_open_is_a_violation() -> None:
+    clock = itertools.count(0, connection_runner.HANG_TIMEOUT_SECONDS / 2).__next__
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        report = one_connection(address, RawConnection([b"x"], must_end=True), clock)
+        report = run_connection(address, RawConnection([b"x"], must_end=True), clock)
     assert "does not end the connection" in report.problems[0]
 
 
-def test_frames_that_no_server_sends_are_a_violation(server: ServerUnderTest) -> None:
+def test_invalid_server_frames_are_a_violation(server: ServerUnderTest) -> None:
     good = [frames.PREFACE + frames.settings(), frames.headers(1, headers("/x"), 5)]
-    for said in (frames.frame(frames.PUSH, 4, 1), frames.frame(frames.CONTINUATION, 4, 1)):
-        with FakeServer(lambda method, said=said: [said]) as fake:
-            assert "ValueError" in one_connection(fake.address, RawConnection(good)).problems[0]
-    assert one_connection(server.address, RawConnection(good)).problems == []
+    for bad in (frames.frame(frames.PUSH, 4, 1), frames.frame(frames.CONTINUATION, 4, 1)):
+        with FakeServer(lambda method, bad=bad: [bad]) as fake:
+            assert "ValueError" in run_connection(fake.address, RawConnection(good)).problems[0]
+    assert run_connection(server.address, RawConnection(good)).problems == []
 
 
-def test_other_batches_are_a_violation(server: ServerUnderTest) -> None:
-    told: list[str] = []
-    watch = ReferenceFeeds(server.address, told.append)
-    watch.check("numbers")
-    assert (watch.feeds, told) == (1, [])
-    watch._expected["numbers"][3] = "another"
-    watch.check("numbers")
-    watch.check("nothing")
-    assert "other batches: position 12 of epoch 0" in told[0]
-    assert told[0].endswith("before, another")
-    assert "PipelineNotFoundError" in told[1]
+def test_changed_batches_are_a_violation(server: ServerUnderTest) -> None:
+    problems: list[str] = []
+    feeds = ReferenceFeeds(server.address, problems.append)
+    feeds.check("numbers")
+    assert (feeds.feeds, problems) == (1, [])
+    feeds._expected["numbers"][3] = "another"
+    feeds.check("numbers")
+    feeds.check("nothing")
+    assert "other batches: position 12 of epoch 0" in problems[0]
+    assert problems[0].endswith("before, another")
+    assert "PipelineNotFoundError" in problems[1]
 
 
-def test_mutations_change_something() -> None:
+def test_mutations_change_most_data() -> None:
     rng = random.Random(1)
-    assert sum(mutated(rng, b"0123456789") != b"0123456789" for _ in range(200)) > 150
+    assert sum(mutate(rng, b"0123456789") != b"0123456789" for _ in range(200)) > 150

@@ -1,34 +1,34 @@
-"""Thousands of batches through one server and one trainer."""
+"""Soak run of thousands of batches through one server and one trainer."""
 
 from __future__ import annotations
 
 import time
 
-from benchmarks.processes import PATIENCE, started
+from benchmarks.processes import LINE_TIMEOUT_SECONDS, started
 from benchmarks.resident import own_megabytes
-from tests.stress.soak.curve import Check, Curve, Tell, handles
+from tests.stress.soak.curve import Check, Curve, Show, handle_counts
 from tests.stress.soak.server import serving
-from tests.stress.soak.trainer import Task, ask
+from tests.stress.soak.trainer import Task, query
 
-_LOOKS = 100
+_SAMPLES = 100
 COLUMNS = ("server MB", "trainer MB", "unsent MB", "files", "threads", "trainer threads")
 
 
-def run(count: int, tell: Tell) -> list[Check]:
-    """`count` batches of 2.4 MB, which the trainer finishes to 9.6 MB."""
+def run(count: int, show: Show) -> list[Check]:
+    """Takes `count` batches of 2.4 MB, which the trainer finishes to 9.6 MB."""
     curve = Curve(COLUMNS)
     with serving() as server:
         task = Task(server.address, "small", seed=1)
         with started("tests.stress.soak.trainer", str(task)) as trainer:
             trainer.read_line()
             begin = time.monotonic()
-            steps = due = 0
+            steps = next_sample = 0
             while steps < count:
                 time.sleep(0.05)
-                steps = ask(trainer).steps
-                if steps >= due:
-                    due = steps + count // _LOOKS
-                    files, threads = handles(server.pid)
+                steps = query(trainer).steps
+                if steps >= next_sample:
+                    next_sample = steps + count // _SAMPLES
+                    files, threads = handle_counts(server.pid)
                     curve.add(
                         f"{steps:,}",
                         own_megabytes(server.pid),
@@ -36,14 +36,14 @@ def run(count: int, tell: Tell) -> list[Check]:
                         server.unsent_megabytes(),
                         files,
                         threads,
-                        handles(trainer.pid)[1],
+                        handle_counts(trainer.pid)[1],
                     )
-                if time.monotonic() > begin + 20 * PATIENCE:
+                if time.monotonic() > begin + 20 * LINE_TIMEOUT_SECONDS:
                     break
             seconds = time.monotonic() - begin
             trainer.finish()
-    tell(curve.table(f"{count:,} batches of 2.4 MB in {seconds:.0f} s", "batches"))
+    show(curve.table(f"{count:,} batches of 2.4 MB in {seconds:.0f} s", "batches"))
     return [
         Check("batches taken", steps, count, at_least=True),
-        *(curve.flat(column, "batches") for column in COLUMNS),
+        *(curve.check_flat(column, "batches") for column in COLUMNS),
     ]

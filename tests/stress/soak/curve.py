@@ -1,4 +1,4 @@
-"""What processes hold, look after look, and whether it stayed as it was."""
+"""Curves of the resources that processes hold, and checks that they stay flat."""
 
 from __future__ import annotations
 
@@ -11,47 +11,47 @@ from rich.table import Table
 
 TOLERANCE_MB = 32.0
 TOLERANCE_SHARE = 0.05
-"""Of a process: what its memory may differ by and still be called flat, the larger of the two."""
+"""Maximum growth of a flat memory curve: the larger of this many MB and this share."""
 
 TOLERANCE_HANDLES = 4.0
-"""What open files and threads may differ by: those of requests that are just under way."""
+"""Maximum growth of open files and threads: those of requests in progress."""
 
 _PARTS = 5
-"""A curve's first part is its start; it is flat if the last is no higher than the second."""
+"""Parts of a curve. The first is the start-up; a flat curve's last is no higher than its second."""
 
-_ROWS = 16
-"""Of a table; the looks between them are left out."""
+_MAX_ROWS = 16
+"""Rows of a table; samples in between are left out."""
 
 
-def handles(pid: int) -> tuple[int, int]:
-    """Open files and threads of a process."""
-    files, threads = (len(list(Path(f"/proc/{pid}/{what}").iterdir())) for what in ("fd", "task"))
+def handle_counts(pid: int) -> tuple[int, int]:
+    """Returns the numbers of open files and threads of a process."""
+    files, threads = (len(list(Path(f"/proc/{pid}/{kind}").iterdir())) for kind in ("fd", "task"))
     return files, threads
 
 
 @dataclass(frozen=True)
 class Check:
-    """A figure and its bound."""
+    """Figure with its bound."""
 
-    what: str
+    name: str
     value: float
     limit: float
     at_least: bool = False
     unit: str = ""
 
     @property
-    def holds(self) -> bool:
+    def passed(self) -> bool:
         return self.value >= self.limit if self.at_least else self.value <= self.limit
 
     def __str__(self) -> str:
         bound = f"{'at least' if self.at_least else 'at most'} {self.limit:.3g}{self.unit}"
-        told = "ok" if self.holds else "FAILED"
-        return f"{told}: {self.what}: {self.value:.3g}{self.unit} ({bound})"
+        result = "ok" if self.passed else "FAILED"
+        return f"{result}: {self.name}: {self.value:.3g}{self.unit} ({bound})"
 
 
 @dataclass
 class Curve:
-    """Looks at some processes: a row of figures each, under the same columns."""
+    """Samples of some processes: a row of figures each, with the same columns."""
 
     columns: Sequence[str]
     rows: list[tuple[str, list[float]]] = field(default_factory=list)
@@ -63,9 +63,11 @@ class Curve:
         index = self.columns.index(name)
         return [figures[index] for _, figures in self.rows]
 
-    def flat(self, name: str, what: str) -> Check:
-        """Whether a column of MB (a name that ends so) or of handles is as high in the end as
-        after the start."""
+    def check_flat(self, name: str, run: str) -> Check:
+        """Returns a check that a column does not grow from the second part to the last.
+
+        Columns whose names end with MB hold memory, the others counts of files or threads.
+        """
         values = self.column(name)
         size = max(1, len(values) // _PARTS)
         begin, end = (statistics.median(part) for part in (values[size : 2 * size], values[-size:]))
@@ -74,18 +76,18 @@ class Curve:
         else:
             limit, unit = TOLERANCE_HANDLES, ""
         return Check(
-            f"{what}: {name} rose from {begin:.0f} to {end:.0f}", end - begin, limit, unit=unit
+            f"{run}: {name} rose from {begin:.0f} to {end:.0f}", end - begin, limit, unit=unit
         )
 
     def table(self, title: str, first: str) -> Table:
         table = Table(first, *self.columns, title=title, title_justify="left")
         for column in table.columns[1:]:
             column.justify = "right"
-        step = max(1, -(-(len(self.rows) - 1) // _ROWS))
+        step = max(1, -(-(len(self.rows) - 1) // _MAX_ROWS))
         for label, figures in [*self.rows[:-1:step], *self.rows[-1:]]:
             table.add_row(label, *(f"{figure:,.0f}" for figure in figures))
         return table
 
 
-Tell = Callable[[object], None]
-"""Shows a line or a table."""
+Show = Callable[[object], None]
+"""Prints a line or a table."""

@@ -1,4 +1,4 @@
-"""The server of a run, and the metrics it exports."""
+"""Server of a run, with its metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pipelines:
     transforms:
       - random_flip_left_right: {{field: image}}
     batch: {{size: 64}}
-  small:                                 # of 2.4 MB, 9.6 when they are finished
+  small:                                 # batches of 2.4 MB, 9.6 MB when finished
     source: {{arrays: {file}}}
     shuffle: {{seed: 17}}
     transforms:
@@ -40,11 +40,11 @@ class Server:
         self._http = http
 
     def gauge(self, name: str) -> float:
-        """The sum of a metric over the pipelines, such as `unsent_bytes`."""
-        with urllib.request.urlopen(f"http://{self._http}/metrics", timeout=30) as answer:
-            text = answer.read().decode()
-        found = re.findall(rf"^infeed_{name}(?:\{{.*\}})? (\S+)$", text, re.MULTILINE)
-        return sum(map(float, found))
+        """Returns the sum of a metric over the pipelines, such as `unsent_bytes`."""
+        with urllib.request.urlopen(f"http://{self._http}/metrics", timeout=30) as response:
+            text = response.read().decode()
+        values = re.findall(rf"^infeed_{name}(?:\{{.*\}})? (\S+)$", text, re.MULTILINE)
+        return sum(map(float, values))
 
     def unsent_megabytes(self) -> float:
         return self.gauge("unsent_bytes") / 1e6
@@ -52,7 +52,7 @@ class Server:
 
 @contextmanager
 def serving(*options: str) -> Iterator[Server]:
-    """Runs a server for as long as the block lasts."""
+    """Runs a server for the duration of the block."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         image = np.random.default_rng(0).integers(0, 255, (SAMPLES, 224, 224, 3), np.uint8)

@@ -1,4 +1,4 @@
-"""The soak: its figures are judged as it says, and shorter forms of its runs hold."""
+"""Soak runs: checks of their figures, and shorter runs."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ import sys
 import pytest
 from benchmarks.processes import ROOT
 from rich.console import Console
-from tests.stress.soak.curve import TOLERANCE_HANDLES, TOLERANCE_MB, Check, Curve, handles
+from tests.stress.soak.curve import TOLERANCE_HANDLES, TOLERANCE_MB, Check, Curve, handle_counts
 from tests.stress.soak.server import Server
 
 
 def curve(*values: float, column: str = "server MB") -> Curve:
-    made = Curve((column, "other"))
+    samples = Curve((column, "other"))
     for number, value in enumerate(values):
-        made.add(str(number), value, 0)
-    return made
+        samples.add(str(number), value, 0)
+    return samples
 
 
 @pytest.mark.parametrize(
-    ("values", "flat"),
+    ("values", "is_flat"),
     [
-        ([0, 300, 300, 300, 300], True),  # the start is not counted
+        ([0, 300, 300, 300, 300], True),  # the start-up is not compared
         ([0, 300, 300, 300, 300 + TOLERANCE_MB - 1], True),
         ([0, 300, 300, 300, 300 + TOLERANCE_MB + 1], False),
         ([0, 1000, 1000, 1000, 1049], True),
         ([0, 1000, 1000, 1000, 1051], False),
         ([*range(0, 500, 2)], False),  # a slow leak
-        ([300, 800, 300, 300, 300], True),  # what was given back
+        ([300, 800, 300, 300, 300], True),  # a peak that was freed
     ],
 )
-def test_memory_is_flat_or_not(values: list[float], flat: bool) -> None:
-    assert curve(*values).flat("server MB", "run").holds is flat
+def test_memory_within_the_tolerance_is_flat(values: list[float], is_flat: bool) -> None:
+    assert curve(*values).check_flat("server MB", "run").passed is is_flat
 
 
 @pytest.mark.parametrize(
-    ("more", "flat"), [(TOLERANCE_HANDLES, True), (TOLERANCE_HANDLES + 1, False)]
+    ("growth", "is_flat"), [(TOLERANCE_HANDLES, True), (TOLERANCE_HANDLES + 1, False)]
 )
-def test_handles_have_a_tolerance_of_their_own(more: float, flat: bool) -> None:
-    check = curve(10, 12, 12, 12, 12 + more, column="files").flat("files", "run")
-    assert check.holds is flat
+def test_handles_within_their_tolerance_are_flat(growth: float, is_flat: bool) -> None:
+    check = curve(10, 12, 12, 12, 12 + growth, column="files").check_flat("files", "run")
+    assert check.passed is is_flat
 
 
-def test_a_check_says_what_it_found() -> None:
+def test_check_text_has_result_value_and_bound() -> None:
     assert str(Check("rate", 0.95, 0.9, at_least=True)) == "ok: rate: 0.95 (at least 0.9)"
-    told = str(curve(0, 300, 300, 300, 400).flat("server MB", "run"))
-    assert told == "FAILED: run: server MB rose from 300 to 400: 100 MB (at most 32 MB)"
+    text = str(curve(0, 300, 300, 300, 400).check_flat("server MB", "run"))
+    assert text == "FAILED: run: server MB rose from 300 to 400: 100 MB (at most 32 MB)"
 
 
-def test_the_table_shows_a_few_rows_and_the_last() -> None:
+def test_table_has_few_rows_including_the_last() -> None:
     table = curve(*range(100)).table("title", "steps")
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(table)
@@ -62,14 +62,14 @@ def test_the_table_shows_a_few_rows_and_the_last() -> None:
     assert len(lines) <= 18
 
 
-def test_handles_of_a_process() -> None:
+def test_handle_counts_include_files_and_threads() -> None:
     program = "import threading; threading.Thread(target=input).start(); print(flush=True)"
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        assert handles(process.pid) == (3, 2)
+        assert handle_counts(process.pid) == (3, 2)
 
 
 def test_gauges_are_summed_over_pipelines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,14 +90,14 @@ infeed_unsent_limit_bytes 9.0
 @pytest.mark.parametrize(
     "words",
     [
-        # Other tests run beside it, so hardly anything is asked of the rates.
+        # Other tests run in parallel, so the required rate is low.
         ("stopped", "--seconds", "20", "--rate", "0.2"),
         ("churn", "--connects", "400"),
         ("batches", "--count", "4000"),
     ],
     ids=lambda words: words[0],
 )
-def test_memory_stays_as_it_is(words: tuple[str, ...]) -> None:
+def test_memory_does_not_grow(words: tuple[str, ...]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.stress.soak", *words],
         cwd=ROOT,
@@ -107,4 +107,4 @@ def test_memory_stays_as_it_is(words: tuple[str, ...]) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "all holds" in done.stdout
+    assert "all checks passed" in done.stdout

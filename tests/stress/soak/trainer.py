@@ -1,10 +1,10 @@
-"""A trainer that does what it is told.
+"""Trainer process that is controlled over standard input.
 
     python -m tests.stress.soak.trainer TASK
 
-TASK is JSON, see `Task`. It prints `ready` with its first batch, then takes batches as fast as
-they come. Lines of standard input tell it what to do: `look` has it print a `Look` as JSON, `pause`
-has it ask for no more batches until `go`. It ends with its standard input.
+TASK is JSON, see `Task`. Prints `ready` at its first batch, then takes batches at full speed.
+Commands, one per line: `state` prints a `TrainerState` as JSON, `pause` stops taking batches, `go`
+resumes. The process ends with its standard input.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tests.harness.spawned import SpawnedProcess
 
 import infeed
 
-_REMEMBERED = 512
-"""Batches whose digests a look tells."""
+_MAX_DIGESTS = 512
+"""Number of last batches whose digests a `TrainerState` holds."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What to take."""
+    """Feed of a trainer."""
 
     address: str
     pipeline: str
@@ -48,54 +48,54 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Look:
-    """A trainer at one moment."""
+class TrainerState:
+    """State of a trainer at one time."""
 
     steps: int
     state: dict[str, Any]
     digests: dict[str, int]
-    """By position, of the last batches."""
+    """Digests of the last batches, by position."""
     prefetched_bytes: int
     reconnects: int
 
 
-def ask(trainer: SpawnedProcess) -> Look:
-    """A look at a trainer."""
-    trainer.send_line("look")
-    return Look(**json.loads(trainer.read_line()))
+def query(trainer: SpawnedProcess) -> TrainerState:
+    """Returns the trainer's state."""
+    trainer.send_line("state")
+    return TrainerState(**json.loads(trainer.read_line()))
 
 
 def digest(batch: infeed.Batch) -> int:
-    """Of the bits of a batch."""
-    found = 0
+    """Returns a checksum of the batch's bytes."""
+    checksum = 0
     for name in sorted(batch):
-        found = zlib.crc32(batch[name].reshape(-1).view("uint8"), found)
-    return zlib.crc32(batch.sample_ids.tobytes(), found)
+        checksum = zlib.crc32(batch[name].reshape(-1).view("uint8"), checksum)
+    return zlib.crc32(batch.sample_ids.tobytes(), checksum)
 
 
 class Trainer:
-    """Takes batches on the main thread, listens on another."""
+    """Takes batches on the main thread, and reads commands on another."""
 
     def __init__(self, feed: infeed.Feed) -> None:
         self._feed = feed
         self._go = threading.Event()
         self._go.set()
-        self._digests: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)
-        self._over = False
+        self._digests: deque[tuple[int, int]] = deque(maxlen=_MAX_DIGESTS)
+        self._stopped = False
         self._lock = threading.Lock()
 
     def run(self) -> None:
-        threading.Thread(target=self._listen, daemon=True).start()
-        while not self._over:
+        threading.Thread(target=self._read_commands, daemon=True).start()
+        while not self._stopped:
             self._go.wait()
             batch = self._feed.next()
-            found = digest(batch)
+            checksum = digest(batch)
             if not self._digests:
                 print("ready", flush=True)
             with self._lock:
-                self._digests.append((batch.start, found))
+                self._digests.append((batch.start, checksum))
 
-    def _listen(self) -> None:
+    def _read_commands(self) -> None:
         for line in sys.stdin:
             command = line.strip()
             if command == "pause":
@@ -103,15 +103,15 @@ class Trainer:
             elif command == "go":
                 self._go.set()
             else:
-                print(json.dumps(asdict(self._look())), flush=True)
-        self._over = True
+                print(json.dumps(asdict(self._state())), flush=True)
+        self._stopped = True
         self._go.set()
 
-    def _look(self) -> Look:
+    def _state(self) -> TrainerState:
         stats = self._feed.stats()
         with self._lock:
-            digests = {str(start): found for start, found in self._digests}
-        return Look(
+            digests = {str(start): checksum for start, checksum in self._digests}
+        return TrainerState(
             stats.steps,
             self._feed.state(),
             digests,

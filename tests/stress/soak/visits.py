@@ -1,10 +1,10 @@
-"""A trainer that comes and goes in one of five ways.
+"""Trainers that connect and disconnect repeatedly, in five ways.
 
     python -m tests.stress.soak.visits ADDRESS COUNT tidy|killed
 
-`tidy` is one process: it takes three batches and closes, or closes without one, or drops the feed
-without closing it. `killed` is a process for each visit: it takes two batches and is killed, or
-stops reading and is killed then. Prints the number of visits done, after each.
+`tidy` visits run in one process: each takes three batches and closes, or closes before the first,
+or drops the feed without closing it. `killed` visits run in a process each: it takes two batches
+and is killed, or is first halted and then killed. Prints the number of completed visits after each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from tests.stress.soak.trainer import Task
 
 _STOPPED_SECONDS = 0.1
-"""A stopped visitor lives so long: the server has made what it may for it."""
+"""Time from the halt of a process to its kill, in which the server prepares further batches."""
 
 
 def tidy(task: Task, number: int) -> None:
@@ -48,8 +48,8 @@ def killed(task: Task, number: int) -> None:
 
 
 def main() -> None:
-    address, count, way = sys.argv[1:]
-    visit = {"tidy": tidy, "killed": killed}[way]
+    address, count, kind = sys.argv[1:]
+    visit = {"tidy": tidy, "killed": killed}[kind]
     for number in range(int(count)):
         visit(Task(address, "small", seed=number), number)
         print(number + 1, flush=True)

@@ -1,0 +1,73 @@
+"""Totals of an audit: delivered positions, and the sample ids of each epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from infeed.audit.coverage import DuplicateSample, Interval, UnknownSample
+
+
+@dataclass(frozen=True)
+class EpochTotals:
+    """How often the sample ids of one epoch were delivered."""
+
+    epoch: int
+    samples: int
+    """The ids that exist; where the number is unknown, those up to the highest id delivered."""
+    once: int
+    """Ids that were delivered once."""
+    more: int
+    """Ids that were delivered more than once."""
+    never: int
+    """Ids that were not delivered: left out, masked, substituted or lost."""
+    left_out: int
+    """Missing ids whose positions are after the end of the audit."""
+    masked: int
+    """Missing ids of bad samples, whose slots are empty under `on_error: mask`."""
+    substituted: int
+    """Missing ids of bad samples, whose slots hold other samples under `on_error: substitute`."""
+    lost: int
+    """Missing ids without such an explanation."""
+    surplus: int
+    """Slots with a sample that another slot has too."""
+    strangers: int
+    """Slots with an id that the pipeline does not have."""
+    unseen: tuple[int, ...]
+    """The first missing ids, without those known to be bad; some of them may be left out."""
+    repeats: tuple[DuplicateSample, ...]
+    """The first repeated samples, with their positions."""
+    unknown: tuple[UnknownSample, ...]
+    """The first unknown ids, with their positions."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether every sample was delivered once, or is accounted for."""
+        wrong = self.lost or self.strangers or self.surplus != self.substituted
+        return self.samples > 0 and not wrong
+
+
+@dataclass(frozen=True)
+class AuditTotals:
+    """What was delivered of the positions [0, end)."""
+
+    end: int
+    epochs: tuple[EpochTotals, ...]
+    undelivered: int
+    """Positions that were not delivered."""
+    redelivered: int
+    """Positions that were delivered again, counted each time."""
+    beyond: int
+    """Positions from `end` on that were delivered."""
+    gaps: tuple[Interval, ...]
+    """The first intervals of `undelivered`."""
+    again: tuple[Interval, ...]
+    """The first intervals of `redelivered`."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether every sample of every epoch was delivered exactly once, or is accounted for."""
+        positions_exact = not (self.undelivered or self.redelivered or self.beyond)
+        return positions_exact and all(epoch.exact for epoch in self.epochs)
+
+
+__all__ = ["AuditTotals", "EpochTotals"]

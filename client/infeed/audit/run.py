@@ -1,0 +1,227 @@
+"""Audit of a served pipeline: reads its epochs as a number of ranks, and counts every sample id.
+
+    from infeed.audit import audit
+
+    result = audit("127.0.0.1:8470", "photos", world_size=3, epochs=2)
+    assert result.exact, result.findings()
+
+The ranks are real feeds in this process, and read their batches in step, as a training job does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import cycle
+from typing import Any
+
+from infeed.audit.counter import DeliveryCounter
+from infeed.audit.report import AuditReport, AuditRun
+from infeed.cursor import Shard
+from infeed.errors import InvalidRequestError
+from infeed.feed import PREFETCH_BYTES, Feed, connect
+from infeed.spec import PipelineSpec, Remainder
+
+MAX_RANKS = 1024
+"""Feeds in one process; each has a few threads."""
+
+MIN_BATCH_TIMEOUT_SECONDS = 60.0
+"""Least timeout of one batch: a server may have to read a dataset up to it first."""
+
+Progress = Callable[[int, int | None], None]
+"""Called after each step with the number of positions read, and of all (None: unknown)."""
+
+
+def audit(
+    target: str,
+    pipeline: str,
+    *,
+    world_size: int | Sequence[int] = 1,
+    epochs: int = 1,
+    batch_size: int | None = None,
+    seed: int | None = None,
+    remainder: Remainder | None = "pad",
+    resume_every: int | None = None,
+    bad_samples: Collection[int] = (),
+    prefetch_bytes: int = PREFETCH_BYTES,
+    timeout: float = 20.0,
+    progress: Progress | None = None,
+    **connection: Any,
+) -> AuditReport:
+    """Reads epochs from position 0 on, and counts what is delivered.
+
+    world_size      number of ranks; with `resume_every` also several numbers, used in turn
+    epochs          number of epochs to read
+    remainder       "pad" to read every sample, "drop" as most training does; None: the pipeline's
+    resume_every    steps after which all ranks close and resume from a saved cursor; None: never
+    bad_samples     ids that are known to be bad, for a pipeline with `on_error: substitute`
+    prefetch_bytes  bound on the prefetched bytes of all ranks together; each rank prefetches two
+                    batches, whatever their size
+    timeout         seconds to wait for a server that is not up yet
+    progress        called after each step
+    connection      other options of `connect`, such as `transport`
+
+    Raises `InvalidRequestError`, and the errors of `connect` and `Feed.next`.
+    """
+    options: dict[str, Any] = {
+        **connection,
+        "timeout": timeout,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "seed": seed,
+        "remainder": remainder,
+    }
+    open_feed = partial(connect, target, pipeline, **options)
+    world_sizes = cycle(_world_sizes(world_size, resume_every))
+    started_at = time.monotonic()
+    state: dict[str, Any] | None = None
+    reader: _EpochReader | None = None
+    while True:
+        ranks = next(world_sizes)
+        with ExitStack() as stack:
+            feeds = [
+                stack.enter_context(
+                    open_feed(
+                        shard=Shard(rank, ranks),
+                        state=state,
+                        prefetch_bytes=prefetch_bytes // ranks,
+                    )
+                )
+                for rank in range(ranks)
+            ]
+            if reader is None:
+                # From a rank's feed: the server would count another feed as one more rank.
+                spec, size = feeds[0].spec, feeds[0].batch_size
+                _check_spec(spec, remainder or spec.remainder, epochs, resume_every, bad_samples)
+                reader = _EpochReader(
+                    DeliveryCounter(spec, epochs, bad_samples),
+                    spec.stride(size),
+                    remainder or spec.remainder,
+                    max(timeout, MIN_BATCH_TIMEOUT_SECONDS),
+                    progress or (lambda _positions, _total: None),
+                )
+            end = reader.read(feeds, feeds[0].state()["position"], resume_every)
+            state = feeds[-1].state()
+        if end is not None:
+            return AuditReport(
+                spec=spec,
+                batch_size=size,
+                seed=state["seed"],
+                remainder=reader.remainder,
+                runs=tuple(reader.runs),
+                outcome=reader.counter.outcome(end),
+                batches=reader.batches,
+                seconds=time.monotonic() - started_at,
+            )
+
+
+class _EpochReader:
+    """Reads the batches of all ranks in step, one run after the other, and counts them."""
+
+    def __init__(
+        self,
+        counter: DeliveryCounter,
+        stride: int,
+        remainder: Remainder,
+        batch_timeout: float,
+        progress: Progress,
+    ) -> None:
+        """`stride` is the number of positions in a batch, `batch_timeout` is in seconds."""
+        self.counter = counter
+        self.remainder = remainder
+        self.runs: list[AuditRun] = []
+        self.batches = 0
+        self._stride = stride
+        self._batch_timeout = batch_timeout
+        self._progress = progress
+
+    def read(self, feeds: list[Feed], base: int, max_steps: int | None) -> int | None:
+        """Reads up to `max_steps` steps from position `base` on.
+
+        Returns the position where the data ends for these ranks; None before the end.
+        """
+        steps = 0
+        live = list(feeds)
+        while live and not (steps == max_steps and len(live) == len(feeds)):
+            live = [feed for feed in live if self._read_batch(feed)]
+            steps += bool(live)
+            self._progress(base + steps * len(feeds) * self._stride, self.counter.total)
+        run = AuditRun(base, len(feeds), self._stride, steps)
+        if steps:
+            self.runs.append(run)
+        if live and feeds[0].steps_left != 0:
+            return None
+        return self._end(run, max(feed.state()["position"] for feed in feeds))
+
+    def _read_batch(self, feed: Feed) -> bool:
+        """Reads and counts one batch; returns False at the end of the feed."""
+        try:
+            batch = feed.next(self._batch_timeout)
+        except StopIteration:
+            return False
+        self.counter.add(batch)
+        self.batches += 1
+        return True
+
+    def _end(self, last_run: AuditRun, feed_position: int) -> int:
+        """Returns the end of the data: computed if its length is known, else `feed_position`."""
+        total = self.counter.total
+        if total is not None:
+            if self.remainder == "pad":
+                return total
+            step = last_run.world_size * last_run.stride
+            return last_run.base + (total - last_run.base) // step * step
+        # A cursor from before the end was known can be past it.
+        return feed_position if last_run.steps else min(feed_position, self.counter.end)
+
+
+def _world_sizes(world_size: int | Sequence[int], resume_every: int | None) -> tuple[int, ...]:
+    sizes = (world_size,) if isinstance(world_size, int) else tuple(world_size)
+    shown = ", ".join(map(str, sizes)) or "none"
+    if not sizes or not all(1 <= size <= MAX_RANKS for size in sizes):
+        raise InvalidRequestError(f"world_size must be from 1 to {MAX_RANKS}, not {shown}")
+    if resume_every is None and len(sizes) > 1:
+        raise InvalidRequestError(
+            f"world_size can have several values ({shown}) only with resume_every: the number of "
+            "ranks changes at a resume; set resume_every, or give one world_size"
+        )
+    if resume_every is not None and resume_every < 1:
+        raise InvalidRequestError(f"resume_every must be at least 1 step, not {resume_every}")
+    return sizes
+
+
+def _check_spec(
+    spec: PipelineSpec,
+    remainder: Remainder,
+    epochs: int,
+    resume_every: int | None,
+    bad_samples: Collection[int],
+) -> None:
+    """Checks the options against the pipeline. Raises `InvalidRequestError`."""
+    if remainder == "drop" and spec.engine == "tf_data_service":
+        raise InvalidRequestError(
+            f'pipeline {spec.name!r} cannot be audited with remainder "drop": TensorFlow\'s data '
+            "service does not report the number of samples, so samples left out look like lost "
+            'ones; use remainder "pad"'
+        )
+    if epochs > 1 and spec.engine == "tf_data_service":
+        raise InvalidRequestError(
+            f"pipeline {spec.name!r} cannot be audited over {epochs} epochs: workers of "
+            "TensorFlow's data service begin an epoch before the last one is complete, so samples "
+            "cannot be counted by epoch; audit one epoch"
+        )
+    if resume_every is not None and spec.guarantee.resume == "none":
+        raise InvalidRequestError(
+            f"pipeline {spec.name!r} guarantees {spec.guarantee}: it cannot be audited across a "
+            "resume; leave out resume_every"
+        )
+    if bad_samples and spec.on_error != "substitute":
+        raise InvalidRequestError(
+            f"bad samples are used only with on_error: substitute; pipeline {spec.name!r} has "
+            f"on_error: {spec.on_error}"
+        )
+
+
+__all__ = ["MAX_RANKS", "Progress", "audit"]

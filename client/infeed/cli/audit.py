@@ -1,0 +1,180 @@
+"""The command `infeed audit`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as ProgressBar
+from rich.table import Table
+
+from infeed.audit.report import AuditReport
+from infeed.audit.run import Progress
+from infeed.audit.run import audit as run_audit
+from infeed.cli.connection import with_connection_options
+from infeed.errors import InvalidRequestError
+
+NOT_EXACT_STATUS = 2
+"""The exit status of an audit that is not exact; that of every error is 1."""
+
+_MAX_ROWS = 20
+
+
+@with_connection_options
+def audit(
+    *,
+    connection: dict[str, Any],
+    target: Annotated[
+        str, typer.Argument(help="host:port of a server, or several, separated by commas.")
+    ],
+    pipeline: Annotated[str, typer.Argument(help="The pipeline's name.")],
+    epochs: Annotated[int, typer.Option(help="Number of epochs to read.")] = 1,
+    world_size: Annotated[
+        str,
+        typer.Option(help="Number of ranks; with --resume-every also several, used in turn: 3,2,5"),
+    ] = "1",
+    batch_size: Annotated[int | None, typer.Option(help="Default: the pipeline's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Default: the pipeline's.")] = None,
+    remainder: Annotated[
+        str, typer.Option(help="'pad', or 'drop' the samples that fill no batch on every rank.")
+    ] = "pad",
+    resume_every: Annotated[
+        int | None,
+        typer.Option(help="Close all ranks after this many steps, and resume from a cursor."),
+    ] = None,
+    quarantine: Annotated[
+        list[Path] | None,
+        typer.Option(help="A server's quarantine log, for on_error: substitute; may be repeated."),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--json", help="Also write the result to this file; '-': only to standard output."
+        ),
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the server.")] = 20.0,
+) -> None:
+    """Reads epochs as a number of ranks, and counts how often each sample is delivered.
+
+    Exit status: 0 if every sample is delivered exactly once or is accounted for, 1 on an error,
+    2 if not exact.
+    """
+    options = {"batch_size": batch_size, "seed": seed, "timeout": timeout, **connection}
+    options |= {"epochs": epochs, "remainder": remainder, "resume_every": resume_every}
+    options["world_size"] = _world_sizes(world_size)
+    options["bad_samples"] = _substituted_samples(quarantine or [], pipeline)
+    with _progress_bar(Console(stderr=True), pipeline) as progress:
+        report = run_audit(target, pipeline, progress=progress, **options)
+    if output != "-":
+        _print(report, Console())
+    if output is not None:
+        _write_json(report, output)
+    if not report.exact:
+        raise typer.Exit(NOT_EXACT_STATUS)
+
+
+def _world_sizes(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidRequestError(
+            f"--world-size must be a number, or numbers separated by commas such as 3,2,5; "
+            f"not {text!r}"
+        ) from None
+
+
+def _substituted_samples(logs: list[Path], pipeline: str) -> set[int]:
+    """Returns the samples that quarantine logs list as substituted."""
+    samples = set()
+    for log in logs:
+        try:
+            lines = log.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidRequestError(f"--quarantine {log}: {error}") from None
+        for number, line in enumerate(lines, 1):
+            try:
+                entry = json.loads(line)
+                key = entry["pipeline"], entry["action"]
+                sample = int(entry["sample_id"])
+            except (ValueError, KeyError, TypeError):
+                raise InvalidRequestError(
+                    f"--quarantine {log}, line {number}: not an entry of a quarantine log, which "
+                    "has pipeline, action and sample_id"
+                ) from None
+            if key == (pipeline, "substitute"):
+                samples.add(sample)
+    return samples
+
+
+@contextmanager
+def _progress_bar(console: Console, pipeline: str) -> Iterator[Progress | None]:
+    """Shows a progress bar on a terminal, and nothing elsewhere."""
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (
+        TextColumn("audit of {task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with ProgressBar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(pipeline, total=None)
+
+        def update(positions: int, total: int | None) -> None:
+            completed = positions if total is None else min(positions, total)
+            bar.update(task, completed=completed, total=total)
+
+        yield update
+
+
+def _write_json(report: AuditReport, output: str) -> None:
+    text = json.dumps(report.to_json(), indent=2) + "\n"
+    if output == "-":
+        typer.echo(text, nl=False)
+        return
+    try:
+        Path(output).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidRequestError(f"--json {output}: {error}") from None
+
+
+def _print(report: AuditReport, console: Console) -> None:
+    spec = report.spec
+    world_sizes = ", ".join(str(run.world_size) for run in report.runs[:_MAX_ROWS])
+    more = ", ..." if len(report.runs) > _MAX_ROWS else ""
+    batches = f"{report.batches} batches of {report.batch_size} in {report.seconds:.1f} s"
+    for line in (
+        f"{spec.name} fingerprint {spec.fingerprint}, seed {report.seed}",
+        f"{spec.guarantee}; on_error: {spec.on_error}; remainder: {report.remainder}",
+        f"{batches}; world size {world_sizes}{more}",
+    ):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    console.print(_table(report))
+    for line in [*report.notes(), *report.findings()]:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    console.print("exact" if report.exact else "NOT exact", style="bold", highlight=False)
+
+
+def _table(report: AuditReport) -> Table:
+    """Returns a table with a row for each epoch; of too many, those that are not exact first."""
+    table = Table("epoch", "samples", "0x", "1x", ">1x")
+    explained = [name for name in ("left_out", "masked", "substituted") if report.total(name)]
+    for name in (*explained, "lost"):
+        table.add_column(name.replace("_", " "))
+    names = ("samples", "never", "once", "more", *explained, "lost")
+    shown = sorted(report.epochs, key=lambda epoch: epoch.exact)[:_MAX_ROWS]
+    for epoch in sorted(shown, key=lambda epoch: epoch.epoch):
+        table.add_row(str(epoch.epoch), *(str(getattr(epoch, name)) for name in names))
+    if hidden := len(report.epochs) - len(shown):
+        table.add_row(f"{hidden} more", *("" for _ in names))
+    if len(report.epochs) > 1:
+        table.add_section()
+        table.add_row("all", *(str(report.total(name)) for name in names))
+    return table

@@ -1,1 +1,0 @@
-"""Commands that need no server installed. Imported by `infeed.cli` only: needs the extra `cli`."""

@@ -1,0 +1,1 @@
+"""HTTP/2 client: sockets, TLS, frames and flow control."""

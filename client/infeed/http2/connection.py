@@ -1,0 +1,258 @@
+"""One HTTP/2 request on its own connection, with response data received into the caller's memory.
+
+h2 implements the protocol: headers, settings, pings, flow control. DATA frames, which carry nearly
+all bytes, and GOAWAY bypass it: DATA is received straight into the reader's memory, so that the
+kernel's copy is the only one.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import threading
+from collections.abc import Callable, Iterable
+
+import h2.config
+import h2.connection
+import h2.events
+import h2.exceptions
+import h2.settings
+
+from infeed.http2.receiver import BufferedReceiver, ConnectionLostError
+from infeed.http2.socket import ClientSocket
+
+# At DEBUG, hpack logs all headers, and so the client's token.
+logging.getLogger("hpack").setLevel(logging.INFO)
+
+MAX_FRAME_BYTES = (1 << 24) - 1
+"""The largest frame size of HTTP/2: fewer frames cost less."""
+
+WINDOW_BYTES = (1 << 31) - 1
+"""The largest window of HTTP/2. A feed bounds its outstanding requests in bytes; a smaller window
+would only add round trips."""
+
+_INITIAL_WINDOW_BYTES = (1 << 16) - 1
+"""A connection's window at the start; unlike that of a stream, no setting changes it."""
+
+_WINDOW_UPDATE_BYTES = 1 << 26
+"""Bytes received after which the windows are reopened by as much."""
+
+_MAX_CONTROL_FRAME_BYTES = 1 << 20
+"""Limit of frames other than DATA, which are far smaller; a larger one is corrupt."""
+
+_FRAME_HEADER_BYTES = 9
+_DATA, _SETTINGS, _GOAWAY, _WINDOW_UPDATE = 0, 4, 7, 8
+_END_STREAM, _PADDED = 1, 8
+_STREAM_ID = 1
+_NO_ERROR = 0
+
+Headers = list[tuple[str, str]]
+
+
+class Http2ProtocolError(Exception):
+    """The peer violates the HTTP/2 protocol, or uses another one."""
+
+
+class Http2Request:
+    """One request on a connection of its own, and its response.
+
+    One thread reads; others may send. Raises `ConnectionLostError`, `Http2ProtocolError` and
+    `OSError`, and `TimeoutError` at the deadline.
+    """
+
+    def __init__(
+        self,
+        socket: ClientSocket,
+        deadline: float | None = None,
+        on_goaway: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`deadline`, of `time.monotonic`, bounds every read; without one, keepalive pings do.
+
+        `on_goaway` is called when the peer is about to close the connection, but still completes
+        its response.
+        """
+        self.headers: dict[str, str] = {}
+        """Of the response, names in lower case."""
+        self.trailers: dict[str, str] = {}
+        self._socket = socket
+        self._on_goaway = on_goaway
+        self._receiver = BufferedReceiver(socket, deadline, self._ping)
+        self._h2 = _h2_connection()
+        self._h2_changed = threading.Condition()  # its lock guards `_h2` and the order of sends
+        self._settings_received = False
+        self._cancelled = False
+        self._response_ended = False
+        self._data_left = 0
+        self._padding_left = 0
+        self._unacknowledged_bytes = 0
+
+    def send_headers(self, headers: Headers) -> None:
+        """Opens HTTP/2 and sends the request's headers."""
+        with self._h2_changed:
+            self._h2.initiate_connection()
+            self._h2.send_headers(_STREAM_ID, headers)
+            self._flush(_window_update(0, WINDOW_BYTES - _INITIAL_WINDOW_BYTES))
+
+    def send_data(self, data: bytes, *, end: bool = False) -> None:
+        """Sends data of the request, from any thread; waits while the peer's window is full."""
+        with self._h2_changed:
+            try:
+                while True:
+                    size = self._wait_for_window(min(1, len(data)))
+                    piece, data = data[:size], data[size:]
+                    self._h2.send_data(_STREAM_ID, piece, end_stream=end and not data)
+                    self._flush()
+                    if not data:
+                        return
+            except h2.exceptions.H2Error as error:  # the reading thread raises the reason
+                raise ConnectionLostError("the stream has ended") from error
+
+    def read_data(self, into: memoryview) -> int:
+        """Reads data of the response, at least one byte, and returns its size; 0 at the end."""
+        while not self._data_left:
+            self._skip_padding()
+            if self._response_ended:
+                return 0
+            self._read_frame()
+        count = self._receiver.read_some(into[: self._data_left])
+        self._data_left -= count
+        return count
+
+    def cancel(self) -> None:
+        """Makes waiting and later sends fail; from any thread."""
+        with self._h2_changed:
+            self._cancelled = True
+            self._h2_changed.notify_all()
+
+    def _wait_for_window(self, min_bytes: int) -> int:
+        """Waits for `min_bytes` of the peer's window; returns how much one frame can carry."""
+        while not (self._cancelled or self._response_ended):
+            window = self._h2.local_flow_control_window(_STREAM_ID)
+            if window >= min_bytes:
+                return min(window, self._h2.max_outbound_frame_size)
+            self._h2_changed.wait()
+        raise ConnectionLostError("the stream has ended")
+
+    def _read_frame(self) -> None:
+        """Reads one frame; of a DATA frame, its header only."""
+        header = self._receiver.read_exactly(_FRAME_HEADER_BYTES)
+        length = int.from_bytes(header[:3], "big")
+        frame_type, flags = header[3], header[4]
+        if not self._settings_received and frame_type != _SETTINGS:
+            protocol = "HTTP/1" if header.startswith(b"HTTP/1") else "an unknown protocol"
+            raise Http2ProtocolError(f"it uses {protocol}, not HTTP/2")
+        self._settings_received = True
+        if frame_type == _DATA:
+            self._start_data(length, flags, int.from_bytes(header[5:], "big"))
+        elif length > _MAX_CONTROL_FRAME_BYTES:
+            raise Http2ProtocolError(
+                f"a frame of type {frame_type} has {length} bytes; the limit is "
+                f"{_MAX_CONTROL_FRAME_BYTES}"
+            )
+        elif frame_type == _GOAWAY:
+            self._handle_goaway(self._receiver.read_exactly(length))
+        else:
+            self._handle_control_frame(header + self._receiver.read_exactly(length))
+
+    def _start_data(self, length: int, flags: int, stream_id: int) -> None:
+        if stream_id != _STREAM_ID or self._response_ended or not self.headers:
+            raise Http2ProtocolError(
+                f"unexpected DATA frame of {length} bytes for stream {stream_id}"
+            )
+        padding = 0
+        if flags & _PADDED and length:
+            padding = self._receiver.read_exactly(1)[0] + 1
+        if padding > length:
+            raise Http2ProtocolError(f"padding of {padding} bytes in a frame of {length} bytes")
+        self._data_left = length - padding
+        self._padding_left = max(0, padding - 1)
+        if flags & _END_STREAM:
+            self._response_ended = True
+        self._unacknowledged_bytes += length
+        if self._unacknowledged_bytes >= _WINDOW_UPDATE_BYTES:
+            increment, self._unacknowledged_bytes = self._unacknowledged_bytes, 0
+            with self._h2_changed:
+                self._flush(_window_update(0, increment) + _window_update(_STREAM_ID, increment))
+
+    def _handle_goaway(self, payload: bytes) -> None:
+        """Handles GOAWAY: without an error, the peer completes the streams that it has begun."""
+        last, error = struct.unpack_from(">II", payload) if len(payload) >= 8 else (0, 1)
+        if error != _NO_ERROR or last & 0x7FFFFFFF < _STREAM_ID:
+            reason = payload[8:].decode("utf-8", "replace")
+            raise ConnectionLostError(
+                f"the peer closed the connection with error code {error} {reason}".rstrip()
+            )
+        self._on_goaway()
+
+    def _handle_control_frame(self, frame: bytes) -> None:
+        with self._h2_changed:
+            try:
+                events = self._h2.receive_data(frame)
+            except (h2.exceptions.H2Error, ValueError) as error:
+                raise Http2ProtocolError(str(error) or type(error).__name__) from error
+            self._flush()
+            self._h2_changed.notify_all()
+        for event in events:
+            if getattr(event, "stream_id", _STREAM_ID) == _STREAM_ID:
+                self._handle_event(event)
+
+    def _handle_event(self, event: h2.events.Event) -> None:
+        if isinstance(event, h2.events.ResponseReceived):
+            self.headers = _decode_headers(event.headers)
+        elif isinstance(event, h2.events.TrailersReceived):
+            self.trailers = _decode_headers(event.headers)
+        elif isinstance(event, h2.events.StreamEnded):
+            self._response_ended = True
+        elif isinstance(event, h2.events.StreamReset) and not self._response_ended:
+            raise ConnectionLostError(f"the stream was reset with error code {event.error_code!s}")
+
+    def _skip_padding(self) -> None:
+        if self._padding_left:
+            self._receiver.read_exactly(self._padding_left)
+            self._padding_left = 0
+
+    def _ping(self) -> None:
+        with self._h2_changed:
+            self._h2.ping(b"infeed??")
+            self._flush()
+
+    def _flush(self, more: bytes = b"") -> None:
+        """Sends h2's output, then `more`."""
+        if output := self._h2.data_to_send() + more:
+            try:
+                self._socket.send(output)
+            except OSError:
+                self._socket.abort()  # a frame may be sent in part: nothing can follow it
+                raise
+
+
+def _h2_connection() -> h2.connection.H2Connection:
+    codes = h2.settings.SettingCodes
+    connection = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding=None))
+    connection.local_settings = h2.settings.Settings(
+        client=True,
+        initial_values={
+            codes.ENABLE_PUSH: 0,
+            codes.INITIAL_WINDOW_SIZE: WINDOW_BYTES,
+            codes.MAX_FRAME_SIZE: MAX_FRAME_BYTES,
+            codes.MAX_HEADER_LIST_SIZE: 1 << 16,
+        },
+    )
+    # h2 would apply it only once the peer has acknowledged the settings.
+    connection.max_inbound_frame_size = MAX_FRAME_BYTES
+    return connection
+
+
+def _window_update(stream_id: int, increment: int) -> bytes:
+    return struct.pack(">BHBBII", 0, 4, _WINDOW_UPDATE, 0, stream_id, increment)
+
+
+def _decode_headers(headers: Iterable[tuple[bytes | str, bytes | str]]) -> dict[str, str]:
+    return {_decode(name).lower(): _decode(value) for name, value in headers}
+
+
+def _decode(value: bytes | str) -> str:
+    return value if isinstance(value, str) else value.decode("latin-1")
+
+
+__all__ = ["ConnectionLostError", "Headers", "Http2ProtocolError", "Http2Request"]

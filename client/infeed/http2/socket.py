@@ -1,0 +1,127 @@
+"""TCP and Unix client sockets on which every operation has a timeout.
+
+One thread receives, others send; any thread may abort the connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import socket
+import threading
+import time
+
+from infeed.http2.target import SocketAddress, resolve
+
+CONNECT_TIMEOUT_SECONDS = 20.0
+SEND_TIMEOUT_SECONDS = 15.0
+"""A peer that accepts no data for this long is considered lost; requests are small."""
+
+
+class TLSVerificationError(ConnectionError):
+    """One end rejected the other's certificate or protocol; a retry would fail in the same way."""
+
+
+class ClientSocket:
+    """Connection to an address, made by `open`. Its methods raise `OSError` when it is lost."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._socket: socket.socket | None = None
+        self._aborted = False
+        self._lock = threading.Lock()
+
+    def open(self, timeout: float = CONNECT_TIMEOUT_SECONDS) -> None:
+        """Connects to the first host of the address that accepts."""
+        deadline = time.monotonic() + timeout
+        last_error: OSError = ConnectionError(f"{self._address} has no address")
+        hosts = resolve(self._address)
+        for index, host in enumerate(hosts):
+            try:
+                # The time left is shared, so that one unresponsive host cannot use it up.
+                self._connect(host, (deadline - time.monotonic()) / (len(hosts) - index))
+            except OSError as error:
+                last_error = error
+                self._free()
+            else:
+                return
+        raise last_error
+
+    def receive(self, into: memoryview, timeout: float) -> int:
+        """Receives what has arrived, and returns its size; 0 when the peer has closed.
+
+        Raises `TimeoutError`.
+        """
+        connection = self._connected_socket()
+        while True:
+            try:
+                return connection.recv_into(into)
+            except BlockingIOError:
+                if not _wait(connection, select.POLLIN, timeout):
+                    raise TimeoutError from None
+
+    def send(self, data: bytes) -> None:
+        """Sends all of the data. Raises `TimeoutError` when the peer does not accept it."""
+        connection = self._connected_socket()
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[connection.send(rest) :]
+            except BlockingIOError:
+                if not _wait(connection, select.POLLOUT, SEND_TIMEOUT_SECONDS):
+                    raise TimeoutError(
+                        f"the peer accepted no data for {SEND_TIMEOUT_SECONDS:g} s"
+                    ) from None
+
+    def abort(self) -> None:
+        """Ends the connection at once, from any thread, and wakes the threads that wait on it."""
+        with self._lock:
+            self._aborted = True
+            if self._socket is not None:
+                with contextlib.suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Frees the socket; no thread may be using it."""
+        self.abort()
+        self._free()
+
+    def _connect(self, host: SocketAddress, timeout: float) -> None:
+        family, address = host
+        with self._lock:
+            # Begun under the lock, so that `abort` finds no socket yet, or one that it can wake.
+            if self._aborted:
+                raise ConnectionAbortedError("the connection was closed")
+            self._socket = connection = socket.socket(family, socket.SOCK_STREAM)
+            connection.setblocking(False)
+            code = connection.connect_ex(address)
+        if code == errno.EINPROGRESS:
+            if not _wait(connection, select.POLLOUT, timeout):
+                raise TimeoutError
+            code = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, os.strerror(code))
+        if family != socket.AF_UNIX:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def _free(self) -> None:
+        with self._lock:
+            if self._socket is not None:
+                self._socket.close()
+
+    def _connected_socket(self) -> socket.socket:
+        if self._socket is None:
+            raise ConnectionAbortedError("the connection was closed")
+        return self._socket
+
+
+def _wait(connection: socket.socket, event: int, timeout: float) -> bool:
+    """Waits until the socket is readable or writable; returns False at the timeout."""
+    poll = select.poll()  # select() fails beyond 1024 open files
+    poll.register(connection, event)
+    return bool(poll.poll(max(0.0, timeout) * 1000))
+
+
+__all__ = ["CONNECT_TIMEOUT_SECONDS", "ClientSocket", "TLSVerificationError"]

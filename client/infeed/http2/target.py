@@ -1,0 +1,117 @@
+"""Server addresses: parsing and resolution of targets as users write them."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+
+from infeed.errors import InvalidRequestError
+
+_SCHEMES = ("dns", "ipv4", "ipv6")
+
+SocketAddress = tuple[socket.AddressFamily, str | tuple[str, int]]
+"""Address family, and the address in the form that `socket.connect` takes."""
+
+
+def parse_target(target: str) -> tuple[str, ...]:
+    """Splits a comma-separated target, in gRPC's syntax, into addresses.
+
+    Raises `InvalidRequestError` for an address without a port, which has no default.
+    """
+    addresses = tuple(part.strip() for part in target.split(",") if part.strip())
+    if not addresses:
+        raise InvalidRequestError(f"target {target!r} has no address; use host:port", target=target)
+    for address in addresses:
+        host, port = _split_host_port(address)
+        if "\0" in address or not (is_unix(address) or (host and _is_port(port))):
+            raise InvalidRequestError(
+                f"target {address!r} has no host and port; use host:port, dns:///host:port or "
+                "unix:/path, several separated by commas",
+                target=target,
+            )
+    return addresses
+
+
+def _is_port(text: str) -> bool:
+    return text.isdecimal() and len(text) <= 5 and int(text) < 1 << 16
+
+
+def is_unix(address: str) -> bool:
+    return address.startswith(("unix:", "unix-abstract:"))
+
+
+def host_name(address: str) -> str:
+    """Returns the name or IP address of an address's host, without brackets."""
+    return "localhost" if is_unix(address) else _split_host_port(address)[0].strip("[]")
+
+
+def is_local(address: str) -> bool:
+    """Returns whether traffic to an address stays on this machine."""
+    name = host_name(address)
+    if is_unix(address) or name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def authority(address: str) -> str:
+    """Returns HTTP's `:authority` for an address: host:port."""
+    return "localhost" if is_unix(address) else ":".join(_split_host_port(address))
+
+
+def resolve(address: str) -> list[SocketAddress]:
+    """Returns the socket addresses of an address, in the order to try them. Raises `OSError`."""
+    try:
+        return _resolve(address)
+    except UnicodeError as error:  # raised by Python before the name is looked up
+        raise OSError(f"invalid host name ({error})") from error
+
+
+def expand_hosts(address: str) -> list[str]:
+    """Returns one address for each host of a name that has several, else the address itself."""
+    if is_unix(address):
+        return [address]
+    try:
+        resolved = resolve(address)
+    except OSError:
+        return [address]  # connecting to it reports the reason
+    _, port = _split_host_port(address)
+    for family, form in ((socket.AF_INET, "{}:{}"), (socket.AF_INET6, "[{}]:{}")):
+        hosts = sorted({str(item[0]) for kind, item in resolved if kind == family})
+        if hosts:
+            # The IPv4 and IPv6 addresses of one host are tried in turn, so its name is kept.
+            return [form.format(host, port) for host in hosts] if len(hosts) > 1 else [address]
+    return [address]
+
+
+def _resolve(address: str) -> list[SocketAddress]:
+    if address.startswith("unix-abstract:"):
+        return [(socket.AF_UNIX, "\0" + address.removeprefix("unix-abstract:"))]
+    if is_unix(address):
+        path = address.removeprefix("unix:")
+        return [(socket.AF_UNIX, path.removeprefix("//") if path.startswith("///") else path)]
+    host, port = _split_host_port(address)
+    infos = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    return [(family, (str(item[0]), int(item[1]))) for family, _, _, _, item in infos]
+
+
+def _split_host_port(address: str) -> tuple[str, str]:
+    scheme, colon, rest = address.partition(":")
+    if colon and scheme in _SCHEMES:
+        address = rest.rpartition("/")[2]  # dns:///host:port, dns://authority/host:port
+    host, _, port = address.rpartition(":")
+    return host, port
+
+
+__all__ = [
+    "SocketAddress",
+    "authority",
+    "expand_hosts",
+    "host_name",
+    "is_local",
+    "is_unix",
+    "parse_target",
+    "resolve",
+]

@@ -1,0 +1,125 @@
+"""TLS client socket. Imported only where TLS is used."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+import time
+
+from infeed.http2.socket import CONNECT_TIMEOUT_SECONDS, ClientSocket, TLSVerificationError
+from infeed.http2.tls_config import ALPN
+from infeed.http2.tls_engine import TLSEngine
+
+_RECEIVE_BYTES = 1 << 20
+_SEND_BYTES = 1 << 18
+"""Data is encrypted and sent in parts of this size, which bounds the memory of a send."""
+
+_TLS_RECORD_TYPES = (0x15, 0x16)
+"""The first byte of a TLS peer: an alert or a handshake record."""
+
+_ALERT_MESSAGES = {
+    "CERTIFICATE_REQUIRED": "requires a client certificate; use TLS(cert=..., key=...)",
+    "CERTIFICATE_EXPIRED": "rejected the client certificate: it has expired",
+    "CERTIFICATE_REVOKED": "rejected the client certificate: it was revoked",
+    "UNKNOWN_CA": "rejected the client certificate: its authority is unknown there",
+    "BAD_CERTIFICATE": "rejected the client certificate",
+    "CERTIFICATE_UNKNOWN": "rejected the client certificate",
+    "UNSUPPORTED_CERTIFICATE": "rejected the client certificate: it is not for clients",
+    "ACCESS_DENIED": "rejected the client certificate: it has no access",
+    "PROTOCOL_VERSION": "and this client have no TLS version in common",
+    "HANDSHAKE_FAILURE": "requires a client certificate, TLS(cert=..., key=...), or has no TLS "
+    "cipher in common with this client",
+}
+"""By the suffix of OpenSSL's name for the peer's alert."""
+
+
+class TLSClientSocket(ClientSocket):
+    """Client socket over TLS, in the methods of its base class.
+
+    Raises `TLSVerificationError` when one end rejects the other.
+    """
+
+    def __init__(self, address: str, context: ssl.SSLContext, server_name: str) -> None:
+        """`server_name`: the name that the server's certificate must be valid for."""
+        super().__init__(address)
+        self._server_name = server_name
+        self._engine = TLSEngine(context, server_name=server_name)
+        self._received = memoryview(bytearray(_RECEIVE_BYTES))
+        self._send_lock = threading.Lock()
+
+    def open(self, timeout: float = CONNECT_TIMEOUT_SECONDS) -> None:
+        deadline = time.monotonic() + timeout
+        super().open(timeout)
+        try:
+            self._handshake(deadline)
+        except ssl.SSLEOFError:
+            raise ConnectionResetError(
+                "the connection was closed during the TLS handshake"
+            ) from None
+        except ssl.SSLError as error:
+            raise self._map_error(error) from error
+        if self._engine.protocol != ALPN:
+            raise TLSVerificationError(f"{self._address} uses TLS, but not HTTP/2 over it")
+
+    def receive(self, into: memoryview, timeout: float) -> int:
+        deadline = time.monotonic() + timeout  # fixed: a record may arrive byte by byte
+        while True:
+            try:
+                count = self._engine.read(into)
+            except ssl.SSLError as error:  # in TLS 1.3 the server verifies after our handshake
+                raise self._map_error(error) from error
+            self._flush_output()
+            if count is not None:
+                return count
+            if (left := deadline - time.monotonic()) < 0:
+                raise TimeoutError
+            count = super().receive(self._received, left)
+            self._engine.feed(self._received[:count])
+
+    def send(self, data: bytes) -> None:
+        rest = memoryview(data)
+        with self._send_lock:
+            while rest:
+                self._engine.write(rest[:_SEND_BYTES])
+                super().send(self._engine.take())
+                rest = rest[_SEND_BYTES:]
+        self._flush_output()
+
+    def _handshake(self, deadline: float) -> None:
+        is_first = True
+        while not self._engine.handshake():
+            self._flush_output()
+            count = super().receive(self._received, deadline - time.monotonic())
+            # Checked here, because OpenSSL's name for this error differs between its versions.
+            if count and is_first and self._received[0] not in _TLS_RECORD_TYPES:
+                raise TLSVerificationError(
+                    f"{self._address} does not use TLS; leave out tls=, or configure the server "
+                    "with a certificate"
+                )
+            is_first = False
+            self._engine.feed(self._received[:count])
+        self._flush_output()
+
+    def _flush_output(self) -> None:
+        """Sends TLS's own output, unless a thread is sending, which then sends it too."""
+        while self._engine.pending and self._send_lock.acquire(blocking=False):
+            try:
+                super().send(self._engine.take())
+            finally:
+                self._send_lock.release()
+
+    def _map_error(self, error: ssl.SSLError) -> OSError:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            reason = error.verify_message.rstrip(".")
+            remedy = "; set its authority with TLS(ca=...)" if "issuer" in reason else ""
+            return TLSVerificationError(
+                f"the certificate of {self._address} could not be verified for "
+                f"{self._server_name!r}: {reason}{remedy}"
+            )
+        for suffix, message in _ALERT_MESSAGES.items():
+            if (error.reason or "").endswith(suffix):
+                return TLSVerificationError(f"{self._address} {message}")
+        return ConnectionAbortedError(f"TLS failed: {error.reason or error}")
+
+
+__all__ = ["TLSClientSocket"]

@@ -1,0 +1,1 @@
+"""Prefetching reader: assigns steps to servers and returns their batches in order."""

@@ -1,0 +1,54 @@
+"""Byte-bounded prefetch window: the steps that a feed may request ahead of its consumer."""
+
+from __future__ import annotations
+
+MIN_BATCHES = 2
+"""Batches in the window, however large: with one, no transfer overlaps a training step."""
+
+MAX_BATCHES = 64
+"""Batches in the window, however small."""
+
+
+class PrefetchWindow:
+    """Bounds the batches in flight and buffered. Not thread-safe.
+
+    `batch_bytes` is None if batches vary in size; then the largest received so far counts.
+    """
+
+    def __init__(self, prefetch_bytes: int, batch_bytes: int | None) -> None:
+        self._prefetch_bytes = prefetch_bytes
+        self._batch_bytes = batch_bytes or 0
+        self._consumed = 0
+        self.buffered_bytes = 0
+        """Bytes of the batches that were received and not consumed yet."""
+
+    @property
+    def depth(self) -> int:
+        """Batches that may be in flight and buffered together."""
+        if not self._batch_bytes:
+            return MIN_BATCHES
+        return min(MAX_BATCHES, max(MIN_BATCHES, self._prefetch_bytes // self._batch_bytes))
+
+    @property
+    def step_limit(self) -> int:
+        """The first step that may not be requested yet."""
+        return self._consumed + self.depth
+
+    @property
+    def max_bytes(self) -> int:
+        """Bytes that may be in flight and buffered together."""
+        return max(self._prefetch_bytes, MIN_BATCHES * self._batch_bytes)
+
+    def on_received(self, batch_bytes: int) -> None:
+        """Counts a received batch as buffered."""
+        self._batch_bytes = max(self._batch_bytes, batch_bytes)
+        self.buffered_bytes += batch_bytes
+
+    def on_consumed(self, batch_bytes: int) -> None:
+        """Moves the window on by one buffered batch."""
+        self._consumed += 1
+        self.buffered_bytes -= batch_bytes
+
+    def clear(self) -> None:
+        """Counts no batch as buffered any more."""
+        self.buffered_bytes = 0

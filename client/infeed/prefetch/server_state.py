@@ -1,0 +1,88 @@
+"""Health of the servers of a target: connected, draining, lost or excluded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from infeed.errors import InfeedError
+
+
+@dataclass
+class ServerState:
+    """The state of one server."""
+
+    active: bool = False
+    """Whether the server is connected, or its reader is connecting to it."""
+    stream_open: bool = False
+    """Whether the server has accepted the stream."""
+    draining: bool = False
+    excluded_by: InfeedError | None = None
+    """The error that shows that the server cannot serve this feed."""
+    last_error: str = ""
+    """Why the last connection was lost."""
+
+    @property
+    def unhealthy(self) -> bool:
+        """Whether the server was lost or excluded, and has not accepted a stream since."""
+        return bool(self.last_error) or self.excluded_by is not None
+
+    def on_stream_opened(self) -> None:
+        """Marks the server as healthy."""
+        self.stream_open, self.excluded_by, self.last_error = True, None, ""
+
+    def on_connection_lost(self, error: InfeedError) -> None:
+        """Marks the server as lost, or as unreachable from the beginning."""
+        self.active = self.stream_open = False
+        self.excluded_by, self.last_error = None, error.message
+
+    def exclude(self, error: InfeedError) -> None:
+        """Marks the server as reachable but unable to serve this feed."""
+        self.active = self.stream_open = False
+        self.excluded_by = error
+
+
+class ServerStates:
+    """The states of all servers, by name. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, ServerState] = {}
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def __getitem__(self, server: str) -> ServerState:
+        return self._states[server]
+
+    def add(self, servers: Sequence[str]) -> None:
+        """Adds the servers that are not known yet."""
+        for server in servers:
+            self._states.setdefault(server, ServerState())
+
+    def has_turn(self, server: str) -> bool:
+        """Returns whether the server is the one to connect to, where only one may serve.
+
+        The first healthy server by name has the turn, so that all ranks of a job, which share one
+        pass over a data set, use the same server.
+        """
+        unhealthy = self[server].unhealthy
+        return not any(
+            other.active or (not other.unhealthy and (unhealthy or name < server))
+            for name, other in self._states.items()
+            if name != server
+        )
+
+    @property
+    def exclusion(self) -> InfeedError | None:
+        """The error of the first excluded server, if any."""
+        return next((each.excluded_by for each in self._states.values() if each.excluded_by), None)
+
+    @property
+    def all_excluded(self) -> bool:
+        """Whether no server is left that could serve the feed."""
+        return all(each.excluded_by for each in self._states.values())
+
+    @property
+    def last_errors(self) -> dict[str, str]:
+        """Why each server that is lost now was lost, by name."""
+        return {name: each.last_error for name, each in self._states.items() if each.last_error}

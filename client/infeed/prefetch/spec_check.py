@@ -1,0 +1,100 @@
+"""Validation of a received pipeline spec, before any memory is allocated for it."""
+
+from __future__ import annotations
+
+from infeed.errors import ProtocolError
+from infeed.finish import finished_spec
+from infeed.spec import (
+    MAX_BATCH_SIZE,
+    FieldSpec,
+    FinishTransform,
+    Normalize,
+    OneHot,
+    PipelineSpec,
+    Spec,
+)
+from infeed.spec.dtypes import BYTES
+from infeed.wire.batch import MAX_PAYLOAD_BYTES
+
+MAX_FINISHED_BYTES = 1 << 34
+"""Bytes of one batch after the finish transforms, which can make it much larger."""
+
+_MAX_DIMENSIONS = 30
+"""Dimensions of a field of one sample: NumPy supports at least 32, and a batch adds one."""
+
+_MAX_SAMPLES = 1 << 62
+_FLOATS = ("float16", "float32", "float64", "bfloat16")
+_OFFSET_BYTES = 8
+"""Bytes of an encoded byte string besides its content."""
+
+
+def validate_spec(spec: PipelineSpec, slots: int) -> None:
+    """Raises `ProtocolError` for a spec that is invalid for batches of that many slots."""
+    _check_range(spec, "batch size", spec.batch_size, 1, MAX_BATCH_SIZE)
+    _check_range(spec, "batch stride", spec.batch_stride, 0, MAX_BATCH_SIZE)
+    _check_range(spec, "seed", spec.seed, 0, (1 << 63) - 1)
+    _check_range(spec, "number of samples", spec.sample_count or 0, 0, _MAX_SAMPLES)
+    _check_fields(spec, spec.wire_spec, slots, MAX_PAYLOAD_BYTES)
+    _check_fields(spec, spec.element_spec, slots, MAX_FINISHED_BYTES)
+    fields = spec.wire_spec
+    for transform in spec.finish_transforms:
+        next_fields = finished_spec(fields, [transform])
+        by_name = {field.name: field for field in fields}
+        _check_transform(spec, transform, by_name[transform.field])
+        fields = next_fields
+    if fields != spec.element_spec:
+        finished = f"{_format(fields)} after the finish transforms"
+        raise _invalid(spec, finished, _format(spec.element_spec))
+
+
+def _check_range(spec: PipelineSpec, name: str, value: int, minimum: int, maximum: int) -> None:
+    if not minimum <= value <= maximum:
+        raise _invalid(spec, f"{name} {value}", f"from {minimum} to {maximum}")
+
+
+def _check_fields(spec: PipelineSpec, fields: Spec, slots: int, max_bytes: int) -> None:
+    names = [field.name for field in fields]
+    if not fields or len(set(names)) < len(names):
+        raise _invalid(spec, f"fields {', '.join(map(repr, names))}", "at least one, each once")
+    for field in fields:
+        if len(field.shape) > _MAX_DIMENSIONS or any(size < 0 for size in field.shape):
+            raise _invalid(
+                spec,
+                f"shape {list(field.shape)} of field {field.name!r}",
+                f"at most {_MAX_DIMENSIONS} sizes of at least 0",
+            )
+    size = slots * sum(_sample_bytes(field) for field in fields)
+    if size > max_bytes:
+        raise _invalid(spec, f"batches of {size} bytes ({_format(fields)})", f"at most {max_bytes}")
+
+
+def _sample_bytes(field: FieldSpec) -> int:
+    if field.sample_bytes is None:
+        return field.elements * _OFFSET_BYTES
+    return field.sample_bytes
+
+
+def _check_transform(spec: PipelineSpec, transform: FinishTransform, field: FieldSpec) -> None:
+    step = f"{transform} on field {field}"
+    if BYTES in (field.data_type, transform.data_type):
+        raise _invalid(spec, step, "numbers")
+    if isinstance(transform, OneHot):
+        if transform.depth < 1 or "int" not in field.data_type:
+            raise _invalid(spec, step, "integers, and a depth of at least 1")
+    elif isinstance(transform, Normalize):
+        counts = {0, 1, *field.shape[-1:]}
+        if transform.data_type not in _FLOATS or not counts.issuperset(
+            (len(transform.mean), len(transform.std))
+        ):
+            raise _invalid(spec, step, "floats, and one number or one for each channel")
+
+
+def _format(fields: Spec) -> str:
+    return ", ".join(map(str, fields))
+
+
+def _invalid(spec: PipelineSpec, actual: str, expected: str) -> ProtocolError:
+    return ProtocolError(
+        f"invalid spec of pipeline {spec.name!r} from the server: {actual}; expected: {expected}",
+        pipeline=spec.name,
+    )

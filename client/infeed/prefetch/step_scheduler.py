@@ -1,0 +1,262 @@
+"""Step scheduler: assigns steps to servers, reorders their batches, and hedges slow requests.
+
+No threads and no I/O. Each step is delivered once and in order, whichever server sends it and
+however often:
+
+    new ──assign──► in flight ──on_received──► reorder buffer ──pop_next──► consumer
+           ▲            │
+           └─reassigned─┘
+
+A straggler is a server that blocks the next step and sends nothing while other servers do (a
+stopped process, a dead link). All its steps in flight time out: they are reassigned, and the
+server gets no new step until it has sent them after all, or has reconnected.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+MIN_HEDGE_DELAY_SECONDS = 1.0
+"""Lower bound of the time before the next step is requested again, or a server is a straggler."""
+
+_HEDGE_DELAY_FACTOR = 4.0
+"""Multiple of the usual time after which a step is hedged, or a server is a straggler."""
+
+_INITIAL_HEDGES = 4
+_HEDGES_PER_STEP = 0.05
+"""Bounds on the hedges of single steps: they are for rare delays, and more would only add load."""
+
+_INITIAL_QUOTA = 4
+"""Steps in flight at a server of unknown speed; without it, the first to connect gets all steps."""
+
+_EWMA_DECAY = 0.8
+"""Weight of the past in the moving averages, for each new batch."""
+
+
+class StepScheduler(Generic[T]):
+    """Schedules the steps of one feed over its servers, by name. Not thread-safe."""
+
+    def __init__(self, steps: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+        """`steps` is None if the feed is endless or only the servers know the end."""
+        self.hedges = 0
+        """Steps that were requested again while an earlier request was in flight."""
+        self.next_step = 0
+        """The step that is delivered next."""
+        self.single_server = True
+        """Whether no server is expected but the first that is added."""
+        self._steps = steps
+        self._clock = clock
+        self._next_new_step = 0
+        self._reassigned: list[int] = []  # a heap
+        self._in_flight: dict[str, dict[int, float]] = {}  # server → step → time of the request
+        self._timed_out: dict[str, set[int]] = {}  # part of those in flight
+        self._requests: Counter[int] = Counter()  # in flight and not timed out, by step
+        self._reorder_buffer: dict[int, T] = {}
+        self._hedged_single_steps = 0
+        self._batch_interval: dict[str, float] = {}
+        self._last_received_at: dict[str, float] = {}
+        self._mean_latency = 0.0
+
+    @property
+    def complete(self) -> bool:
+        """Whether every step was delivered."""
+        return self._steps is not None and self.next_step >= self._steps
+
+    @property
+    def servers(self) -> list[str]:
+        """The servers that steps can be assigned to."""
+        return list(self._in_flight)
+
+    @property
+    def hedge_delay(self) -> float:
+        """Seconds after which the next step is requested from a second server."""
+        return max(MIN_HEDGE_DELAY_SECONDS, _HEDGE_DELAY_FACTOR * self._mean_latency)
+
+    def add_server(self, server: str) -> None:
+        """Makes a server available for steps."""
+        self._in_flight.setdefault(server, {})
+        self._timed_out.setdefault(server, set())
+
+    def remove_server(self, server: str) -> None:
+        """Reassigns the steps that only this server had in flight.
+
+        Forgets the server's speed: after a reconnect it may be another process.
+        """
+        self._batch_interval.pop(server, None)
+        self._last_received_at.pop(server, None)
+        timed_out = self._timed_out.pop(server, set())
+        for step in self._in_flight.pop(server, {}):
+            if step not in timed_out:
+                self._reassign(step)
+
+    def end_at(self, step: int) -> None:
+        """Ends the feed before this step, if it did not end earlier."""
+        self._steps = step if self._steps is None else min(step, self._steps)
+
+    def assign(self, server: str, step_limit: int) -> int | None:
+        """Returns the step to request from the server now; None if there is none for it yet.
+
+        Assigns no new step from `step_limit` on.
+        """
+        if server not in self._in_flight:
+            return None
+        step = self._choose_step(server, step_limit)
+        if step is not None:
+            self._in_flight[server][step] = self._clock()
+            self._requests[step] += 1
+        return step
+
+    def on_received(self, server: str, step: int, item: T) -> bool:
+        """Buffers a step that was in flight; returns False if it is not needed any more."""
+        requested_at = self._in_flight[server].pop(step)
+        if step in self._timed_out[server]:
+            self._timed_out[server].remove(step)
+        else:
+            self._drop_request(step)
+        needed = self._is_needed(step)
+        self._measure(server, requested_at, needed=needed)
+        if needed:
+            self._reorder_buffer[step] = item
+        return needed
+
+    def pop_next(self) -> T | None:
+        """Removes and returns the next step in order, if it was received."""
+        if self.next_step not in self._reorder_buffer:
+            return None
+        self.next_step += 1
+        return self._reorder_buffer.pop(self.next_step - 1)
+
+    def clear(self) -> None:
+        """Drops the buffered steps."""
+        self._reorder_buffer.clear()
+
+    def in_flight_count(self, server: str) -> int:
+        """Returns the number of steps that were requested from the server and not received."""
+        return len(self._in_flight.get(server, {}))
+
+    def oldest_in_flight(self, server: str) -> int | None:
+        """Returns the step in flight that was requested from the server first."""
+        return next(iter(self._in_flight.get(server, ())), None)
+
+    def blocking_server(self) -> tuple[str, float] | None:
+        """Returns the server that the next step was requested from first, and how many seconds
+        ago; None if it is not in flight."""
+        requests = [
+            (steps[self.next_step], name)
+            for name, steps in self._in_flight.items()
+            if self.next_step in steps
+        ]
+        if not requests:
+            return None
+        requested_at, name = min(requests)
+        return name, self._clock() - requested_at
+
+    def _choose_step(self, server: str, step_limit: int) -> int | None:
+        self._detect_stragglers()
+        if self._timed_out[server]:
+            return None
+        if self.in_flight_count(server) < self._quota(server, step_limit):
+            while self._reassigned:
+                step = heapq.heappop(self._reassigned)
+                if self._is_needed(step):
+                    self.hedges += any(step in steps for steps in self._timed_out.values())
+                    return step
+            if self._next_new_step < step_limit and self._exists(self._next_new_step):
+                self._next_new_step += 1
+                return self._next_new_step - 1
+        return self.next_step if self._should_hedge(server) else None
+
+    def _detect_stragglers(self) -> None:
+        """Times out the steps of each straggler that has the next step in flight."""
+        for server, in_flight in self._in_flight.items():
+            timed_out = self._timed_out[server]
+            blocks = self.next_step in in_flight and self.next_step not in timed_out
+            if blocks and self._is_straggler(server):
+                newly = in_flight.keys() - timed_out
+                timed_out |= newly
+                for step in newly:
+                    self._reassign(step)
+
+    def _is_straggler(self, server: str) -> bool:
+        """Returns whether the server's silence is unusual, and another has sent something since.
+
+        Compares with the interval between batches, not with their latency, which grows with the
+        number in flight. If no other server has sent anything either, all may be busy.
+        """
+        since = max(
+            self._in_flight[server][self.next_step], self._last_received_at.get(server, 0.0)
+        )
+        usual = self._batch_interval.get(server) or max(self._batch_interval.values(), default=0.0)
+        delay = max(MIN_HEDGE_DELAY_SECONDS, _HEDGE_DELAY_FACTOR * usual)
+        last = max(self._last_received_at.values(), default=0.0)
+        return last > since and self._clock() - since >= delay
+
+    def _should_hedge(self, server: str) -> bool:
+        """Returns whether to request the next step from this idle server too, and counts it."""
+        if self.in_flight_count(server) or self._requests[self.next_step] != 1:
+            return False
+        if self._hedged_single_steps >= _INITIAL_HEDGES + _HEDGES_PER_STEP * self.next_step:
+            return False
+        blocking = self.blocking_server()
+        if blocking is None or blocking[1] < self.hedge_delay:
+            return False
+        self._hedged_single_steps += 1
+        self.hedges += 1
+        return True
+
+    def _reassign(self, step: int) -> None:
+        """Gives up one request for the step; queues the step again if that was the only one."""
+        self._drop_request(step)
+        if step not in self._requests and self._is_needed(step):
+            heapq.heappush(self._reassigned, step)
+
+    def _drop_request(self, step: int) -> None:
+        self._requests[step] -= 1
+        if not self._requests[step]:
+            del self._requests[step]
+
+    def _is_needed(self, step: int) -> bool:
+        received = step < self.next_step or step in self._reorder_buffer
+        return not received and self._exists(step)
+
+    def _exists(self, step: int) -> bool:
+        return self._steps is None or step < self._steps
+
+    def _quota(self, server: str, step_limit: int) -> int:
+        """Returns the steps that the server may have in flight.
+
+        Proportional to its speed, so that all servers finish theirs at about the same time.
+        """
+        if server not in self._batch_interval and not self.single_server:
+            return _INITIAL_QUOTA
+        others = [name for name in self._in_flight if name != server and not self._timed_out[name]]
+        if not others:
+            return step_limit - self.next_step
+        intervals = [self._batch_interval.get(name) for name in (server, *others)]
+        known = [interval for interval in intervals if interval]
+        mean = sum(known) / len(known) if known else 1.0
+        speeds = [1 / (interval or mean) for interval in intervals]
+        return max(2, -int(-(step_limit - self.next_step) * speeds[0] // sum(speeds)))
+
+    def _measure(self, server: str, requested_at: float, *, needed: bool) -> None:
+        """Updates the server's batch interval and, if the batch was needed, the mean latency.
+
+        A duplicate's latency is not typical; it would delay later hedges.
+        """
+        now = self._clock()
+        began_at = max(requested_at, self._last_received_at.get(server, requested_at))
+        self._last_received_at[server] = now
+        interval = max(now - began_at, 1e-6)
+        self._batch_interval[server] = _ewma(self._batch_interval.get(server), interval)
+        if needed:
+            self._mean_latency = _ewma(self._mean_latency, now - requested_at)
+
+
+def _ewma(mean: float | None, value: float) -> float:
+    return _EWMA_DECAY * mean + (1 - _EWMA_DECAY) * value if mean else value

@@ -1,0 +1,1 @@
+"""gRPC client: calls, statuses and credentials over `infeed.http2`."""

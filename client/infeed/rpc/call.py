@@ -1,0 +1,218 @@
+"""gRPC calls: length-prefixed messages, on one HTTP/2 request each."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from infeed.errors import (
+    AuthenticationError,
+    InfeedError,
+    ProtocolError,
+    ServerUnavailableError,
+)
+from infeed.http2.connection import ConnectionLostError, Headers, Http2ProtocolError, Http2Request
+from infeed.http2.socket import CONNECT_TIMEOUT_SECONDS, TLSVerificationError
+from infeed.http2.target import authority
+from infeed.rpc.credentials import Credentials
+from infeed.rpc.status import map_http_error, map_status
+from infeed.transport import Call
+
+_PREFIX_BYTES = 5
+"""The prefix of a message: a compression flag and its length."""
+
+_JOIN_TIMEOUT_SECONDS = 1.0
+
+NO_CREDENTIALS = Credentials()
+
+MAX_MESSAGE_BYTES = 1 << 26
+"""A message with a larger length is refused as corrupt. Batches travel in chunks of 1 MiB."""
+
+
+class GrpcCall:
+    """A call of a method. Connects at the first `next`; sends requests on a thread of its own."""
+
+    def __init__(
+        self,
+        address: str,
+        method: str,
+        requests: Iterator[Any],
+        *,
+        timeout: float | None,
+        on_draining: Callable[[], None],
+        on_closed: Callable[[GrpcCall], None],
+        credentials: Credentials = NO_CREDENTIALS,
+        name: str | None = None,
+    ) -> None:
+        """`requests` are protobuf messages. `timeout`, in seconds, is for the whole call.
+
+        `name` is the address as the user wrote it, where `address` is one of its hosts.
+
+        `on_draining` is called when the server is about to shut down, `on_closed` when the call
+        is closed.
+        """
+        self.server = address
+        self._method = method
+        self._requests = requests
+        self._timeout = timeout
+        self._on_closed = on_closed
+        self._name = name or address
+        self._credentials = credentials
+        self._socket = credentials.create_socket(address, self._name)
+        self._http2 = Http2Request(
+            self._socket, None if timeout is None else time.monotonic() + timeout, on_draining
+        )
+        self._sender: threading.Thread | None = None
+        self._requests_error: BaseException | None = None
+        """Raised by the iterator of the requests."""
+        self._message_left = 0
+
+    def next(self) -> int | None:
+        with self._map_errors():
+            if self._sender is None:
+                self._start()
+            prefix = memoryview(bytearray(_PREFIX_BYTES))
+            if not self._read_exactly(prefix):
+                if error := self._status_error():
+                    raise error
+                return None
+            if error := map_http_error(self._http2.headers, self.server):
+                raise error  # the data is a proxy's page, not a message
+        size = int.from_bytes(prefix[1:], "big")
+        if prefix[0]:
+            raise ProtocolError(f"{self.server} sent an unsupported compressed message")
+        if size > MAX_MESSAGE_BYTES:
+            raise ProtocolError(
+                f"{self.server} sent a message of {size} bytes; the limit is {MAX_MESSAGE_BYTES}"
+            )
+        self._message_left = size
+        return size
+
+    def read_into(self, memory: memoryview) -> None:
+        if len(memory) > self._message_left:
+            raise ProtocolError(
+                f"{self.server} sent a message that ends {len(memory) - self._message_left} bytes "
+                "early"
+            )
+        with self._map_errors():
+            if memory and not self._read_exactly(memory):
+                raise self._truncation_error()
+        self._message_left -= len(memory)
+
+    def cancel(self) -> None:
+        # The socket first: it wakes a blocked send, which holds the lock that `cancel` waits for.
+        self._socket.abort()
+        self._http2.cancel()
+
+    def close(self) -> None:
+        self.cancel()
+        if self._sender is not None:
+            # It must not send to another file that gets the socket's number.
+            self._sender.join(_JOIN_TIMEOUT_SECONDS)
+        self._socket.close()
+        self._on_closed(self)
+
+    def _start(self) -> None:
+        self._socket.open(CONNECT_TIMEOUT_SECONDS if self._timeout is None else self._timeout)
+        self._http2.send_headers(self._headers())
+        self._sender = threading.Thread(
+            target=self._send_requests, name="infeed-requests", daemon=True
+        )
+        self._sender.start()
+
+    def _headers(self) -> Headers:
+        headers: Headers = [
+            (":method", "POST"),
+            (":scheme", self._credentials.scheme),
+            (":path", self._method),
+            (":authority", authority(self._name)),
+            ("te", "trailers"),
+            ("content-type", "application/grpc"),
+            ("user-agent", "infeed"),
+            *self._credentials.headers(),
+        ]
+        if self._timeout is not None:
+            headers.append(("grpc-timeout", f"{max(1, round(self._timeout * 1000))}m"))
+        return headers
+
+    def _send_requests(self) -> None:
+        try:
+            for request in self._requests:
+                message = request.SerializeToString()
+                self._http2.send_data(b"\0" + len(message).to_bytes(4, "big") + message)
+            self._http2.send_data(b"", end=True)
+        except (ConnectionLostError, OSError):
+            pass  # the reading thread fails with it too
+        except BaseException as error:  # noqa: BLE001 - or the reader would wait forever
+            self._requests_error = error
+            self._socket.abort()
+
+    def _read_exactly(self, memory: memoryview) -> bool:
+        """Fills the memory; returns False when the stream has ended before the first byte."""
+        rest = memory
+        while rest:
+            count = self._http2.read_data(rest)
+            if not count:
+                if len(rest) == len(memory):
+                    return False
+                raise self._truncation_error()
+            rest = rest[count:]
+        return True
+
+    def _status_error(self) -> InfeedError | None:
+        return map_status(self._http2.headers, self._http2.trailers, self.server)
+
+    def _truncation_error(self) -> InfeedError:
+        return self._status_error() or ProtocolError(f"{self.server} sent a truncated message")
+
+    @contextlib.contextmanager
+    def _map_errors(self) -> Iterator[None]:
+        """Maps exceptions of the connection to an `InfeedError`; nothing else does."""
+        try:
+            yield
+        except Http2ProtocolError as error:
+            raise ProtocolError(
+                f"{self.server} is not an infeed server: {error}", target=self.server
+            ) from error
+        except InfeedError:
+            raise
+        except TLSVerificationError as error:
+            raise AuthenticationError(str(error), target=self.server) from error
+        except (ConnectionLostError, OSError) as error:
+            if self._requests_error is not None:
+                raise self._requests_error from None
+            raise ServerUnavailableError(
+                f"no server at {self.server}: {_reason(error)}", target=self.server
+            ) from error
+
+
+def read_single_response(call: Call, response: Any) -> Any:
+    """Returns the only message of a call, after the call has ended; `response` is its class.
+
+    Raises what the call does, and `ProtocolError` for none, for two, or for an invalid message.
+    """
+    size = call.next()
+    if size is None:
+        raise ProtocolError(f"{call.server} sent no response message")
+    message = bytearray(size)
+    call.read_into(memoryview(message))
+    if call.next() is not None:
+        raise ProtocolError(f"{call.server} sent more than one response message")
+    try:
+        return response.FromString(bytes(message))
+    except DecodeError as error:
+        raise ProtocolError(f"{call.server} sent a message that cannot be parsed") from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "it did not respond in time"
+    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+
+
+__all__ = ["MAX_MESSAGE_BYTES", "GrpcCall", "read_single_response"]

@@ -1,0 +1,188 @@
+"""gRPC transport: selection of a server for each call, with retries."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from infeed.errors import (
+    AuthenticationError,
+    ConfigError,
+    InfeedError,
+    PermissionDeniedError,
+    PipelineNotFoundError,
+    ProtocolError,
+    ServerUnavailableError,
+    StallError,
+)
+from infeed.http2.target import expand_hosts, parse_target
+from infeed.rpc.call import NO_CREDENTIALS, GrpcCall, read_single_response
+from infeed.rpc.credentials import Credentials
+from infeed.spec import PipelineSpec
+from infeed.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, Call
+from infeed.v1 import feed_service_pb2 as service
+from infeed.v1 import stream_pb2
+
+_REFUSALS = (AuthenticationError, PermissionDeniedError, PipelineNotFoundError)
+"""Errors of one server for which another one is tried."""
+
+_SERVICE = "/infeed.v1.FeedService/"
+_PAGE_SIZE = 1_000
+_MAX_PAGES = 100
+
+
+class GrpcTransport:
+    """Transport to `host:port`, `dns:///host:port` or `unix:/path`, or several, comma-separated."""
+
+    def __init__(self, target: str, credentials: Credentials = NO_CREDENTIALS) -> None:
+        """Raises `InvalidRequestError` for an invalid target, `ConfigError` for credentials."""
+        self.target = target
+        self._addresses = parse_target(target)
+        for address in self._addresses:
+            credentials.validate(address)
+        self._credentials = credentials
+        self._names: dict[str, str] = {}
+        """The address as the user wrote it, by server."""
+        self._lock = threading.Lock()
+        self._current = 0
+        self._calls: set[GrpcCall] = set()
+        self._closed = False
+
+    def list_pipelines(self, timeout: float = 20.0) -> list[PipelineSpec]:
+        pipelines: list[PipelineSpec] = []
+        page_token = ""
+        deadline = time.monotonic() + timeout
+        for _ in range(_MAX_PAGES):
+            request = service.ListPipelinesRequest(page_size=_PAGE_SIZE, page_token=page_token)
+            left = max(0.0, deadline - time.monotonic())
+            page = self._call_unary("ListPipelines", request, service.ListPipelinesResponse, left)
+            pipelines.extend(PipelineSpec.from_proto(pipeline) for pipeline in page.pipelines)
+            page_token = page.next_page_token
+            if not page_token:
+                return pipelines
+        raise ProtocolError(
+            f"the pipeline list of {self.target} does not end: {len(pipelines)} pipelines on "
+            f"{_MAX_PAGES} pages",
+            target=self.target,
+        )
+
+    def get_pipeline(self, name: str, timeout: float = 20.0) -> PipelineSpec:
+        request = service.GetPipelineRequest(name=name)
+        response = self._call_unary("GetPipeline", request, service.GetPipelineResponse, timeout)
+        if response.pipeline.name != name:
+            raise ProtocolError(
+                f"{self.target} returned the pipeline {response.pipeline.name!r} instead of "
+                f"{name!r}",
+                target=self.target,
+            )
+        return PipelineSpec.from_proto(response.pipeline)
+
+    def register_dataset(self, request: DatasetRequest, timeout: float = 20.0) -> RegisteredDataset:
+        response = self._call_unary(
+            "RegisterDataset", request.to_proto(), service.RegisterDatasetResponse, timeout
+        )
+        return RegisteredDataset.from_proto(response)
+
+    def servers(self) -> tuple[str, ...]:
+        names = {server: name for name in self._addresses for server in expand_hosts(name)}
+        self._names |= names
+        return tuple(names)
+
+    def open_stream(
+        self,
+        server: str,
+        requests: Iterator[stream_pb2.StreamBatchesRequest],
+        draining: Callable[[], None],
+    ) -> Call:
+        try:
+            return self._new_call(server, "StreamBatches", requests, on_draining=draining)
+        except ConfigError as error:  # the files were valid before: they are being renewed
+            raise ServerUnavailableError(
+                f"no connection to {server}: {error.message}", target=server
+            ) from error
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            calls, self._calls = self._calls, set()
+        for call in calls:
+            call.cancel()
+
+    def _call_unary(self, method: str, request: Any, response: Any, timeout: float) -> Any:
+        """Calls one server after the other until one responds, or until the timeout.
+
+        Then raises a refusal, if a server refused the call, else the last error. A refusal is
+        raised at once when every server has refused.
+        """
+        deadline = time.monotonic() + timeout
+        call_timeout = max(1.0, timeout / len(self._addresses))
+        backoff = MIN_BACKOFF_SECONDS
+        last_error: InfeedError | None = None
+        refusals: dict[str, InfeedError] = {}
+        while (left := deadline - time.monotonic()) > 0:
+            address = self._addresses[self._current]
+            call = self._new_call(address, method, iter([request]), timeout=min(left, call_timeout))
+            try:
+                with contextlib.closing(call):
+                    return read_single_response(call, response)
+            except (ServerUnavailableError, StallError) as error:
+                last_error = error
+                self._switch_from(address)
+            except _REFUSALS as error:
+                refusals[address] = error
+                if len(refusals) == len(set(self._addresses)):
+                    raise
+                self._switch_from(address)
+            time.sleep(min(backoff, max(0.0, deadline - time.monotonic())))
+            backoff = min(2 * backoff, MAX_BACKOFF_SECONDS)
+        for refusal in refusals.values():
+            raise refusal
+        reason = last_error.message if last_error else "the timeout left no time for a call"
+        raise ServerUnavailableError(
+            f"no infeed server answered at {self.target} within {timeout:g} s; last reason: "
+            f"{reason}",
+            target=self.target,
+            seconds=timeout,
+        ) from None
+
+    def _switch_from(self, address: str) -> None:
+        """Makes the next address the current one, unless another thread has done so."""
+        with self._lock:
+            if self._addresses[self._current] == address:
+                self._current = (self._current + 1) % len(self._addresses)
+
+    def _new_call(
+        self,
+        address: str,
+        method: str,
+        requests: Iterator[Any],
+        *,
+        timeout: float | None = None,
+        on_draining: Callable[[], None] = lambda: None,
+    ) -> GrpcCall:
+        with self._lock:
+            if self._closed:
+                raise ServerUnavailableError(f"the connection to {self.target} was closed")
+            call = GrpcCall(
+                address,
+                _SERVICE + method,
+                requests,
+                timeout=timeout,
+                on_draining=on_draining,
+                on_closed=self._forget,
+                credentials=self._credentials,
+                name=self._names.get(address),
+            )
+            self._calls.add(call)
+            return call
+
+    def _forget(self, call: GrpcCall) -> None:
+        with self._lock:
+            self._calls.discard(call)
+
+
+__all__ = ["GrpcTransport"]

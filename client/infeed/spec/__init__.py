@@ -1,0 +1,55 @@
+"""Pipeline specs as plain values: fields, data types, finish transforms, guarantees."""
+
+from infeed.spec.dtypes import (
+    BYTES,
+    DATA_TYPES,
+    Array,
+    data_type_from_proto,
+    data_type_to_proto,
+    numpy_dtype,
+)
+from infeed.spec.finish import (
+    Cast,
+    FinishTransform,
+    Normalize,
+    OneHot,
+    finish_from_proto,
+    finish_to_proto,
+)
+from infeed.spec.pipeline import (
+    MAX_BATCH_SIZE,
+    Engine,
+    FieldSpec,
+    FinishPlacement,
+    Guarantee,
+    OnError,
+    PipelineSpec,
+    Remainder,
+    Spec,
+    spec_from_proto,
+)
+
+__all__ = [
+    "BYTES",
+    "DATA_TYPES",
+    "MAX_BATCH_SIZE",
+    "Array",
+    "Cast",
+    "Engine",
+    "FieldSpec",
+    "FinishPlacement",
+    "FinishTransform",
+    "Guarantee",
+    "Normalize",
+    "OnError",
+    "OneHot",
+    "PipelineSpec",
+    "Remainder",
+    "Spec",
+    "data_type_from_proto",
+    "data_type_to_proto",
+    "finish_from_proto",
+    "finish_to_proto",
+    "numpy_dtype",
+    "spec_from_proto",
+]

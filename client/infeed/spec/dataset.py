@@ -1,0 +1,113 @@
+"""A pipeline as a data set of TensorFlow's data service: the request, and the registration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from infeed.errors import InvalidRequestError
+from infeed.spec.dtypes import enum_name
+from infeed.spec.pipeline import Remainder
+from infeed.v1 import feed_service_pb2, spec_pb2
+
+Compression = Literal["none", "snappy", "auto"]
+"""Compression of elements on their way from the workers; "auto": unless TensorFlow detects that
+worker and trainer share a host."""
+
+COMPRESSIONS = get_args(Compression)
+
+MAX_JOB_NAME_LENGTH = 128
+"""Characters."""
+
+
+@dataclass(frozen=True)
+class DatasetRequest:
+    """Request for a data set; None and an `epochs` of 0 mean what `RegisterDatasetRequest` says."""
+
+    pipeline: str
+    fingerprint: str = ""
+    batch_size: int | None = None
+    seed: int | None = None
+    epochs: int = 0
+    remainder: Remainder | None = None
+    compression: Compression | None = None
+    shard_hint: bool = False
+
+    def to_proto(self) -> feed_service_pb2.RegisterDatasetRequest:
+        return feed_service_pb2.RegisterDatasetRequest(
+            pipeline=self.pipeline,
+            fingerprint=self.fingerprint,
+            batch_size=self.batch_size or 0,
+            seed=self.seed,
+            epochs=self.epochs,
+            remainder=f"REMAINDER_{(self.remainder or 'unspecified').upper()}",
+            compression=f"COMPRESSION_{(self.compression or 'unspecified').upper()}",
+            shard_hint=self.shard_hint,
+        )
+
+    @classmethod
+    def from_proto(cls, message: feed_service_pb2.RegisterDatasetRequest) -> DatasetRequest:
+        """Converts a message. Raises `InvalidRequestError` for an unknown enum value."""
+        return cls(
+            pipeline=message.pipeline,
+            fingerprint=message.fingerprint,
+            batch_size=message.batch_size or None,
+            seed=message.seed if message.HasField("seed") else None,
+            epochs=message.epochs,
+            remainder=_optional_enum_name(spec_pb2.Remainder, message.remainder, "REMAINDER_"),
+            compression=_optional_enum_name(
+                feed_service_pb2.Compression, message.compression, "COMPRESSION_"
+            ),
+            shard_hint=message.shard_hint,
+        )
+
+
+@dataclass(frozen=True)
+class RegisteredDataset:
+    """A registered data set; `RegisterDatasetResponse` documents the fields."""
+
+    dispatcher_address: str
+    dataset_id: str
+    tensorflow_version: str
+    seed: int
+    batch_size: int
+    may_mask: bool
+    lost_workers: tuple[str, ...] = ()
+
+    def to_proto(self) -> feed_service_pb2.RegisterDatasetResponse:
+        return feed_service_pb2.RegisterDatasetResponse(
+            dispatcher_address=self.dispatcher_address,
+            dataset_id=self.dataset_id,
+            tensorflow_version=self.tensorflow_version,
+            seed=self.seed,
+            batch_size=self.batch_size,
+            may_mask=self.may_mask,
+            lost_workers=self.lost_workers,
+        )
+
+    @classmethod
+    def from_proto(cls, message: feed_service_pb2.RegisterDatasetResponse) -> RegisteredDataset:
+        return cls(
+            dispatcher_address=message.dispatcher_address,
+            dataset_id=message.dataset_id,
+            tensorflow_version=message.tensorflow_version,
+            seed=message.seed,
+            batch_size=message.batch_size,
+            may_mask=message.may_mask,
+            lost_workers=tuple(message.lost_workers),
+        )
+
+
+def _optional_enum_name(enum: Any, value: int, prefix: str) -> Any:
+    if value not in enum.values():
+        raise InvalidRequestError(f"unknown {enum.DESCRIPTOR.name.lower()} {value}")
+    return enum_name(enum, value, prefix) if value else None
+
+
+__all__ = [
+    "COMPRESSIONS",
+    "MAX_JOB_NAME_LENGTH",
+    "Compression",
+    "DatasetRequest",
+    "RegisteredDataset",
+]

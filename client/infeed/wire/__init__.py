@@ -1,0 +1,1 @@
+"""Wire format of batches: encoding, decoding, checksums and reusable memory."""

@@ -1,0 +1,225 @@
+"""Assembly of batches from the messages of one stream.
+
+Everything is checked against the request before memory is allocated for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from infeed.batch import Batch
+from infeed.errors import FingerprintError, ProtocolError
+from infeed.spec import Spec
+from infeed.v1 import stream_pb2
+from infeed.wire import batch as wire
+from infeed.wire.buffer_pool import BufferPool
+from infeed.wire.checksum import checksum
+from infeed.wire.chunk import MAX_HEAD_BYTES, ChunkHead, parse_head
+
+ReadInto = Callable[[memoryview], None]
+"""Fills the memory with the next bytes of the message."""
+
+_EMPTY = np.empty(0, np.uint8)
+
+
+@dataclass(frozen=True)
+class StreamContract:
+    """The properties that every stream of a feed must have."""
+
+    fingerprint: str
+    spec: Spec
+    batch_size: int
+    stride: int
+    seed: int
+
+    @property
+    def payload_bytes(self) -> int | None:
+        """Payload bytes of one batch; None for a spec with byte strings, whose length varies."""
+        total = 0
+        for field in self.spec:
+            if field.sample_bytes is None:
+                return None
+            total = -(-total // wire.ALIGNMENT) * wire.ALIGNMENT
+            total += self.batch_size * field.sample_bytes
+        return total
+
+
+@dataclass(frozen=True)
+class PendingRequest:
+    """A request without a response yet: batch `request_id` of the feed, at position `start`."""
+
+    request_id: int
+    start: int
+
+
+@dataclass(frozen=True)
+class EndOfData:
+    """End of a data set of unknown length: `step` lies beyond its `position_count` positions."""
+
+    step: int
+    position_count: int
+
+
+@dataclass(frozen=True)
+class ReceivedBatch:
+    """The batch of one step, in the wire spec, and its payload bytes."""
+
+    step: int
+    batch: Batch
+    payload_bytes: int
+    position_count: int | None = None
+    """Positions of a data set of unknown length that ends within the step; else None."""
+
+
+class BatchAssembler:
+    """Reads the messages of one stream, in order. Raises `ProtocolError` for an invalid one."""
+
+    def __init__(
+        self, contract: StreamContract, requests: Iterator[PendingRequest], buffers: BufferPool
+    ) -> None:
+        """`requests` are those of the stream, in the order in which it must answer them."""
+        self._contract = contract
+        self._requests = requests
+        self._buffers = buffers
+        self._header: stream_pb2.BatchHeader | None = None
+        self._payload = _EMPTY
+        self._filled = 0
+        self.is_open = False
+
+    def read_message(self, size: int, read_into: ReadInto) -> ReceivedBatch | EndOfData | None:
+        """Reads a message of `size` bytes, and returns the batch or end that it completes."""
+        prefix = _read(min(size, MAX_HEAD_BYTES), read_into)
+        if head := parse_head(prefix, size):
+            return self._add_chunk(head, prefix, read_into)
+        response = wire.parse_response(bytes(prefix + _read(size - len(prefix), read_into)))
+        kind = response.WhichOneof("event")
+        if kind == "chunk":  # in another valid encoding than that of `parse_head`
+            chunk = response.chunk
+            head = ChunkHead(chunk.checksum, 0, len(chunk.data))
+            return self._add_chunk(head, bytearray(chunk.data), read_into)
+        if kind == "heartbeat":
+            return None
+        if self._header is not None:
+            raise ProtocolError(
+                f"the batch at position {self._header.start} ended after {self._filled} of "
+                f"{self._header.payload_size} bytes"
+            )
+        if kind == "opened" and not self.is_open:
+            self._open(response.opened)
+            return None
+        if kind == "header" and self.is_open:
+            return self._start_batch(response.header)
+        if kind == "end" and self.is_open:
+            self._match_request(response.end.request_id)
+            return EndOfData(response.end.request_id, response.end.position_count)
+        raise ProtocolError(f"unexpected message ({kind or 'of an unknown kind'})")
+
+    def _open(self, opened: stream_pb2.StreamOpened) -> None:
+        contract = self._contract
+        if opened.fingerprint != contract.fingerprint:
+            raise FingerprintError(
+                f"the server's pipeline has fingerprint {opened.fingerprint!r}; the feed was "
+                f"opened with {contract.fingerprint!r}",
+                expected=contract.fingerprint,
+                found=opened.fingerprint,
+            )
+        pairs = {
+            "fields": (
+                [field.SerializeToString(deterministic=True) for field in opened.spec],
+                [field.to_proto().SerializeToString(deterministic=True) for field in contract.spec],
+            ),
+            "batch size": (opened.batch_size, contract.batch_size),
+            "batch stride": (opened.batch_stride, contract.stride),
+            "seed": (opened.seed, contract.seed),
+        }
+        for name, (actual, expected) in pairs.items():
+            if actual != expected:
+                detail = "" if name == "fields" else f" ({actual}, not {expected})"
+                raise ProtocolError(f"the server opened the stream with the wrong {name}{detail}")
+        self.is_open = True
+
+    def _match_request(self, request_id: int) -> PendingRequest:
+        """Returns the next request, which must be the one that is answered."""
+        request = next(self._requests, None)
+        if request is None:
+            raise ProtocolError(f"response to request {request_id}, but none is pending")
+        if request_id != request.request_id:
+            raise ProtocolError(f"response to request {request_id} instead of {request.request_id}")
+        return request
+
+    def _start_batch(self, header: stream_pb2.BatchHeader) -> ReceivedBatch | None:
+        request = self._match_request(header.request_id)
+        if header.start != request.start:
+            raise ProtocolError(f"a batch at position {header.start} instead of {request.start}")
+        slots = self._contract.batch_size
+        if len(header.sample_ids) != slots or len(header.mask) not in (0, slots):
+            raise ProtocolError(
+                f"a batch of {len(header.sample_ids)} sample ids and {len(header.mask)} mask "
+                f"entries for {slots} slots"
+            )
+        min_bytes = self._contract.payload_bytes
+        # Other server implementations may pad more than infeed's, within limits.
+        padding = wire.ALIGNMENT * (len(self._contract.spec) + 1)
+        if min_bytes is not None and not min_bytes <= header.payload_size <= min_bytes + padding:
+            raise ProtocolError(
+                f"a batch of {header.payload_size} bytes, whose fields take {min_bytes}"
+            )
+        wire.check_payload_size(header.payload_size)
+        try:
+            self._payload = self._buffers.allocate(header.payload_size)
+        except MemoryError as error:
+            raise ProtocolError(
+                f"a batch of {header.payload_size} bytes does not fit into memory"
+            ) from error
+        self._header, self._filled = header, 0
+        return self._finish_batch()
+
+    def _add_chunk(
+        self, head: ChunkHead, prefix: bytearray, read_into: ReadInto
+    ) -> ReceivedBatch | None:
+        if self._header is None:
+            raise ProtocolError("a chunk outside of a batch")
+        end = self._filled + head.data_size
+        if end > len(self._payload):
+            raise ProtocolError(
+                f"{end} bytes for a batch of {len(self._payload)} bytes, at position "
+                f"{self._header.start}"
+            )
+        data = self._payload[self._filled : end]
+        already_read = prefix[head.data_offset :]
+        data[: len(already_read)] = already_read
+        read_into(data[len(already_read) :].data)  # from the socket, without another copy
+        if checksum(data) != head.checksum:
+            raise ProtocolError(f"a chunk of {len(data)} bytes does not match its checksum")
+        self._filled = end
+        return self._finish_batch()
+
+    def _finish_batch(self) -> ReceivedBatch | None:
+        """Returns the batch if it is complete."""
+        header = self._header
+        if header is None or self._filled < header.payload_size:
+            return None
+        slots = self._contract.batch_size
+        batch = Batch(
+            wire.decode_batch(header, self._payload, self._contract.spec),
+            start=header.start,
+            epoch=header.epoch,
+            sample_ids=np.array(header.sample_ids, np.int64),
+            mask=np.array(header.mask, bool) if header.mask else np.ones(slots, bool),
+        )
+        # Only the batch refers to the buffer now, so the trainer's last reference frees it.
+        self._header, self._payload = None, _EMPTY
+        position_count = header.position_count or None
+        return ReceivedBatch(header.request_id, batch, header.payload_size, position_count)
+
+
+def _read(count: int, read_into: ReadInto) -> bytearray:
+    data = bytearray(count)
+    read_into(memoryview(data))
+    return data
+
+
+__all__ = ["BatchAssembler", "EndOfData", "PendingRequest", "ReceivedBatch", "StreamContract"]

@@ -1,0 +1,184 @@
+"""Encoding of a batch into messages, a header and then its payload in chunks, and decoding.
+
+The payload holds the fields one after the other, each at a multiple of 64 bytes. Only the header
+and other small messages use the generated protobuf classes; chunk.py encodes the chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from infeed.errors import ProtocolError
+from infeed.spec import BYTES, Array, FieldSpec, Spec, numpy_dtype
+from infeed.v1 import stream_pb2
+from infeed.wire.buffer_pool import ALIGNMENT
+from infeed.wire.chunk import CHUNK_BYTES, encode_chunk
+
+MAX_PAYLOAD_BYTES = 1 << 36
+"""A header with a larger size is refused as corrupt, before memory is allocated for it."""
+
+
+@dataclass(frozen=True)
+class EncodedBatch:
+    """A batch ready to send: its header, and pieces of the payload with their offsets."""
+
+    header: stream_pb2.BatchHeader
+    parts: tuple[tuple[int, memoryview], ...]
+
+    def messages(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[tuple[bytes | memoryview, ...]]:
+        """Yields the messages in order, the header and then the chunks, each in pieces."""
+        yield (stream_pb2.StreamBatchesResponse(header=self.header).SerializeToString(),)
+        for pieces in _split_chunks(self.parts, self.header.payload_size, chunk_bytes):
+            yield encode_chunk(pieces)
+
+
+def encode_batch(
+    request_id: int,
+    start: int,
+    epoch: int,
+    spec: Spec,
+    arrays: dict[str, Array],
+    sample_ids: Array,
+    mask: Array,
+    position_count: int | None = None,
+) -> EncodedBatch:
+    """Encodes a batch; numbers are not copied, byte strings are joined."""
+    header = stream_pb2.BatchHeader(
+        request_id=request_id, start=start, epoch=epoch, position_count=position_count or 0
+    )
+    header.sample_ids.extend(sample_ids.tolist())
+    if not mask.all():
+        header.mask.extend(mask.tolist())
+    parts: list[tuple[int, memoryview]] = []
+    end = 0
+    for field in spec:
+        offset = -(-end // ALIGNMENT) * ALIGNMENT
+        size = 0
+        for view in _encode_field(field, arrays[field.name]):
+            parts.append((offset + size, view))
+            size += view.nbytes
+        header.layouts.add(offset=offset, size=size)
+        end = offset + size
+    header.payload_size = end
+    return EncodedBatch(header, tuple(parts))
+
+
+def decode_batch(header: stream_pb2.BatchHeader, payload: Array, spec: Spec) -> dict[str, Array]:
+    """Returns the fields as views of the payload (uint8); byte strings are copied.
+
+    Fields lie in the payload in the order of the spec and do not overlap: bytes that a checksum has
+    verified must not be decoded as another field.
+    """
+    slots = len(header.sample_ids)
+    if len(header.layouts) != len(spec):
+        raise ProtocolError(f"a batch of {len(header.layouts)} fields instead of {len(spec)}")
+    arrays: dict[str, Array] = {}
+    end = 0
+    for field, layout in zip(spec, header.layouts, strict=True):
+        if not end <= layout.offset <= layout.offset + layout.size <= payload.nbytes:
+            raise ProtocolError(
+                f"field {field.name!r} at [{layout.offset}, +{layout.size}) lies outside of "
+                f"[{end}, {payload.nbytes}), the payload after the previous field"
+            )
+        end = layout.offset + layout.size
+        if layout.offset % ALIGNMENT:
+            raise ProtocolError(f"field {field.name!r} at {layout.offset} is not aligned")
+        data = payload[layout.offset : layout.offset + layout.size]
+        arrays[field.name] = _decode_field(field, data, slots)
+    return arrays
+
+
+def check_payload_size(size: int) -> None:
+    """Raises `ProtocolError` for a size that is negative or too large."""
+    if not 0 <= size <= MAX_PAYLOAD_BYTES:
+        raise ProtocolError(f"a payload of {size} bytes; the limit is {MAX_PAYLOAD_BYTES}")
+
+
+def parse_response(message: bytes) -> stream_pb2.StreamBatchesResponse:
+    """Parses any message with the generated class. Raises `ProtocolError`."""
+    try:
+        return stream_pb2.StreamBatchesResponse.FromString(message)
+    except Exception as error:  # DecodeError has no path common to all protobuf versions
+        raise ProtocolError(f"a message of {len(message)} bytes that cannot be parsed") from error
+
+
+def _split_chunks(
+    parts: Sequence[tuple[int, memoryview]], total: int, chunk_bytes: int
+) -> Iterator[list[bytes | memoryview]]:
+    """Splits the payload of `total` bytes, with zeros between its parts, into chunks."""
+    pieces: list[bytes | memoryview] = []
+    free = chunk_bytes
+    for piece in _fill_gaps(parts, total):
+        rest = memoryview(piece)
+        while rest:
+            pieces.append(rest[:free])
+            size = len(pieces[-1])
+            rest, free = rest[size:], free - size
+            if not free:
+                yield pieces
+                pieces, free = [], chunk_bytes
+    if pieces:
+        yield pieces
+
+
+def _fill_gaps(parts: Sequence[tuple[int, memoryview]], total: int) -> Iterator[bytes | memoryview]:
+    end = 0
+    for offset, view in parts:
+        if offset > end:
+            yield bytes(offset - end)
+        yield view
+        end = offset + len(view)
+    if total > end:
+        yield bytes(total - end)
+
+
+def _encode_field(field: FieldSpec, array: Array) -> list[memoryview]:
+    if field.data_type != BYTES:
+        contiguous = np.ascontiguousarray(array)
+        return [contiguous.reshape(-1).view(np.uint8).data] if contiguous.size else []
+    strings = [bytes(item) for item in array.reshape(-1)]
+    offsets = np.zeros(len(strings) + 1, "<u8")
+    np.cumsum([len(item) for item in strings], out=offsets[1:])
+    return [offsets.view(np.uint8).data, memoryview(b"".join(strings))]
+
+
+def _decode_field(field: FieldSpec, data: Array, slots: int) -> Array:
+    shape = (slots, *field.shape)
+    if field.data_type == BYTES:
+        return _decode_strings(field, data, shape)
+    expected = slots * (field.sample_bytes or 0)
+    if data.nbytes != expected:
+        raise ProtocolError(f"field {field.name!r} has {data.nbytes} bytes, not {expected}")
+    return data.view(numpy_dtype(field.data_type)).reshape(shape)
+
+
+def _decode_strings(field: FieldSpec, data: Array, shape: tuple[int, ...]) -> Array:
+    count = shape[0] * field.elements
+    table_bytes = (count + 1) * 8
+    if data.nbytes < table_bytes:
+        raise ProtocolError(f"field {field.name!r} is too small for the offsets of {count} strings")
+    offsets = data[:table_bytes].view("<u8")
+    content = data[table_bytes:].tobytes()
+    # Compared, not subtracted: differences of unsigned numbers wrap.
+    is_sorted = bool((offsets[:-1] <= offsets[1:]).all())
+    if offsets[0] != 0 or offsets[-1] != len(content) or not is_sorted:
+        raise ProtocolError(f"field {field.name!r} has invalid string offsets")
+    strings = np.empty(count, object)
+    for index, (begin, end) in enumerate(pairwise(offsets.tolist())):
+        strings[index] = content[begin:end]
+    return strings.reshape(shape)
+
+
+__all__ = [
+    "ALIGNMENT",
+    "MAX_PAYLOAD_BYTES",
+    "EncodedBatch",
+    "check_payload_size",
+    "decode_batch",
+    "encode_batch",
+    "parse_response",
+]

@@ -1,0 +1,103 @@
+"""Chunk messages, which carry nearly all bytes, encoded and decoded without protobuf objects.
+
+The encoding is protobuf's, as proto/infeed/v1/stream.proto defines it:
+
+    7A <length> 0D <checksum, 4 bytes LE> 12 <length> <data>
+
+The head, all bytes before the data, is short. A reader parses it first, and then receives the data
+straight into the batch's memory.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from infeed.wire.checksum import checksum
+
+CHUNK_BYTES = 1 << 20
+"""Data of one chunk: below gRPC's default limit of 4 MiB, so that clients with default options can
+read it, and large enough to make the cost of a message negligible."""
+
+MAX_HEAD_BYTES = 24
+"""An upper bound of the size of a head."""
+
+_CHUNK_TAG = 0x7A
+_CHECKSUM_TAG = 0x0D
+_DATA_TAG = 0x12
+
+_EMPTY = np.empty(0, np.uint8)
+
+
+@dataclass(frozen=True)
+class ChunkHead:
+    """The head of a chunk message: checksum, and offset and size of the data in bytes."""
+
+    checksum: int
+    data_offset: int
+    data_size: int
+
+
+def encode_chunk(
+    pieces: Sequence[bytes | memoryview],
+) -> tuple[bytes, bytes | memoryview]:
+    """Encodes the concatenated pieces; returns the head, and the data without a copy."""
+    if len(pieces) > 1:
+        # The checksum needs contiguous data. Few chunks hold more than one field.
+        pieces = [b"".join(pieces)]
+    data = pieces[0] if pieces else b""
+    size = len(data)
+    data_head = bytes((_DATA_TAG,)) + _encode_varint(size)
+    body = 5 + len(data_head) + size
+    digest = struct.pack("<I", checksum(np.frombuffer(data, np.uint8) if size else _EMPTY))
+    head = bytes((_CHUNK_TAG,)) + _encode_varint(body) + bytes((_CHECKSUM_TAG,)) + digest
+    return head + data_head, data
+
+
+def parse_head(prefix: bytes | bytearray, size: int) -> ChunkHead | None:
+    """Parses the head of a chunk from the first 24 bytes (or all) of a message of `size` bytes.
+
+    Returns None for other messages, and for a chunk in another valid encoding, which protobuf can
+    parse.
+    """
+    try:
+        if prefix[0] != _CHUNK_TAG:
+            return None
+        body, offset = _parse_varint(prefix, 1)
+        if offset + body != size:
+            return None
+        if prefix[offset] != _CHECKSUM_TAG or prefix[offset + 5] != _DATA_TAG:
+            return None
+        data_size, data_offset = _parse_varint(prefix, offset + 6)
+        if data_offset + data_size != size:
+            return None
+        return ChunkHead(struct.unpack_from("<I", prefix, offset + 1)[0], data_offset, data_size)
+    except (IndexError, struct.error):
+        return None
+
+
+def _encode_varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _parse_varint(data: bytes | bytearray, offset: int) -> tuple[int, int]:
+    """Returns the value, and the offset behind it."""
+    value = shift = 0
+    while True:
+        byte = data[offset]
+        offset += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, offset
+        shift += 7
+
+
+__all__ = ["CHUNK_BYTES", "MAX_HEAD_BYTES", "ChunkHead", "encode_chunk", "parse_head"]

@@ -1,0 +1,89 @@
+"""The commands `infeed dispatcher` and `infeed worker` of TensorFlow's data service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from infeed_server.cli.commands import Http
+from infeed_server.cli.console import announce, set_up_logging
+from infeed_server.imports import without_gc
+
+Advertise = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST[:PORT]",
+        help="Address for others. Default: the host it listens on, or that of its route.",
+    ),
+]
+Insecure = Annotated[
+    bool,
+    typer.Option(
+        "--insecure", help="Allow other machines to connect, without encryption or authentication."
+    ),
+]
+
+
+def dispatcher(
+    listen: Annotated[
+        str, typer.Option(help="Address for workers and trainers.")
+    ] = "127.0.0.1:8472",
+    http: Http = "127.0.0.1:8475",
+    work_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the journal, so that jobs survive a restart.")
+    ] = None,
+    advertise: Advertise = None,
+    worker_address: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Address of an expected worker: host, host:port or host:%port%; can be repeated."
+        ),
+    ] = None,
+    insecure: Insecure = False,
+) -> None:
+    """Runs the dispatcher of TensorFlow's data service, until SIGTERM or Ctrl-C."""
+    set_up_logging()
+    with without_gc():
+        from infeed_server.data_service.run import RoleOptions, serve_dispatcher
+        from infeed_server.processes.signals import ShutdownSignal
+
+    stop = ShutdownSignal()
+    stop.install()
+    options = RoleOptions(listen, http, advertise, insecure)
+    serve_dispatcher(options, work_dir, tuple(worker_address or ()), stop, announce)
+
+
+def worker(
+    dispatcher: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="The address that the dispatcher printed.")
+    ],
+    listen: Annotated[
+        str, typer.Option(help="Address for trainers and the dispatcher.")
+    ] = "127.0.0.1:8473",
+    http: Http = "127.0.0.1:8474",
+    advertise: Advertise = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="Worker tag of TensorFlow; can be repeated.")
+    ] = None,
+    grace: Annotated[
+        float, typer.Option(min=0, help="Seconds for its clients to finish reading at shutdown.")
+    ] = 1.0,
+    insecure: Insecure = False,
+    with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
+) -> None:
+    """Runs a worker of TensorFlow's data service, until SIGTERM or Ctrl-C."""
+    set_up_logging()
+    with without_gc():
+        from infeed_server.data_service.run import RoleOptions, serve_worker
+        from infeed_server.processes.signals import ShutdownSignal
+
+    stop = ShutdownSignal()
+    stop.install()
+    if with_parent:
+        stop.set_when_parent_exits()
+    options = RoleOptions(listen, http, advertise, insecure)
+    serve_worker(
+        options, dispatcher, tuple(tag or ()), stop, announce, grace, keeps_port=with_parent
+    )

@@ -1,0 +1,74 @@
+"""Values made from files, and reloaded when the files change."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from infeed.errors import InfeedError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+CHECK_INTERVAL_SECONDS = 1.0
+"""Minimum time between two checks of the files; they are checked only when the value is read."""
+
+_Stamp = tuple[int, int, int] | None
+"""Modification time, size and inode of a file; None where there is none."""
+
+
+class ReloadingValue(Generic[T]):
+    """A value made from files. Invalid files are an error at first; later the last value stays.
+
+    Thread-safe.
+    """
+
+    def __init__(self, files: Sequence[str | os.PathLike[str]], make: Callable[[], T]) -> None:
+        """`make` reads the files. Raises what it raises."""
+        self._files = list(files)
+        self._make = make
+        # Before the read: a value may be newer than its stamps, but never older.
+        self._stamps = self._read_stamps()
+        self._checked_at = time.monotonic()
+        self._value = make()
+        self._lock = threading.Lock()
+
+    @property
+    def value(self) -> T:
+        with self._lock:
+            now = time.monotonic()
+            if now - self._checked_at >= CHECK_INTERVAL_SECONDS:
+                self._checked_at = now
+                self._reload_changed()
+            return self._value
+
+    def _reload_changed(self) -> None:
+        stamps = self._read_stamps()
+        if stamps == self._stamps:
+            return
+        self._stamps = stamps
+        try:
+            self._value = self._make()
+        except InfeedError as error:
+            log.error("%s; the previous content stays in force", error)
+        except Exception:  # for example, a file is deleted while it is read
+            log.exception("reloading failed; the previous content stays in force")
+        else:
+            log.info("reloaded: %s", ", ".join(map(str, self._files)))
+
+    def _read_stamps(self) -> list[_Stamp]:
+        return [_stamp(file) for file in self._files]
+
+
+def _stamp(file: str | os.PathLike[str]) -> _Stamp:
+    try:
+        status = Path(file).stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -1,0 +1,69 @@
+"""Errors of a user's own functions, with the user's part of the traceback."""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from infeed.errors import UserCodeError
+
+_SITE_PACKAGES = sysconfig.get_path("purelib")
+_INTERNAL_PATHS = (
+    f"{_SITE_PACKAGES}/tensorflow/",
+    str(Path(__file__).parents[1]),
+    "<frozen importlib",
+    f"{sysconfig.get_path('stdlib')}/importlib/",
+)
+"""Prefixes of files whose frames are left out: TensorFlow, infeed, the import machinery."""
+
+_HEADER = "Traceback (most recent call last):\n"
+_FRAME = re.compile(r'  File "(?P<file>[^"]+)", line \d+.*\n(?:    .*\n)*')
+
+
+def user_code_error(source: str, error: Exception) -> UserCodeError:
+    """Returns the error for `source`, a user's function or module, that raised `error`."""
+    return UserCodeError(f"{source} raised {type(error).__name__}:\n{user_traceback(error)}")
+
+
+def user_traceback(error: BaseException) -> str:
+    """Returns `Traceback (most recent call last): ...` without frames of TensorFlow and infeed.
+
+    AutoGraph runs a rewritten copy of the user's code; the lines are those of the original. An
+    error of a `tf.py_function` is a kernel's error that quotes the traceback; the quoted one is
+    returned.
+    """
+    quoted = _quoted_traceback(str(getattr(error, "message", "")))
+    if quoted:
+        return quoted
+    metadata = getattr(error, "ag_error_metadata", None)
+    if metadata is not None:
+        frames = _original_frames(metadata.translated_stack)
+        cause = [metadata.cause_message + "\n"]
+    else:
+        frames = list(traceback.extract_tb(error.__traceback__))
+        cause = traceback.format_exception_only(error)
+    user_frames = [frame for frame in frames if not frame.filename.startswith(_INTERNAL_PATHS)]
+    return "".join([_HEADER, *traceback.format_list(user_frames), *cause]).rstrip()
+
+
+def _quoted_traceback(message: str) -> str:
+    """Returns the user's frames of a traceback within a message; empty without one."""
+    _, header, text = message.replace("\n\n", "\n").partition(_HEADER)
+    if not header:
+        return ""
+    frames = list(_FRAME.finditer(text))
+    user_frames = [frame[0] for frame in frames if not frame["file"].startswith(_INTERNAL_PATHS)]
+    cause = text[frames[-1].end() :] if frames else text
+    return "".join([_HEADER, *user_frames, re.split(r"\s*\[\[|\[Op:", cause)[0]]).rstrip()
+
+
+def _original_frames(stack: Sequence[Any]) -> list[traceback.FrameSummary]:
+    # AutoGraph lists the innermost frame first.
+    return [
+        traceback.FrameSummary(frame.filename, frame.lineno, frame.function_name, line=frame.code)
+        for frame in reversed(stack)
+    ]

@@ -1,0 +1,131 @@
+"""The HTTP server of the control plane: uvicorn on a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from types import TracebackType
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from infeed.errors import ConfigError, ServerError
+from infeed_server.config.address import Address
+from infeed_server.control.app import ControlState, create_app
+
+_START_TIMEOUT_SECONDS = 10.0
+_STOP_TIMEOUT_SECONDS = 1.8
+_BACKLOG = 128
+
+
+class ControlServer:
+    """Serves an ASGI app beside the gRPC server, on a daemon thread, from `start` to `stop`.
+
+    The constructor binds the address, so a taken port is an error before the slow loading of
+    pipelines. Port 0 is any free one. uvicorn handles no signals, as it does not run on the main
+    thread.
+    """
+
+    def __init__(self, app: ASGIApp, host: str, port: int) -> None:
+        """Raises `ConfigError` if the server cannot listen on the address."""
+        self.host = host
+        self._socket = _listen(host, port)
+        self.port: int = self._socket.getsockname()[1]
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                http="h11",
+                ws="none",
+                lifespan="off",
+                access_log=False,
+                log_config=None,  # keeps the program's logging
+                log_level="warning",
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._thread = threading.Thread(
+            target=self._server.run,
+            kwargs={"sockets": [self._socket]},
+            name="infeed-control",
+            daemon=True,
+        )
+
+    @property
+    def address(self) -> str:
+        """`host:port` with the bound port, IPv6 hosts in brackets."""
+        return str(Address(self.host, self.port))
+
+    def start(self) -> None:
+        """Returns once requests are answered. Raises `ServerError` if that takes too long."""
+        self._thread.start()
+        deadline = time.monotonic() + _START_TIMEOUT_SECONDS
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > deadline:
+                self.stop()
+                raise ServerError(f"the control server did not start on {self.address}")
+            time.sleep(0.005)
+
+    def stop(self) -> None:
+        """Ends open requests and frees the address, in less than two seconds.
+
+        It may be called twice, or before `start`.
+        """
+        self._server.should_exit = True
+        if self._thread.ident is not None:
+            self._thread.join(_STOP_TIMEOUT_SECONDS)
+        self._socket.close()
+
+    def __enter__(self) -> ControlServer:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+def open_control_server(
+    state: ControlState, http: str | None, *, insecure: bool
+) -> ControlServer | None:
+    """Returns the server for the option `--http`, not started yet; None for None and `off`.
+
+    Raises `ConfigError` for an address that is malformed, unsafe or taken.
+    """
+    if http is None or http == "off":
+        return None
+    address = Address.parse_safe("--http", http, encrypted=False, insecure=insecure)
+    if address.is_unix:
+        raise ConfigError(f"--http {address}: HTTP needs host:port", address=str(address))
+    return ControlServer(create_app(state), address.host, address.port)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    shown = str(Address(host, port))
+    if not 0 <= port <= 65535:  # getaddrinfo would reduce it modulo 65536
+        raise ConfigError(f"cannot listen on {shown}: a port is from 0 to 65535", address=shown)
+    with contextlib.ExitStack() as undo:
+        try:
+            family, kind, proto, _, address = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            listener = socket.socket(family, kind, proto)
+            undo.callback(listener.close)
+            # So that a restart does not wait for connections of the previous process. A port that
+            # another process listens on is refused nevertheless.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            # Before listen(), another socket may be bound to the same port.
+            listener.listen(_BACKLOG)
+        except (OSError, UnicodeError) as error:  # UnicodeError: not a host name
+            problem = getattr(error, "strerror", None) or str(error)
+            raise ConfigError(
+                f"cannot listen on {shown}: {problem[:1].lower()}{problem[1:]}", address=shown
+            ) from error
+        undo.pop_all()
+        return listener

@@ -1,0 +1,1 @@
+"""The dispatcher of the tf.data service: `infeed dispatcher`."""

@@ -1,0 +1,140 @@
+"""The dispatcher: TensorFlow's server that assigns tasks to workers and keeps a journal."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from infeed.errors import ConfigError
+from infeed_server.config.address import Address
+from infeed_server.data_service import process_info
+from infeed_server.data_service.advertised_address import derive, parse_advertise
+from infeed_server.data_service.loopback import check_listen_address, restrict_if_loopback
+
+if TYPE_CHECKING:
+    from infeed_server.data_service.tf_servers import TensorFlowServer
+
+log = logging.getLogger(__name__)
+
+WORKER_TIMEOUT_SECONDS = 60.0
+"""Without a heartbeat for so long, a worker is missing: longer than the delay of a busy worker, or
+a restart by an orchestrator."""
+
+CLIENT_TIMEOUT_SECONDS = 120.0
+"""Without a heartbeat for so long, a client is gone: longer than a trainer that writes a checkpoint
+blocks TensorFlow's threads."""
+
+JOB_GC_INTERVAL_SECONDS = 60.0
+
+JOB_GC_TIMEOUT_SECONDS = 600.0
+"""A job without clients for so long is removed, and workers free its memory: longer than a restart
+of a trainer on another host takes."""
+
+
+class DispatcherRole:
+    """A dispatcher in this process."""
+
+    def __init__(
+        self,
+        listen: Address,
+        advertise: str | None = None,
+        work_dir: Path | None = None,
+        worker_addresses: tuple[str, ...] = (),
+        *,
+        insecure: bool = False,
+    ) -> None:
+        """Checks the options without importing TensorFlow. Raises `ConfigError`.
+
+        `advertise` is the host, or host:port, by which others reach the dispatcher; None: derived.
+        `work_dir` holds the journal, from which a restart continues; None: a temporary folder.
+        `worker_addresses` are for the static sharding policies, which need all workers in advance:
+        `host`, `host:port`, or `host:%port%` for any port.
+        """
+        check_listen_address(listen, insecure=insecure)
+        self._listen = listen
+        self._insecure = insecure
+        self._advertise = parse_advertise(advertise) if advertise else derive(listen)
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        if work_dir:
+            _require_writable(work_dir)
+        self._work_dir = work_dir
+        self._worker_addresses = worker_addresses
+        self._server: TensorFlowServer | None = None
+        self.port = 0
+        """The port listened on, after `start`."""
+
+    @property
+    def address(self) -> str:
+        """The advertised address, host:port."""
+        return str(Address(self._advertise.host, self._advertise.port or self.port))
+
+    @property
+    def local_address(self) -> str:
+        """The address from this host, host:port."""
+        return str(Address("127.0.0.1", self.port))
+
+    def start(self) -> None:
+        """Starts to serve. Raises `ConfigError` when the address or the journal cannot be used."""
+        # Imported after all checks, since it takes seconds.
+        from tensorflow.core.protobuf.service_config_pb2 import DispatcherConfig  # noqa: PLC0415
+
+        from infeed_server.data_service.tf_servers import start_dispatcher  # noqa: PLC0415
+
+        check_listen_address(self._listen, insecure=self._insecure)  # in use since the first check?
+        config = DispatcherConfig(
+            port=self._listen.port,
+            protocol="grpc",
+            work_dir=str(self._work_dir or self._temporary_dir()),
+            fault_tolerant_mode=True,
+            worker_addresses=self._worker_addresses,
+            worker_timeout_ms=int(WORKER_TIMEOUT_SECONDS * 1000),
+            client_timeout_ms=int(CLIENT_TIMEOUT_SECONDS * 1000),
+            job_gc_check_interval_ms=int(JOB_GC_INTERVAL_SECONDS * 1000),
+            job_gc_timeout_ms=int(JOB_GC_TIMEOUT_SECONDS * 1000),
+            # By default TensorFlow never removes jobs with dynamic sharding, nor the memory that
+            # workers hold for them.
+            gc_dynamic_sharding_jobs=True,
+        )
+        self._server, self.port = start_dispatcher(config, self._listen)
+        try:
+            restrict_if_loopback(self._listen, self.port, insecure=self._insecure)
+            info = process_info.publish(
+                self.local_address, process_info.DISPATCHER_ROLE, journal=uuid.uuid4().hex
+            )
+        except BaseException:
+            self.stop()
+            raise
+        log.info("TensorFlow %s, journal %s", info.tensorflow, info.journal)
+
+    def stop(self) -> None:
+        """Stops the dispatcher, and deletes a temporary journal."""
+        if self._server:
+            self._server.stop()
+            self._server = None
+        if self._temporary:
+            self._temporary.cleanup()
+            self._temporary = None
+
+    def _temporary_dir(self) -> str:
+        self._temporary = tempfile.TemporaryDirectory(prefix="infeed-dispatcher-")
+        log.warning(
+            "the dispatcher's journal is temporary: after a restart, jobs begin again; --work-dir "
+            "keeps the journal"
+        )
+        return self._temporary.name
+
+
+def _require_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        problem = error.strerror or str(error)
+        raise ConfigError(
+            f"--work-dir {folder}: cannot write there: {problem[:1].lower()}{problem[1:]}",
+            directory=str(folder),
+        ) from None

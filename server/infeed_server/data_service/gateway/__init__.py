@@ -1,0 +1,1 @@
+"""The gateway: pipelines whose batches the workers of the tf.data service make."""

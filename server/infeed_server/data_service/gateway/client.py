@@ -1,0 +1,187 @@
+"""The client of the tf.data service: its availability, and the registration of data sets."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from infeed.errors import ConfigError, InfeedError, ServerUnavailableError, SourceError
+from infeed.rpc.tf_dispatcher import DispatcherClient, find_unreachable
+from infeed.spec.dataset import Compression
+from infeed_server.data_service.periodic import PeriodicTask
+from infeed_server.data_service.versions import check_versions
+
+log = logging.getLogger(__name__)
+
+READY_TIMEOUT_SECONDS = 45.0
+"""At a server's start, for the dispatcher and a first worker to answer: they may still have to pull
+images and import TensorFlow."""
+
+_READY_POLL_INTERVAL_SECONDS = 0.2
+
+CHECK_INTERVAL_SECONDS = 5.0
+"""Between checks of the dispatcher and the workers."""
+
+UNAVAILABLE_TIMEOUT_SECONDS = 20.0
+"""Without an answer for so long, the service is reported as unavailable: longer than a restart."""
+
+LOST_TIMEOUT_SECONDS = 120.0
+"""Without an answer for so long, requests for batches fail. TensorFlow's client has no timeout."""
+
+_COMPRESSION: dict[Compression, str | None] = {"none": None, "snappy": "SNAPPY", "auto": "AUTO"}
+
+StatusCallback = Callable[[str | None], None]
+"""Called with the problem of the service, or with None when it is available again."""
+
+
+class DataServiceClient:
+    """A client of one dispatcher and its workers. Thread-safe."""
+
+    def __init__(self, dispatcher: str, compression: Compression = "none") -> None:
+        """`dispatcher` is host:port, as trainers reach it too. `compression` is for the batches of
+        trainers that do not request another."""
+        self.address = dispatcher
+        self.compression: Compression = compression
+        self._dispatcher = DispatcherClient(dispatcher)
+        self.lost_workers: tuple[str, ...] = ()
+        """Workers that did not answer the last check, host:port."""
+        self.answering_workers = 0
+        """Number of workers that answered the last check."""
+        self._last_answer = time.monotonic()
+        self._problem: str | None = None
+        """The problem that the last check found."""
+        self._reported: str | None = None
+        """The problem that was reported."""
+        self._callback: StatusCallback = lambda _: None
+        self._callback_lock = threading.Lock()
+        self._registered: set[str] = set()
+        self._register_lock = threading.Lock()
+        self._checks = PeriodicTask("service", CHECK_INTERVAL_SECONDS, self._check)
+
+    def wait_until_ready(self, timeout: float | None = None) -> None:
+        """Waits until the dispatcher and at least one of its workers answer.
+
+        Raises `ServerUnavailableError` after `timeout` seconds, with what is missing.
+        """
+        timeout = READY_TIMEOUT_SECONDS if timeout is None else timeout
+        deadline = time.monotonic() + timeout
+        while problem := self._find_problem():
+            if time.monotonic() >= deadline:
+                raise ServerUnavailableError(
+                    f"TensorFlow's data service is not ready after {timeout:g} s: {problem}",
+                    target=self.address,
+                )
+            time.sleep(_READY_POLL_INTERVAL_SECONDS)
+
+    def start_checks(self) -> None:
+        """Checks the service periodically until `close`, for `require` and the callback."""
+        self._checks.start()
+
+    def watch(self, callback: StatusCallback) -> None:
+        """Calls `callback` on a thread when the service becomes unavailable or available.
+
+        Calls it at once when the service is unavailable already.
+        """
+        with self._callback_lock:
+            self._callback = callback
+            if self._reported:
+                callback(self._reported)
+
+    def close(self) -> None:
+        self._checks.stop()
+
+    def require(self) -> None:
+        """Raises `SourceError` when the dispatcher or all workers have not answered for so long
+        that the rest of a reading is lost."""
+        silent_seconds = time.monotonic() - self._last_answer
+        if silent_seconds >= LOST_TIMEOUT_SECONDS:
+            raise SourceError(
+                f"TensorFlow's data service at {self.address} has not answered for "
+                f"{silent_seconds:.0f} s: {self._problem}",
+                target=self.address,
+            )
+
+    def register(
+        self, dataset_id: str, compression: Compression, make: Callable[[], tf.data.Dataset]
+    ) -> None:
+        """Makes and registers a data set, unless the dispatcher has it.
+
+        Raises `ServerUnavailableError` when the dispatcher does not answer, and `ConfigError` when
+        TensorFlow versions differ between the processes, or TensorFlow rejects the data set.
+        """
+        with self._register_lock:
+            if (
+                dataset_id in self._registered
+                and self._dispatcher.get_element_spec(dataset_id) is not None
+            ):
+                return  # a dispatcher that lost its journal has none
+            dataset = make()
+            # This also checks that the dispatcher answers; TensorFlow would retry for an hour.
+            check_versions(self.address, tf.__version__, lost=self.lost_workers)
+            try:
+                tf.data.experimental.service.register_dataset(
+                    f"grpc://{self.address}",
+                    dataset,
+                    compression=_COMPRESSION[compression],
+                    dataset_id=dataset_id,
+                )
+            except (tf.errors.OpError, ValueError) as error:
+                raise ConfigError(
+                    f"TensorFlow's data service at {self.address} rejects the data set: "
+                    f"{_first_line(error)}"
+                ) from error
+            self._registered.add(dataset_id)
+
+    def read(self, dataset_id: str, job_name: str) -> tf.data.Dataset:
+        """Returns one consumer of the job: it receives a part of the job's elements."""
+        return tf.data.experimental.service.from_dataset_id(
+            processing_mode=tf.data.experimental.service.ShardingPolicy.DYNAMIC,
+            service=f"grpc://{self.address}",
+            dataset_id=dataset_id,
+            job_name=job_name,
+        )
+
+    def _check(self) -> None:
+        self._problem = problem = self._find_problem()
+        silent_seconds = time.monotonic() - self._last_answer
+        if problem and silent_seconds < UNAVAILABLE_TIMEOUT_SECONDS:
+            return
+        with self._callback_lock:
+            self._report(problem)
+
+    def _report(self, problem: str | None) -> None:
+        if (problem is None) != (self._reported is None):
+            if problem:
+                log.error("%s", problem)
+            else:
+                log.info("TensorFlow's data service at %s answers again", self.address)
+            self._callback(problem)
+        self._reported = problem
+
+    def _find_problem(self) -> str | None:
+        """Returns why no batch can be made now, None if one can. One worker is enough."""
+        try:
+            workers = self._dispatcher.get_workers()
+            missing = find_unreachable(workers)
+            self.lost_workers = tuple(missing)
+            self.answering_workers = len(workers) - len(missing)
+        except InfeedError as error:
+            return error.message
+        if not workers:
+            return (
+                f"no worker has registered with the dispatcher at {self.address}: start one with "
+                f"`infeed worker --dispatcher {self.address}`"
+            )
+        if len(missing) == len(workers):
+            return "; ".join(missing.values())
+        self._last_answer = time.monotonic()
+        return None
+
+
+def _first_line(error: Any) -> str:
+    return str(getattr(error, "message", error)).strip().splitlines()[0]

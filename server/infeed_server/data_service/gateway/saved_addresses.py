@@ -1,0 +1,108 @@
+"""The addresses of a server's own data service, saved beside its journal.
+
+The journal identifies the workers by their addresses, so a server that continues from a journal
+starts its dispatcher and workers at the previous ones.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from infeed.errors import ConfigError
+from infeed_server.config.address import Address
+
+FILE_NAME = "infeed-addresses.json"
+
+FREE_TIMEOUT_SECONDS = 15.0
+"""For the workers of a killed server to exit, which they do when they notice its end."""
+
+_FREE_POLL_INTERVAL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class SavedAddresses:
+    """Addresses to listen on, host:port."""
+
+    dispatcher: str
+    workers: tuple[str, ...]
+
+    def wait_until_free(self) -> None:
+        """Waits until no process listens on the addresses, or for the timeout: then the process
+        that is to listen reports the problem."""
+        deadline = time.monotonic() + FREE_TIMEOUT_SECONDS
+        for address in (self.dispatcher, *self.workers):
+            while _in_use(address) and time.monotonic() < deadline:
+                time.sleep(_FREE_POLL_INTERVAL_SECONDS)
+
+
+def load_saved_addresses(folder: Path, listen: Address, workers: int) -> SavedAddresses:
+    """Loads the addresses in the folder, adds free ones on the host of `listen`, and saves them.
+
+    A port of `listen` is the dispatcher's. Raises `ConfigError` for a folder that has more workers,
+    or cannot be read or written.
+    """
+    dispatcher, saved = _read(folder / FILE_NAME)
+    if len(saved) > workers:
+        raise ConfigError(
+            f"--work-dir {folder}: its journal is of {len(saved)} workers, not {workers}; give "
+            f"--workers {len(saved)}, or another folder",
+            directory=str(folder),
+        )
+    first, *others = _free_addresses(listen.host, 1 + workers - len(saved))
+    if listen.port:
+        dispatcher = str(listen)
+    addresses = SavedAddresses(dispatcher or first, (*saved, *others))
+    _write(folder / FILE_NAME, addresses)
+    return addresses
+
+
+def _read(file: Path) -> tuple[str, list[str]]:
+    """Reads the addresses of the dispatcher, "" without a file, and of the workers."""
+    if not file.exists():
+        return "", []
+    try:
+        saved = json.loads(file.read_text())
+        return str(Address.parse(saved["dispatcher"])), [
+            str(Address.parse(worker)) for worker in saved["workers"]
+        ]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ConfigError) as error:
+        raise ConfigError(
+            f"--work-dir: {file} cannot be read: {error}; give another folder", file=str(file)
+        ) from None
+
+
+def _write(file: Path, addresses: SavedAddresses) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(
+            json.dumps({"dispatcher": addresses.dispatcher, "workers": addresses.workers})
+        )
+    except OSError as error:
+        problem = error.strerror or str(error)
+        raise ConfigError(
+            f"--work-dir {file.parent}: cannot write there: {problem[:1].lower()}{problem[1:]}",
+            directory=str(file.parent),
+        ) from None
+
+
+def _free_addresses(host: str, count: int) -> list[str]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with ExitStack() as stack:
+        listeners = [
+            stack.enter_context(socket.create_server((host, 0), family=family))
+            for _ in range(count)
+        ]
+        return [str(Address(host, each.getsockname()[1])) for each in listeners]
+
+
+def _in_use(address: str) -> bool:
+    try:
+        Address.parse(address).require_free()
+    except ConfigError:
+        return True
+    return False

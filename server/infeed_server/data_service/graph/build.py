@@ -1,0 +1,30 @@
+"""The planner of pipelines for the tf.data service, for any source."""
+
+from __future__ import annotations
+
+from infeed_server.data_service.graph.elements import plan_elements
+from infeed_server.data_service.graph.plan import DataServicePlan
+from infeed_server.data_service.graph.samples import plan_samples
+from infeed_server.data_service.graph.unsupported import LIMIT_BYTES
+from infeed_server.pipeline.definition import Pipeline
+from infeed_server.pipeline.sequential_plan import plan_sequential
+from infeed_server.sources import DatasetSource, ProgressCallback, open_source
+
+
+def plan_data_service(
+    name: str,
+    definition: Pipeline,
+    limit_bytes: int = LIMIT_BYTES,
+    progress: ProgressCallback | None = None,
+) -> DataServicePlan:
+    """Plans a pipeline for the tf.data service; `progress` is called while files are indexed.
+
+    Raises the errors of the local engine's planning, and `ConfigError` for what workers cannot run:
+    Python functions, and data that takes more than `limit_bytes` in the graph.
+    """
+    if isinstance(definition.source, DatasetSource):
+        plan = plan_sequential(name, definition, definition.source)
+        return plan_elements(plan, limit_bytes)
+    keep_truncated = definition.on_error != "raise"
+    source = open_source(definition.source, progress, keep_truncated=keep_truncated)
+    return plan_samples(name, definition, source, limit_bytes)

@@ -1,0 +1,1 @@
+"""The engine of sources with random access: any position at any time."""

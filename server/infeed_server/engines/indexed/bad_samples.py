@@ -1,0 +1,205 @@
+"""Bad samples: finds them in failed batches, logs them to the quarantine, and substitutes them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from infeed.errors import InfeedError, SampleError, ServerError, SourceError, UserCodeError
+from infeed.spec import Array, OnError
+from infeed_server.engines.indexed.batch_task import BatchTask, complete
+from infeed_server.engines.monitor import Monitor
+from infeed_server.pipeline import sample_graph
+from infeed_server.pipeline.indexed_plan import IndexedPlan
+from infeed_server.sources import Source
+
+log = logging.getLogger(__name__)
+
+_MAX_SUBSTITUTIONS = 1000
+"""Substitutions in one batch. More means that the source has hardly any good sample."""
+
+_MAX_RETRIES = 2
+"""Retries of a batch that failed although each of its samples is good: transient storage faults."""
+
+
+class BadSampleHandler:
+    """Handles failed batches on a thread of its own, so that good batches need not wait.
+
+    A substitute depends on the bad sample's index and key alone, never on what this server has
+    seen before, so every server chooses the same.
+    """
+
+    def __init__(self, plan: IndexedPlan, quarantine: QuarantineLog, monitor: Monitor) -> None:
+        self._plan = plan
+        self._action = plan.spec.on_error
+        self._quarantine = quarantine
+        self._monitor = monitor
+        self._known_bad: set[int] = set()
+        self._thread = ThreadPoolExecutor(1, f"infeed-bad-samples-{plan.spec.name}")
+
+    def handle(
+        self, task: BatchTask, error: Exception, *, retry: Callable[[BatchTask], None]
+    ) -> None:
+        """Substitutes the bad samples and calls `retry`, or completes the task with an error."""
+        self._thread.submit(self._process, task, error, retry)
+
+    def substitute_known(self, task: BatchTask) -> None:
+        """Substitutes samples that are known to be bad under any key, before they fail again."""
+        if self._action == "raise" or not self._known_bad:
+            return
+        for slot in range(len(task.index)):
+            while (
+                int(task.index[slot]) in self._known_bad and task.substitutions < _MAX_SUBSTITUTIONS
+            ):
+                self._substitute(task, slot)
+
+    def close(self) -> None:
+        self._thread.shutdown()
+
+    def _process(
+        self, task: BatchTask, error: Exception, retry: Callable[[BatchTask], None]
+    ) -> None:
+        try:
+            self._substitute_bad(task, error)
+        except InfeedError as final:
+            complete(task, final)
+        except Exception as unexpected:
+            log.exception("the search for the bad samples of a batch failed")
+            complete(task, ServerError(f"{type(unexpected).__name__}: {unexpected}"))
+        else:
+            retry(task)
+
+    def _substitute_bad(self, task: BatchTask, error: Exception) -> None:
+        before = task.substitutions
+        for slot in range(len(task.index)):
+            self._substitute_until_good(task, slot)
+        if task.substitutions == before:
+            task.retries += 1
+            if task.retries > _MAX_RETRIES:
+                raise _unexplained(task, error)
+
+    def _substitute_until_good(self, task: BatchTask, slot: int) -> None:
+        source, steps = self._plan.uncached
+        while failure := find_bad_sample(source, steps, int(task.index[slot]), task.key[slot]):
+            self._quarantine.add(failure.error)
+            # The sample of a masked slot is not delivered, so it is no reason to fail.
+            if self._action == "raise" and task.mask[slot]:
+                self._monitor.on_bad_sample(self._plan.spec.name, self._action)
+                raise failure.error
+            if not failure.depends_on_key:
+                self._known_bad.add(int(task.index[slot]))
+            if task.substitutions >= _MAX_SUBSTITUTIONS:
+                raise SampleError(
+                    f"no good sample found in {task.substitutions} draws for the batch at position "
+                    f"{task.request.start}; the last bad one: {failure.error.message}",
+                    **failure.error.metadata,
+                )
+            self._substitute(task, slot)
+
+    def _substitute(self, task: BatchTask, slot: int) -> None:
+        self._monitor.on_bad_sample(self._plan.spec.name, self._action)
+        task.substitute(slot, masked=self._action == "mask")
+
+
+def _unexplained(task: BatchTask, error: Exception) -> InfeedError:
+    if isinstance(error, InfeedError):
+        return error
+    return ServerError(
+        f"the batch at position {task.request.start} fails, although each of its samples is good "
+        f"by itself: {error}"
+    )
+
+
+@dataclass(frozen=True)
+class SampleFailure:
+    """The error of a bad sample. `depends_on_key`: under another key it may be good."""
+
+    error: InfeedError
+    depends_on_key: bool
+
+
+def find_bad_sample(
+    source: Source, steps: Sequence[sample_graph.Step], index: int, key: Array
+) -> SampleFailure | None:
+    """Runs the pipeline on one sample alone. Returns its failure; None where it is good."""
+    stage: str | sample_graph.Step = "read"
+    depends_on_key = False
+    try:
+        columns = source.read(np.array([index], np.int64))
+        sample = {name: tf.constant(rows[0]) for name, rows in columns.items()}
+        stage = "parse"
+        sample = source.parse(sample)
+        for step in steps:
+            stage = step
+            depends_on_key = depends_on_key or step[1].random
+            sample = sample_graph.apply_step(step, sample, tf.constant(key))
+    except SampleError as error:
+        return SampleFailure(error, depends_on_key)
+    except SourceError:
+        raise  # A missing or changed file is no fault of the sample.
+    except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+        return SampleFailure(_describe(source, index, stage, error), depends_on_key)
+    return None
+
+
+def _describe(
+    source: Source, index: int, stage: str | sample_graph.Step, error: Exception
+) -> InfeedError:
+    origin = source.provenance(index)
+    name = stage if isinstance(stage, str) else f"transforms[{stage[0]}].{stage[1].display_name}"
+    metadata = {"sample_id": index, "file": origin.file, "offset": origin.offset, "stage": name}
+    prefix = f"sample {index} ({origin}): {name}: "
+    if isinstance(error, UserCodeError):
+        return UserCodeError(prefix + error.message, **metadata)
+    return SampleError(prefix + _one_line(error), **metadata)
+
+
+def _one_line(error: Exception) -> str:
+    # TensorFlow wraps the kernel's message: "{{function_node ...}} Input is empty. [Op:Decode...]".
+    text = error.message if isinstance(error, tf.errors.OpError) else str(error)
+    text = text.rpartition("}} ")[2].partition(" [Op:")[0]
+    return " ".join(text.split()) or type(error).__name__
+
+
+class QuarantineLog:
+    """The log of bad samples: one JSON object per line, each sample once."""
+
+    def __init__(self, file: str, pipeline: str, action: OnError) -> None:
+        self.file = Path(file)
+        self._pipeline = pipeline
+        self._action = action
+        self._logged: set[str] = set()
+        self._lock = threading.Lock()
+
+    def add(self, error: InfeedError) -> None:
+        """Writes a line: time, pipeline, action, sample_id, file, offset, stage, reason, error."""
+        sample = error.metadata.get("sample_id", "")
+        with self._lock:
+            if sample in self._logged:
+                return
+            self._logged.add(sample)
+            line = {
+                "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+                "pipeline": self._pipeline,
+                "action": self._action,
+                **error.metadata,
+                "reason": error.reason,
+                "error": error.message,
+            }
+            log.warning("bad sample in %r (%s): %s", self._pipeline, self._action, error.message)
+            try:
+                self.file.parent.mkdir(parents=True, exist_ok=True)
+                with self.file.open("a", encoding="utf-8") as out:
+                    out.write(json.dumps(line) + "\n")
+            except OSError as problem:
+                # The log must not stop the training; the warning above has the content.
+                log.error("cannot write the quarantine log %s: %s", self.file, problem.strerror)

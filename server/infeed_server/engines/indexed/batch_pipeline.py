@@ -1,0 +1,196 @@
+"""The tf.data pipeline of one batch size: requests in, batches out, in the same order.
+
+    queue → read columns by index (threads) → unbatch → map(sample function) → batch → prefetch
+
+All streams of a pipeline and batch size share one, so it is traced, warmed up and autotuned once,
+and its memory has one bound.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from infeed.errors import InfeedError, ServerError
+from infeed.spec import Array
+from infeed.tensorflow.from_callable import from_callable
+from infeed_server.engines import cgroup
+from infeed_server.engines.base import shutting_down
+from infeed_server.engines.indexed.batch_task import BatchTask, complete
+from infeed_server.engines.indexed.fair_queue import FairQueue
+from infeed_server.engines.monitor import Monitor
+from infeed_server.engines.tf_iterator import TfIterator
+from infeed_server.pipeline.indexed_plan import IndexedPlan
+from infeed_server.sources.base import Columns
+
+log = logging.getLogger(__name__)
+
+_READ_THREADS = 4
+"""Threads that read: enough to hide the latency of a file system, few enough for the GIL."""
+
+_READ_AHEAD_BATCHES = 4
+"""Batches of encoded samples that are read before the graph needs them."""
+
+OnStart = Callable[[BatchTask], None]
+OnDone = Callable[[BatchTask, dict[str, Array]], None]
+OnFailed = Callable[[BatchTask, Exception], None]
+
+
+class BatchPipeline:
+    """Runs the tasks of a queue.
+
+    Calls `on_start` for each from a reading thread, then `on_done` or `on_failed` from its own.
+    """
+
+    def __init__(
+        self,
+        plan: IndexedPlan,
+        slots: int,
+        queue: FairQueue,
+        monitor: Monitor,
+        on_start: OnStart,
+        on_done: OnDone,
+        on_failed: OnFailed,
+    ) -> None:
+        self._plan = plan
+        self._slots = slots
+        self._queue = queue
+        self._monitor = monitor
+        self._on_start = on_start
+        self._on_done = on_done
+        self._on_failed = on_failed
+        self._in_graph: deque[BatchTask] = deque()
+        self._read_pool = ThreadPoolExecutor(_READ_THREADS, f"infeed-read-{plan.spec.name}")
+        name = f"infeed-pipeline-{plan.spec.name}-{slots}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Waits for the tasks in progress and ends; the queue must be closed before."""
+        self._thread.join()
+        self._read_pool.shutdown()
+
+    def _run(self) -> None:
+        try:
+            if self._plan.is_passthrough:
+                for task, columns in self._read_columns():
+                    self._on_done(task, columns)
+            else:
+                self._run_graph()
+        except Exception as error:
+            log.exception("the batch pipeline of %r failed", self._plan.spec.name)
+            self._fail_all(ServerError(f"the pipeline's engine failed: {error}"))
+        else:
+            self._fail_all(shutting_down())
+
+    def _run_graph(self) -> None:
+        with contextlib.closing(TfIterator(self._dataset())) as batches:
+            while True:
+                try:
+                    index, arrays = next(batches)
+                except StopIteration:
+                    return
+                except tf.errors.OpError as error:
+                    # tf.data drops only the batch that holds the failing sample, and continues.
+                    self._on_failed(self._in_graph.popleft(), error)
+                else:
+                    self._on_batch(index, arrays)
+
+    def _on_batch(self, index: tf.Tensor, arrays: dict[str, tf.Tensor]) -> None:
+        task = self._in_graph.popleft()
+        if not np.array_equal(index, task.index):
+            self._in_graph.appendleft(task)
+            raise ServerError(
+                f"tf.data returned another batch than that of position {task.request.start}"
+            )
+        seconds = time.perf_counter() - task.entered_at
+        self._monitor.on_stage(self._plan.spec.name, "transform", seconds)
+        self._on_done(task, {name: np.asarray(value) for name, value in arrays.items()})
+
+    def _dataset(self) -> tf.data.Dataset:
+        sample_function = self._plan.sample_function()
+
+        # `map` converts the user's functions itself; this package's need no AutoGraph.
+        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+        def transform(row: dict[str, Any]) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+            return row["index"], sample_function(row["columns"], row["key"])
+
+        batches = self._read_batches()
+        read = from_callable(lambda _: next(batches, None), self._signature())
+        mapped = read.unbatch().map(transform, num_parallel_calls=tf.data.AUTOTUNE)
+        batched = mapped.batch(self._slots, drop_remainder=True).prefetch(2)
+        return batched.with_options(_options())
+
+    def _signature(self) -> dict[str, Any]:
+        """Returns the tensor specs of the elements of `_read_batches`."""
+        columns = self._plan.source.columns
+        return {
+            "index": tf.TensorSpec([self._slots], tf.int64),
+            "key": tf.TensorSpec([self._slots, 2], tf.int64),
+            "columns": {
+                name: tf.TensorSpec([self._slots, *spec.shape], spec.dtype)
+                for name, spec in columns.items()
+            },
+        }
+
+    def _read_batches(self) -> Iterator[dict[str, Any]]:
+        for task, columns in self._read_columns():
+            self._in_graph.append(task)
+            task.entered_at = time.perf_counter()
+            yield {"index": task.index, "key": task.key, "columns": columns}
+
+    def _read_columns(self) -> Iterator[tuple[BatchTask, Columns]]:
+        """Yields the tasks in the queue's order with their columns; reads ahead on threads."""
+        reads: deque[tuple[BatchTask, Future[Columns]]] = deque()
+        while True:
+            while len(reads) < _READ_AHEAD_BATCHES:
+                task = self._queue.take(wait=not reads)
+                if task is None:
+                    break
+                reads.append((task, self._read_pool.submit(self._read, task)))
+            if not reads:
+                return
+            task, future = reads.popleft()
+            try:
+                columns = future.result()
+            except Exception as error:  # noqa: BLE001 - any error concerns this task alone
+                self._on_failed(task, error)
+                continue
+            yield task, columns
+
+    def _read(self, task: BatchTask) -> Columns:
+        self._on_start(task)
+        begin = time.perf_counter()
+        columns = self._plan.source.read(task.index)
+        self._monitor.on_stage(self._plan.spec.name, "read", time.perf_counter() - begin)
+        return columns
+
+    def _fail_all(self, error: InfeedError) -> None:
+        for task in [*self._queue.close(), *self._in_graph]:
+            complete(task, error)
+
+
+def _options() -> tf.data.Options:
+    options = tf.data.Options()
+    options.deterministic = True
+    # The one map that benefits is parallel; others would only hold more requests in flight.
+    options.experimental_optimization.map_parallelization = False
+    cpus = cgroup.cpu_count()
+    options.autotune.cpu_budget = cpus
+    # tf.data's default is half of the host's memory, for each pipeline.
+    options.autotune.ram_budget = cgroup.memory_bytes() // 8
+    # A private pool: the thread that waits for requests would starve others in a shared one.
+    # TensorFlow's shared pools also count the host's CPUs, whatever the quota is.
+    options.threading.private_threadpool_size = cpus + 2
+    # Samples keep all CPUs busy; an operation that splits its work would only wake threads.
+    options.threading.max_intra_op_parallelism = 1
+    return options

@@ -1,0 +1,116 @@
+"""The memory budget for unsent batches: one limit in bytes for all streams of a server.
+
+A stream may always hold two batches of any size: each makes progress however little is free, and
+none ever waits for another. Beyond that, what it holds with the next batch must not exceed an
+eighth of the free bytes. So all streams together hold at most the budget, plus two batches each,
+and stalled streams never use up the free bytes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+
+from infeed_server.engines import cgroup
+
+MIN_BATCHES = 2
+"""Batches that a stream may always hold, of any size: one is made while the other is sent."""
+
+MAX_BATCHES = 16
+"""Batches that a stream may hold, however small they are: more would not make it faster."""
+
+MAX_STREAM_BYTES = 256 << 20
+"""Bytes that one stream may hold, however many are free."""
+
+_FREE_DIVISOR = 8
+"""A stream may hold the free bytes divided by this."""
+
+
+def default_limit() -> int:
+    """Returns a quarter of the memory available to this process, in bytes."""
+    return cgroup.memory_bytes() // 4
+
+
+class MemoryBudget:
+    """Bytes of all streams' batches that are in progress or not sent. Thread-safe."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._used = 0
+        self._quotas: defaultdict[str, set[StreamQuota]] = defaultdict(set)
+        self._lock = threading.Lock()
+
+    def open_quota(self, pipeline: str) -> StreamQuota:
+        """Opens the quota of a stream of the pipeline; it must be closed."""
+        quota = StreamQuota(self, pipeline)
+        with self._lock:
+            self._quotas[pipeline].add(quota)
+        return quota
+
+    def held_batches(self, pipeline: str) -> int:
+        """Counts the batches that the pipeline's streams hold."""
+        with self._lock:
+            return sum(quota.batches for quota in self._quotas[pipeline])
+
+    def held_bytes(self, pipeline: str) -> int:
+        """Counts the bytes that the pipeline's streams hold."""
+        with self._lock:
+            return sum(quota.bytes for quota in self._quotas[pipeline])
+
+
+class StreamQuota:
+    """The batches that one stream holds. Thread-safe.
+
+    Each batch counts as much as the stream's largest so far: the size of a batch of byte strings
+    is unknown before it is made.
+    """
+
+    def __init__(self, budget: MemoryBudget, pipeline: str) -> None:
+        self.batches = 0
+        self._budget = budget
+        self._pipeline = pipeline
+        self._batch_bytes = 0
+        self._closed = False
+
+    @property
+    def bytes(self) -> int:
+        return self.batches * self._batch_bytes
+
+    def set_batch_bytes(self, size: int) -> None:
+        """Sets the bytes that each batch counts as; a smaller size is ignored."""
+        with self._budget._lock:
+            if size > self._batch_bytes:
+                self._budget._used += self.batches * (size - self._batch_bytes)
+                self._batch_bytes = size
+
+    def try_acquire(self) -> bool:
+        """Acquires one more batch. Returns False where the stream may hold no more for now."""
+        with self._budget._lock:
+            if self._closed or not self._has_room():
+                return False
+            self.batches += 1
+            self._budget._used += self._batch_bytes
+            return True
+
+    def release(self) -> None:
+        """Releases one batch. Has no effect after `close`."""
+        with self._budget._lock:
+            if self.batches:
+                self.batches -= 1
+                self._budget._used -= self._batch_bytes
+
+    def close(self) -> None:
+        """Releases all batches; none can be acquired afterwards."""
+        with self._budget._lock:
+            self._closed = True
+            self._budget._used -= self.bytes
+            self.batches = 0
+            self._budget._quotas[self._pipeline].discard(self)
+
+    def _has_room(self) -> bool:
+        if self.batches < MIN_BATCHES:
+            return True
+        if self.batches >= MAX_BATCHES or not self._batch_bytes:
+            return False
+        free = self._budget.limit - self._budget._used
+        return self.bytes + self._batch_bytes <= min(MAX_STREAM_BYTES, free // _FREE_DIVISOR)

@@ -1,0 +1,1 @@
+"""The engine of datasets that are read front to back."""

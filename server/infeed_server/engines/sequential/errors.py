@@ -1,0 +1,53 @@
+"""Errors of sequential pipelines, raised at the trainer's request."""
+
+from __future__ import annotations
+
+from infeed.errors import CursorError, InvalidRequestError, ServerUnavailableError
+from infeed.spec import PipelineSpec
+from infeed_server.engines.base import Trainer
+
+
+def cannot_continue(pipeline: PipelineSpec, trainer: Trainer, start: int) -> CursorError:
+    reason = "its dataset is not deterministic"
+    remedy = "make the dataset deterministic (seeds, options.deterministic)"
+    if pipeline.engine == "tf_data_service":
+        reason = "TensorFlow's data service returns batches in no order"
+        remedy = "use the local engine, which continues at any position"
+    return CursorError(
+        f"{pipeline.name!r} cannot continue at position {start} for rank {trainer.rank} of "
+        f"{trainer.world_size}: {reason}, and the read that this feed began no longer exists, "
+        "because the server restarted, the feed changed servers, or its rank fell too far behind "
+        "the others. A new read would repeat samples; start without a cursor, or "
+        f"{remedy}",
+        pipeline=pipeline.name,
+        position=start,
+    )
+
+
+def missing_ranks(
+    pipeline: str, world_size: int, missing: list[int], seconds: float
+) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{pipeline!r} has no order, so all {world_size} ranks must share one read of it; "
+        f"{len(missing)} of them, such as rank {missing[0]}, did not connect to this server within "
+        f"{seconds:g} s: start all ranks, with one server as their target",
+        pipeline=pipeline,
+        missing=len(missing),
+    )
+
+
+def step_too_large(pipeline: str, world_size: int, limit_bytes: int) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"a step of {world_size} ranks of {pipeline!r} takes more than {limit_bytes >> 20} MiB, "
+        "the maximum that is kept to find out whether the data, of unknown length, ends inside of "
+        'the step: use smaller batches, remainder="pad" or no epochs',
+        pipeline=pipeline,
+    )
+
+
+def too_many_jobs(pipeline: str, count: int) -> ServerUnavailableError:
+    return ServerUnavailableError(
+        f"{pipeline!r} has {count} jobs that read at different positions, the maximum, and each "
+        "reads the whole dataset: use another server, or wait until a job ends",
+        pipeline=pipeline,
+    )

@@ -1,0 +1,126 @@
+"""The local backend: a user's dataset, read in this process and checked for determinism."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+
+from infeed.errors import InfeedError, SourceError
+from infeed.spec import PipelineSpec
+from infeed.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed_server.engines.base import requires_data_service
+from infeed_server.engines.sequential.window import Block, Element, ReadKey
+from infeed_server.engines.tf_iterator import TfIterator
+from infeed_server.pipeline.sequential_plan import SequentialPlan
+
+_MAX_READ_KEYS = 64
+"""Read keys whose first block is remembered; beyond it, the oldest is forgotten."""
+
+
+class LocalBackend:
+    """A `DatasetBackend` that reads epoch after epoch. Sample ids count from 0 in each."""
+
+    supports_jobs = False
+
+    def __init__(self, plan: SequentialPlan) -> None:
+        self._plan = plan
+        self._determinism = DeterminismCheck(plan)
+
+    @property
+    def spec(self) -> PipelineSpec:
+        return self._plan.spec
+
+    @property
+    def elements_are_batches(self) -> bool:
+        return self._plan.batched
+
+    def read(self, key: ReadKey) -> Generator[Element, None, None]:
+        return _read(self._plan, key)
+
+    def check_first_block(self, key: ReadKey, block: Block) -> None:
+        if self.spec.guarantee.order == "deterministic":
+            self._determinism.check(key, block)
+
+    def translate_error(self, error: Exception) -> InfeedError | None:
+        return self._plan.explain(error)
+
+    def register(self, request: DatasetRequest) -> RegisteredDataset:
+        raise requires_data_service(request.pipeline, "data set to read from workers")
+
+
+# No method: a generator that holds its reader would keep an unused reader, with its window, alive
+# until the next garbage collection.
+def _read(plan: SequentialPlan, key: ReadKey) -> Generator[Element, None, None]:
+    position = epoch = 0
+    dataset = plan.dataset(key.seed, key.slots)
+    while not key.epochs or epoch < key.epochs:
+        samples = 0
+        with contextlib.closing(TfIterator(dataset)) as elements:
+            for number, values in enumerate(elements):
+                rows = _count_rows(plan, values, key.slots, f"element {number} of epoch {epoch}")
+                length = 1 if plan.batched else rows
+                yield Element(position, length, epoch, values, samples + np.arange(rows))
+                position += length
+                samples += rows
+        if not samples:
+            raise plan.empty_error()
+        epoch += 1
+
+
+def _count_rows(plan: SequentialPlan, values: dict[str, Any], slots: int, label: str) -> int:
+    """Counts the rows of an element. Raises `SourceError` where they do not fit the slots."""
+    counts = {name: int(value.shape[0]) for name, value in values.items()}
+    rows = next(iter(counts.values()))
+    if rows <= slots and set(counts.values()) == {rows}:
+        return rows
+    fields = ", ".join(f"{name!r} has {count} rows" for name, count in counts.items())
+    raise SourceError(
+        f"the dataset of {plan.source.label}: {label} is not a batch of at most {slots} samples: "
+        f"{fields}",
+        pipeline=plan.spec.name,
+    )
+
+
+class DeterminismCheck:
+    """Compares the first blocks of reads with equal keys, to detect undeclared random draws.
+
+    Reads that begin alike can still differ later. Thread-safe.
+    """
+
+    def __init__(self, plan: SequentialPlan) -> None:
+        self._plan = plan
+        # The user's declaration is trusted; only a detected determinism is checked.
+        self._enabled = plan.source.deterministic is None
+        self._digests: OrderedDict[ReadKey, bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def check(self, key: ReadKey, first: Block) -> None:
+        """Raises `SourceError` where an earlier read with the key began with another block."""
+        if not self._enabled:
+            return
+        digest = _digest(first)
+        with self._lock:
+            known = self._digests.setdefault(key, digest)
+            if len(self._digests) > _MAX_READ_KEYS:
+                self._digests.popitem(last=False)
+        if known != digest:
+            raise SourceError(
+                f"the dataset of {self._plan.source.label} is not deterministic, as was assumed: "
+                "a second read began with other elements; seed its random operations, or set "
+                "deterministic: false",
+                pipeline=self._plan.spec.name,
+            )
+
+
+def _digest(block: Block) -> bytes:
+    result = hashlib.sha256()
+    for name, array in sorted(block.arrays.items()):
+        data = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
+        result.update(f"{name} {array.dtype} {array.shape} {len(data)} ".encode() + data)
+    return result.digest()

@@ -1,0 +1,207 @@
+"""The HTTP/2 protocol state of a connection, on top of h2, and DATA frames without copies."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import struct
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+import h2.config
+import h2.connection
+import h2.events
+import h2.exceptions
+import h2.settings
+from h2.connection import ConnectionInputs
+from h2.errors import ErrorCodes
+from h2.frame_buffer import FrameBuffer
+from hyperframe.frame import Frame
+
+from infeed_server.http2.socket import Buffer
+
+# At DEBUG, hpack logs each header that it decodes, which includes bearer tokens.
+logging.getLogger("hpack").setLevel(logging.INFO)
+
+Headers: TypeAlias = "list[tuple[str, str]]"
+
+MAX_CONCURRENT_STREAMS = 512
+"""Open streams of one connection. More than the server handles, so that a client gets an error at
+the server's own limit instead of waiting for a stream to end."""
+
+MAX_HEADER_BYTES = 1 << 14
+
+_MAX_SETTINGS = 64
+"""Kinds of settings that are stored for a peer; HTTP/2 defines a dozen."""
+
+_MAX_HEADER_TABLE_BYTES = 1 << 12
+"""The encoder's header table, however large a table the peer allows: it takes memory here too."""
+
+_FRAME_HEADER = struct.Struct(">BHBBI")
+_DATA_FRAME = 0
+
+
+class Http2ProtocolError(ConnectionAbortedError):
+    """The peer violated HTTP/2."""
+
+
+class BufferQueue:
+    """Buffers that are consumed from the front without copies."""
+
+    def __init__(self, buffers: Sequence[Buffer]) -> None:
+        self._views = [memoryview(buffer) for buffer in reversed(buffers) if len(buffer)]
+        self.size = sum(map(len, self._views))
+
+    def take(self, count: int) -> Iterator[memoryview]:
+        """Yields views of the next `count` bytes, and removes them."""
+        self.size -= count
+        while count:
+            view = self._views.pop()
+            if len(view) > count:
+                self._views.append(view[count:])
+                view = view[:count]
+            count -= len(view)
+            yield view
+
+
+def data_frames(
+    stream_id: int, buffers: BufferQueue, count: int, max_frame_size: int
+) -> Iterator[Buffer]:
+    """Yields the next `count` bytes as DATA frames, none of which ends the stream."""
+    while count:
+        size = min(count, max_frame_size)
+        yield _FRAME_HEADER.pack(size >> 16, size & 0xFFFF, _DATA_FRAME, 0, stream_id)
+        yield from buffers.take(size)
+        count -= size
+
+
+class Http2Protocol:
+    """The server side of one connection's protocol state. Not thread-safe.
+
+    Methods for a stream raise `h2.exceptions.H2Error` when it is closed.
+    """
+
+    def __init__(self) -> None:
+        self._h2 = _H2Connection()
+        self._unsent = bytearray()
+        self._h2.initiate_connection()
+
+    # To the peer.
+
+    @property
+    def unsent_bytes(self) -> int:
+        self._unsent += self._h2.data_to_send()
+        return len(self._unsent)
+
+    def take_unsent(self) -> bytearray:
+        """Returns and removes all frames to send, which are those other than DATA."""
+        self._unsent += self._h2.data_to_send()
+        unsent, self._unsent = self._unsent, bytearray()
+        return unsent
+
+    def send_headers(self, stream_id: int, headers: Headers, *, end: bool) -> None:
+        self._h2.send_headers(stream_id, headers, end_stream=end)
+        if end and not self._h2.streams[stream_id].closed:
+            self._h2.reset_stream(stream_id, ErrorCodes.NO_ERROR)  # the rest of the request is void
+
+    def send_window(self, stream_id: int) -> int:
+        """Returns how many bytes may be sent on a stream now; 0 when it is closed."""
+        stream = self._h2.streams.get(stream_id)
+        if stream is None or stream.closed:
+            return 0
+        return max(0, self._h2.local_flow_control_window(stream_id))
+
+    def reserve(self, stream_id: int, limit: int) -> int:
+        """Charges the send window for up to `limit` bytes, which the caller must send.
+
+        Returns how many they are.
+        """
+        if count := min(self.send_window(stream_id), limit):
+            # h2 does not see these bytes, so its windows are changed here.
+            self._h2.streams[stream_id].outbound_flow_control_window -= count
+            self._h2.outbound_flow_control_window -= count
+        return count
+
+    @property
+    def max_frame_size(self) -> int:
+        """The largest frame that the peer accepts, in bytes."""
+        return self._h2.max_outbound_frame_size
+
+    def reset_stream(self, stream_id: int, code: int) -> None:
+        """Resets a stream unless it is closed."""
+        with contextlib.suppress(h2.exceptions.H2Error):
+            self._h2.reset_stream(stream_id, code)
+
+    def acknowledge_data(self, stream_id: int, count: int) -> None:
+        """Lets the peer send `count` more bytes, on the stream and on the connection."""
+        if count:
+            self._h2.acknowledge_received_data(count, stream_id)
+
+    def ping(self) -> None:
+        self._h2.ping(b"infeed??")
+
+    def go_away(self) -> None:
+        """Sends GOAWAY: streams that the peer opens from now on are refused."""
+        self._h2.close_connection()
+
+    # From the peer.
+
+    def receive(self, data: bytes) -> list[h2.events.Event]:
+        """Returns the events in `data`.
+
+        Raises `Http2ProtocolError`; the unsent frames then hold the error code for the peer.
+        """
+        try:
+            events = self._h2.receive_data(data)
+            self._bound_memory()
+        except Http2ProtocolError:
+            raise
+        except Exception as error:  # hostile bytes make h2 raise errors of many types
+            raise Http2ProtocolError(f"invalid HTTP/2: {error}") from error
+        return events
+
+    def _bound_memory(self) -> None:
+        if len(self._h2.remote_settings) > _MAX_SETTINGS:
+            raise Http2ProtocolError(f"more than {_MAX_SETTINGS} kinds of settings")
+        encoder = self._h2.encoder
+        encoder.header_table_size = min(encoder.header_table_size, _MAX_HEADER_TABLE_BYTES)
+        sizes = encoder.table_size_changes
+        if len(sizes) > 2:  # HPACK requires the smallest and the last only
+            encoder.table_size_changes = [min(sizes), sizes[-1]]
+
+
+class _H2Connection(h2.connection.H2Connection):
+    """h2's connection, except that open streams outlive a GOAWAY of either side."""
+
+    def __init__(self) -> None:
+        super().__init__(h2.config.H2Configuration(client_side=False, header_encoding=None))
+        self.state_machine = _StateMachine()
+        self.incoming_buffer = _FrameBuffer(server=True)
+        codes = h2.settings.SettingCodes
+        self.local_settings = h2.settings.Settings(
+            client=False,
+            initial_values={
+                codes.MAX_CONCURRENT_STREAMS: MAX_CONCURRENT_STREAMS,
+                codes.MAX_HEADER_LIST_SIZE: MAX_HEADER_BYTES,
+            },
+        )
+        self.decoder.max_header_list_size = MAX_HEADER_BYTES
+
+    def clear_outbound_data_buffer(self) -> None:
+        """Keeps unsent frames, which h2 discards when the peer sends GOAWAY."""
+
+
+class _FrameBuffer(FrameBuffer):
+    """Checks a frame's size before its payload arrives; h2 buffers up to 16 MiB first."""
+
+    def __next__(self) -> Frame:
+        if len(self._data) >= _FRAME_HEADER.size:
+            self._validate_frame_length(int.from_bytes(self._data[:3], "big"))
+        return super().__next__()
+
+
+class _StateMachine(h2.connection.H2ConnectionStateMachine):
+    def process_input(self, input_: ConnectionInputs) -> list[h2.events.Event]:
+        if input_ in {ConnectionInputs.SEND_GOAWAY, ConnectionInputs.RECV_GOAWAY}:
+            return []
+        return super().process_input(input_)

@@ -1,0 +1,106 @@
+"""The plan of an indexed pipeline: where each transform runs, and the spec of its batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from infeed.errors import ConfigError
+from infeed.finish import finished_spec
+from infeed.spec import Guarantee, PipelineSpec
+from infeed_server.order import SampleOrder
+from infeed_server.pipeline import sample_graph
+from infeed_server.pipeline.definition import Pipeline
+from infeed_server.pipeline.fingerprint import fingerprint
+from infeed_server.pipeline.sample_cache import CachedSource, split_at_cache
+from infeed_server.sources import Source
+from infeed_server.transforms.decode_and_crop import fuse_decode_and_crop
+from infeed_server.transforms.finish_placement import plan_finish
+from infeed_server.version import VERSION
+
+
+@dataclass(frozen=True)
+class IndexedPlan:
+    """An indexed pipeline, ready to run.
+
+    `steps` are the server's transforms of each sample that `source` reads;
+    `spec.finish_transforms` are those of the trainer.
+    """
+
+    definition: Pipeline
+    spec: PipelineSpec
+    source: Source
+    steps: tuple[sample_graph.Step, ...]
+
+    @property
+    def is_passthrough(self) -> bool:
+        """Whether the source's columns are sent unchanged, so that no graph is needed."""
+        return self.source.parsed and not self.steps
+
+    @property
+    def uncached(self) -> tuple[Source, tuple[sample_graph.Step, ...]]:
+        """The source behind a cache, if there is one, and all steps from there."""
+        if isinstance(self.source, CachedSource):
+            return self.source.source, (*self.source.steps, *self.steps)
+        return self.source, self.steps
+
+    def order(self, seed: int) -> SampleOrder:
+        shuffle = self.definition.shuffle
+        count = len(self.source)
+        return SampleOrder(count, seed, shuffle.mode, shuffle.block, shuffle.window)
+
+    def sample_function(self) -> sample_graph.SampleFunction:
+        return sample_graph.sample_function(self.source, self.steps)
+
+
+def plan_indexed(
+    name: str, definition: Pipeline, source: Source, *, cached: bool = True
+) -> IndexedPlan:
+    """Plans a pipeline over an opened source. Raises `ConfigError` and `UserCodeError`.
+
+    Unless `cached`, a `cache` step is left out. That changes no bits.
+    """
+    if definition.batch is None:
+        raise ConfigError("batch: missing; add for example batch: {size: 64}")
+    count = len(source)
+    if definition.batch.size > count:
+        raise ConfigError(
+            f"batch.size: {definition.batch.size} is larger than the data set, "
+            f"which has {count} samples"
+        )
+    identity = source.identity
+    prefix, steps = split_at_cache(list(enumerate(definition.transforms)))
+    first: tuple[sample_graph.Step, ...] = ()
+    if prefix is not None and cached:
+        source = CachedSource(source, prefix)
+    elif prefix is not None:
+        first = prefix.steps
+    stages = sample_graph.trace(source, [*first, *steps])[len(first) :]
+    host, finish = plan_finish(steps, stages)
+    wire_spec = sample_graph.field_specs(sample_graph.trace(source, [*first, *host])[-1])
+    spec = PipelineSpec(
+        name=name,
+        element_spec=finished_spec(wire_spec, finish),
+        wire_spec=wire_spec,
+        finish_transforms=finish,
+        sample_count=count,
+        fingerprint=_fingerprint(definition, identity),
+        guarantee=Guarantee("deterministic", "exactly_once", "constant_time"),
+        batch_size=definition.batch.size,
+        seed=definition.shuffle.seed,
+        remainder=definition.batch.remainder,
+        on_error=definition.on_error,
+        server_version=VERSION,
+    )
+    return IndexedPlan(definition, spec, source, (*first, *fuse_decode_and_crop(host)))
+
+
+def _fingerprint(definition: Pipeline, identity: str) -> str:
+    shuffle = definition.shuffle.model_dump(mode="json", exclude={"seed"})
+    if definition.shuffle.mode != "window":
+        shuffle = {"mode": definition.shuffle.mode}
+    return fingerprint(
+        source=identity,
+        shuffle=shuffle,
+        transforms=[transform.identity() for transform in definition.transforms],
+        on_error=definition.on_error,
+    )

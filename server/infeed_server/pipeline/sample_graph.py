@@ -1,0 +1,123 @@
+"""The graph of one sample: a source's columns, the transforms, the fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from infeed.errors import ConfigError, UserCodeError
+from infeed.spec import DATA_TYPES, FieldSpec, Spec
+from infeed_server.sources.base import Sample, Source
+from infeed_server.transforms import Transform
+
+Step = tuple[int, Transform]
+"""A transform and its ordinal: its index in the user's list, part of its random key."""
+
+SampleFunction = Callable[[Sample, tf.Tensor], Sample]
+"""(columns, key) → fields."""
+
+Specs = dict[str, tf.TensorSpec]
+"""Field name → tensor spec of one sample."""
+
+KEY_SPEC = tf.TensorSpec([2], tf.int64)
+
+
+def apply_step(step: Step, sample: Sample, key: tf.Tensor) -> Sample:
+    """Applies a transform to a sample, with a random key of its own."""
+    ordinal, transform = step
+    folded = tf.random.experimental.stateless_fold_in(key, ordinal) if transform.random else key
+    return transform.apply(sample, folded)
+
+
+def sample_function(source: Source, steps: Sequence[Step]) -> SampleFunction:
+    """Returns the function from a sample's columns to its fields, for `Dataset.map`."""
+
+    def transform(columns: Sample, key: tf.Tensor) -> Sample:
+        sample = source.parse(columns)
+        for step in steps:
+            sample = apply_step(step, sample, key)
+        return sample
+
+    return transform
+
+
+def trace(source: Source, steps: Sequence[Step]) -> list[Specs]:
+    """Returns the fields before each step, and after the last.
+
+    Raises `ConfigError` that names the step with an invalid option or field, and `UserCodeError`
+    when a user's function raises.
+    """
+    return trace_columns(dict(source.columns), source.parse, steps)
+
+
+def trace_columns(
+    columns: Specs, parse: Callable[[Sample], Sample], steps: Sequence[Step]
+) -> list[Specs]:
+    """Traces the steps as `trace` does, over columns that `parse` turns into a sample."""
+    stages: list[Specs] = []
+
+    def traced(columns: Sample, key: tf.Tensor) -> Sample:
+        sample = parse(columns)
+        stages.append(_specs(sample))
+        for step in steps:
+            sample = _apply_located(step, sample, key)
+            stages.append(_specs(sample))
+        return sample
+
+    wrapped = tf.function(traced, autograph=False)
+    wrapped.get_concrete_function(columns, KEY_SPEC)
+    return stages
+
+
+def field_specs(specs: Specs, path: str = "transforms") -> Spec:
+    """Returns the specs for trainers. Raises `ConfigError` for a shape that varies.
+
+    `path` is the part of the definition that a message names.
+    """
+    return tuple(_field_spec(name, spec, path) for name, spec in specs.items())
+
+
+def _apply_located(step: Step, sample: Sample, key: tf.Tensor) -> Sample:
+    ordinal, transform = step
+    path = f"transforms[{ordinal}].{transform.name}"
+    try:
+        result = apply_step(step, sample, key)
+    except (ConfigError, UserCodeError) as error:
+        # Errors of a running transform begin with its name.
+        message = error.message.removeprefix(f"{transform.name}: ")
+        raise type(error)(f"{path}: {message}", stage=path) from error
+    except (ValueError, TypeError, tf.errors.OpError) as error:
+        raise ConfigError(
+            f"{path}: {str(error).strip().splitlines()[0]}; the fields there are "
+            f"{_format_specs(_specs(sample))}",
+            stage=path,
+        ) from error
+    if not result:
+        raise ConfigError(f"{path}: no field is left", stage=path)
+    return result
+
+
+def _specs(sample: Sample) -> Specs:
+    return {name: tf.TensorSpec(value.shape, value.dtype) for name, value in sample.items()}
+
+
+def _format_specs(specs: Specs) -> str:
+    return ", ".join(f"{name}: {spec.dtype.name}{spec.shape}" for name, spec in specs.items())
+
+
+def _field_spec(name: str, spec: tf.TensorSpec, path: str) -> FieldSpec:
+    data_type = "bytes" if spec.dtype == tf.string else spec.dtype.name
+    if data_type not in DATA_TYPES:
+        raise ConfigError(
+            f"{path}: field {name!r} ends as {data_type}, which cannot be sent; allowed: "
+            f"{', '.join(DATA_TYPES)}"
+        )
+    if not spec.shape.is_fully_defined():
+        raise ConfigError(
+            f"{path}: field {name!r} ends with the shape {spec.shape}, which varies from "
+            "sample to sample; batches have fixed shapes: end with resize, random_crop, "
+            "random_resized_crop or another transform that fixes it (or `tf.ensure_shape` in your "
+            "own function)"
+        )
+    return FieldSpec(name, data_type, tuple(spec.shape.as_list()))

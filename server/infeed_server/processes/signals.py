@@ -1,0 +1,73 @@
+"""The shutdown signal: the only module that handles SIGTERM and SIGINT."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import threading
+from types import FrameType
+
+_EXIT_TIMEOUT_SECONDS = 5.0
+"""The time a shutdown may take beyond the grace of open streams. Afterwards the process exits, so
+that a user's function that never returns cannot keep it alive."""
+
+
+class ShutdownSignal:
+    """Set by SIGTERM or SIGINT; a second signal ends the process at once.
+
+    A signal before the first `is_set` or `wait`, while the server opens its sources, raises
+    `SystemExit` on the main thread: there is nothing to hand back, and an index may take minutes.
+    """
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._is_polled = False
+
+    def install(self) -> None:
+        """Installs the handler of both signals; must be called on the main thread."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._handle)
+
+    def set(self) -> None:
+        """Requests the shutdown, as a first signal does."""
+        self._event.set()
+
+    def set_when_parent_exits(self) -> None:
+        """Requests the shutdown when standard input ends: the parent holds its other end."""
+
+        def wait_for_end() -> None:
+            while os.read(0, 1024):
+                pass
+            self.set()
+
+        threading.Thread(target=wait_for_end, name="infeed-parent", daemon=True).start()
+
+    def is_set(self, timeout: float) -> bool:
+        """Returns whether the shutdown was requested, after waiting for it up to `timeout` seconds.
+
+        From the first call on, a signal only requests the shutdown.
+        """
+        self._is_polled = True
+        return self._event.wait(timeout)
+
+    def wait(self, grace: float) -> None:
+        """Waits for the request; from then on the process has `grace` seconds and a few more to
+        end."""
+        self._is_polled = True
+        # In pieces: a bare wait() would keep the main thread from running signal handlers on
+        # platforms whose lock cannot be interrupted.
+        while not self._event.wait(0.5):
+            pass
+        # Not a Python thread: TensorFlow may hold the interpreter's lock while it waits.
+        faulthandler.dump_traceback_later(
+            grace + _EXIT_TIMEOUT_SECONDS, exit=True, file=os.open(os.devnull, os.O_WRONLY)
+        )
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if self._event.is_set():
+            os._exit(128 + number)
+        self._event.set()
+        if not self._is_polled:
+            raise SystemExit(128 + number)

@@ -1,0 +1,169 @@
+"""Child processes that are restarted when they exit, and those of `infeed serve --processes n`.
+
+The processes of `--processes` share one port, because Python runs one thread at a time: one process
+sends what one processor can send. Every batch is a pure function of its request, so any process can
+answer any trainer; the kernel distributes incoming connections. The first process starts alone and
+builds what is built once (record indexes); the others find it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from infeed.errors import ServerError
+
+log = logging.getLogger(__name__)
+
+MIN_BACKOFF_SECONDS = 1.0
+MAX_BACKOFF_SECONDS = 30.0
+"""Seconds before an exited process is restarted; doubled while it keeps exiting."""
+
+STABLE_RUN_SECONDS = 60.0
+"""A process that ran this long is restarted after `MIN_BACKOFF_SECONDS` again."""
+
+_POLL_INTERVAL_SECONDS = 0.05
+
+_READY_LINE = re.compile(r"serving on (\S+) \(http (\S+)\)")
+
+
+CommandFactory = Callable[[str | None], Sequence[str]]
+"""Last address of the process, None at its first start → its command line."""
+
+
+class ChildProcess:
+    """A process that is restarted whenever it exits."""
+
+    def __init__(self, name: str, command: CommandFactory) -> None:
+        self.name = name
+        self.address: str | None = None
+        """Where it serves, or last served."""
+        self.http: str | None = None
+        """The address of its control plane; None while it does not serve."""
+        self._command = command
+        self._process: subprocess.Popen[str] | None = None
+        self._stdout_reader: threading.Thread | None = None
+        self._started_at = 0.0
+        self._backoff = MIN_BACKOFF_SECONDS
+        self._restart_at: float | None = None
+
+    def start(self) -> None:
+        # In its own session: Ctrl-C at a terminal is for the parent, which ends its children. The
+        # parent holds the other end of standard input, so its end means that the parent exited.
+        self._process = subprocess.Popen(  # noqa: S603
+            self._command(self.address),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._started_at, self._restart_at = time.monotonic(), None
+        self._stdout_reader = threading.Thread(
+            target=self._read_stdout, args=(self._process,), name=f"infeed {self.name}", daemon=True
+        )
+        self._stdout_reader.start()
+
+    def restart_exited(self) -> None:
+        """Detects that the process exited, and restarts it once its backoff is over."""
+        now = time.monotonic()
+        if self._restart_at is not None:
+            if now >= self._restart_at:
+                self.start()
+        elif (status := self.status) is not None:
+            self._close_pipes()
+            self.http = None
+            stable = now - self._started_at >= STABLE_RUN_SECONDS
+            self._backoff = (
+                MIN_BACKOFF_SECONDS if stable else min(2 * self._backoff, MAX_BACKOFF_SECONDS)
+            )
+            self._restart_at = now + self._backoff
+            log.error(
+                "%s ended with status %d; restarting it in %g s", self.name, status, self._backoff
+            )
+
+    @property
+    def status(self) -> int | None:
+        """Exit status; None while the process runs."""
+        return self._process.poll() if self._process else None
+
+    def terminate(self) -> None:
+        if self._process:
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """Kills the process; `restart_exited` starts it again."""
+        if self._process:
+            self._process.kill()
+
+    def wait(self, deadline: float, *, log_kill: bool = True) -> None:
+        """Waits until the process exits, and kills it at the deadline."""
+        if self._process is None:
+            return
+        try:
+            self._process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            if log_kill:
+                log.error("%s did not end in time; killed", self.name)
+            self._process.kill()
+            self._process.wait()
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        """Closes the pipes to an exited process."""
+        if self._process and self._process.stdin:
+            self._process.stdin.close()
+        if self._stdout_reader:
+            self._stdout_reader.join()
+
+    def _read_stdout(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        with process.stdout as lines:
+            for line in lines:
+                if match := _READY_LINE.search(line):
+                    self.address, self.http = match[1], match[2]
+
+
+class ProcessGroup:
+    """Processes of the same command. Only `http_addresses` is thread-safe."""
+
+    def __init__(self, command: Sequence[str], count: int) -> None:
+        self._processes = [
+            ChildProcess(f"process {number}", lambda _: command) for number in range(count)
+        ]
+
+    def start(self, stopped: Callable[[float], bool]) -> None:
+        """Starts the first process, and the others when it serves; returns when all do.
+
+        `stopped` waits for so many seconds and returns whether to give up. Raises `ServerError`
+        when the first process exits instead of serving; it logs the reason.
+        """
+        first, *others = self._processes
+        first.start()
+        while first.http is None and not stopped(_POLL_INTERVAL_SECONDS):
+            if first.status is not None:
+                raise ServerError(f"the first process ended with status {first.status}")
+        for process in others:
+            process.start()
+        while not all(self.http_addresses()) and not stopped(_POLL_INTERVAL_SECONDS):
+            self.restart_exited()
+
+    def restart_exited(self) -> None:
+        """Restarts exited processes once their backoff is over."""
+        for process in self._processes:
+            process.restart_exited()
+
+    def http_addresses(self) -> list[str | None]:
+        """Returns the address of each control plane, None for a process that does not serve."""
+        return [process.http for process in self._processes]
+
+    def stop(self, timeout: float) -> None:
+        """Terminates all processes, and kills those that run after `timeout` seconds."""
+        for process in self._processes:
+            process.terminate()
+        deadline = time.monotonic() + timeout
+        for process in self._processes:
+            process.wait(deadline)

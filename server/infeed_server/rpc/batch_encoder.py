@@ -1,0 +1,79 @@
+"""Encoding of batches into gRPC messages on a thread pool, while others are sent."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from infeed.errors import ServerUnavailableError
+from infeed.v1 import stream_pb2
+from infeed.wire.batch import EncodedBatch
+from infeed_server.engines import cgroup
+from infeed_server.engines.base import Answer
+from infeed_server.engines.monitor import Monitor
+from infeed_server.rpc.call import GrpcFrames, grpc_frames
+from infeed_server.serving.catalog import BatchStream
+
+
+@dataclass(frozen=True)
+class EncodedAnswer:
+    """An engine's answer as gRPC messages, with its sizes for the metrics."""
+
+    frames: GrpcFrames
+    samples: int | None
+    """Filled slots; None when the answer is not a batch."""
+    payload_bytes: int
+
+
+class BatchEncoder:
+    """Encodes the answers of all streams, with one thread for each processor."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
+        self._pool = ThreadPoolExecutor(cgroup.cpu_count(), "infeed-encode")
+
+    def encode(
+        self, stream: BatchStream, request_id: int, answer: Future[Answer]
+    ) -> Future[EncodedAnswer]:
+        """Returns a future of the encoded answer, which is cancelled when the answer is."""
+        encoded: Future[EncodedAnswer] = Future()
+
+        # Must not refer to `answer`, which refers to it: such a cycle would keep a batch in memory
+        # until the next garbage collection.
+        def on_answer(answered: Future[Answer]) -> None:
+            try:
+                self._pool.submit(self._encode, stream, request_id, answered, encoded)
+            except RuntimeError:  # the pool is shut down
+                encoded.set_exception(ServerUnavailableError("the server is shutting down"))
+
+        answer.add_done_callback(on_answer)
+        return encoded
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+    def _encode(
+        self,
+        stream: BatchStream,
+        request_id: int,
+        answer: Future[Answer],
+        encoded: Future[EncodedAnswer],
+    ) -> None:
+        try:
+            encoded.set_result(self._encode_answer(stream, request_id, answer.result()))
+        except CancelledError:
+            encoded.cancel()
+        except Exception as error:  # noqa: BLE001 - raised by `encoded.result()`
+            encoded.set_exception(error)
+
+    def _encode_answer(self, stream: BatchStream, request_id: int, answer: Answer) -> EncodedAnswer:
+        begin = time.perf_counter()
+        batch = stream.encode(request_id, answer)
+        if not isinstance(batch, EncodedBatch):
+            end = stream_pb2.StreamBatchesResponse(end=batch)
+            return EncodedAnswer(grpc_frames([end.SerializeToString()]), None, 0)
+        frames = grpc_frames(*batch.messages())
+        self._monitor.on_stage(stream.pipeline.name, "encode", time.perf_counter() - begin)
+        samples = sum(sample >= 0 for sample in batch.header.sample_ids)
+        return EncodedAnswer(frames, samples, batch.header.payload_size)

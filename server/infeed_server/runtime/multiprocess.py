@@ -1,0 +1,109 @@
+"""The parent of several server processes: one port, one control plane, one shutdown signal."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+
+from infeed.errors import ConfigError
+from infeed_server.config.address import Address
+from infeed_server.control.aggregate import MergedHealth, MergedMetrics
+from infeed_server.control.app import ControlState
+from infeed_server.control.http_server import open_control_server
+from infeed_server.processes.supervisor import ProcessGroup
+from infeed_server.runtime.options import ServerOptions
+from infeed_server.serving.auth import read_tokens
+from infeed_server.version import VERSION
+
+_CHECK_INTERVAL_SECONDS = 0.5
+
+_EXIT_TIMEOUT_SECONDS = 7.0
+"""Time that processes have to exit after their grace, before they are killed: more than
+`processes.signals` gives them."""
+
+
+def serve_processes(
+    pipelines: str,
+    options: ServerOptions,
+    count: int,
+    stopped: Callable[[float], bool],
+    announce: Callable[[str, str | None], None],
+) -> None:
+    """Serves from `count` processes until `stopped`, which waits for so many seconds, is true.
+
+    Calls `announce` with the addresses of the trainers' port and of the control plane once all
+    processes serve. Raises `ConfigError`, and `ServerError` when the first process does not start.
+    """
+    if options.service is not None:
+        raise ConfigError(
+            f"--processes {count}: its workers make the batches of a tf-data-service, and the "
+            "ranks of a feed must connect to one process; leave out --processes"
+        )
+    listen = options.listen_address()
+    if listen.is_unix:
+        raise ConfigError(
+            f"--processes {count}: processes cannot share {listen}; listen on host:port",
+            address=str(listen),
+        )
+    _check_files(options)
+    listen.require_free()
+    with ExitStack() as stack:
+        address = stack.enter_context(_reserve_port(listen))
+        command = [sys.executable, "-m", "infeed", "serve", pipelines]
+        command += ["--listen", str(address), "--http", "127.0.0.1:0", "--one-of", str(count)]
+        processes = ProcessGroup([*command, *_shared_arguments(options, count)], count)
+        health = MergedHealth(processes.http_addresses)
+        state = ControlState(health, MergedMetrics(processes.http_addresses), VERSION)
+        control = open_control_server(state, options.http, insecure=options.insecure)
+        if control:
+            stack.enter_context(control)
+        stack.callback(processes.stop, options.grace + _EXIT_TIMEOUT_SECONDS)
+        processes.start(stopped)
+        if stopped(0):
+            return
+        health.update()
+        announce(str(address), control.address if control else None)
+        while not stopped(_CHECK_INTERVAL_SECONDS):
+            processes.restart_exited()
+            health.update()
+
+
+def _check_files(options: ServerOptions) -> None:
+    """Raises `ConfigError` for an invalid file, instead of each process."""
+    if options.tls:
+        options.tls.context()
+    if options.tokens:
+        read_tokens(options.tokens)
+
+
+def _shared_arguments(options: ServerOptions, count: int) -> list[str]:
+    """Returns the arguments of each of `count` processes that come from the options."""
+    arguments = ["--grace", str(options.grace), "--peer-streams", str(options.peer_streams)]
+    tls = options.tls
+    files = {
+        "--tls-cert": tls and tls.cert,
+        "--tls-key": tls and tls.key,
+        "--tls-client-ca": tls and tls.client_ca,
+        "--tokens": options.tokens,
+    }
+    for option, file in files.items():
+        arguments += [option, file] if file else []
+    if options.memory_limit is not None:
+        arguments += ["--memory-limit", str(max(1, (options.memory_limit >> 20) // count))]
+    return [*arguments, "--insecure"] if options.insecure else arguments
+
+
+@contextmanager
+def _reserve_port(address: Address) -> Iterator[Address]:
+    """Yields the address with a port that is reserved for processes that share it.
+
+    A socket that is bound but does not listen reserves the port, and gets no connection.
+    """
+    entries = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    family, kind, proto, _, socket_address = entries[0]
+    with closing(socket.socket(family, kind, proto)) as reserved:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        reserved.bind(socket_address)
+        yield Address(address.host, reserved.getsockname()[1])

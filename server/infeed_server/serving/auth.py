@@ -1,0 +1,201 @@
+"""Authentication and authorization of callers: everything is allowed, or bearer tokens from a file.
+
+    tokens:
+      - name: vision-team                # for messages and the log; no secret
+        sha256: 0f4a...                  # of the token, which is not in the file itself
+        pipelines: [imagenet-*, photos]  # names and patterns
+        expires: 2027-06-30              # optional, UTC
+
+The file is read again when it changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Callable
+from datetime import date, datetime, timezone
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Annotated, Protocol
+
+import yaml
+from pydantic import Field, ValidationError, field_validator
+
+from infeed.errors import AuthenticationError, ConfigError, PermissionDeniedError
+from infeed_server.config import document
+from infeed_server.config.model import Definition, explain
+from infeed_server.config.reloading import ReloadingValue
+
+TOKEN_PREFIX = "infeed_"  # noqa: S105 - not a token
+"""Begins each generated token, so that scanners for leaked secrets can recognize it."""
+
+_TOKEN = re.compile(TOKEN_PREFIX + r"[\w-]+")
+"""A generated token, which no message may contain."""
+
+_SCHEME = "bearer "
+
+
+class Caller(Protocol):
+    """The authenticated client of a call. Its access can change during the call."""
+
+    def has_access(self, pipeline: str) -> bool:
+        """Returns whether the caller may read the pipeline now."""
+
+    def require_access(self, pipeline: str) -> None:
+        """Raises `PermissionDeniedError`, or `AuthenticationError` once its token is invalid."""
+
+
+class Authenticator(Protocol):
+    """Identifies callers."""
+
+    def authenticate(self, authorization: str | None) -> Caller:
+        """Returns the caller of an authorization header. Raises `AuthenticationError`."""
+
+
+class AllowAll:
+    """An authenticator and caller with access to everything, for servers without tokens."""
+
+    def authenticate(self, authorization: str | None) -> Caller:
+        del authorization
+        return self
+
+    def has_access(self, pipeline: str) -> bool:
+        del pipeline
+        return True
+
+    def require_access(self, pipeline: str) -> None:
+        """Allows every pipeline."""
+
+
+class Grant(Definition):
+    """One entry of the file: a token's hash and its pipelines."""
+
+    name: Annotated[str, Field(min_length=1)]
+    sha256: str
+    pipelines: Annotated[list[str], Field(min_length=1)]
+    expires: datetime | date | None = None
+
+    @field_validator("sha256")
+    @classmethod
+    def _check_hash(cls, value: str) -> str:
+        if not re.fullmatch(r"[0-9a-fA-F]{64}", value):
+            raise ValueError(  # without the value, which may be the token itself
+                "not the SHA-256 of a token, which is 64 hexadecimal digits; `infeed token` makes "
+                "a token and its entry"
+            )
+        return value.lower()
+
+    def allows(self, pipeline: str) -> bool:
+        return any(fnmatchcase(pipeline, pattern) for pattern in self.pipelines)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """Time from which the token is invalid; that of a date is its midnight in UTC."""
+        if self.expires is None:
+            return None
+        if not isinstance(self.expires, datetime):
+            return datetime(*self.expires.timetuple()[:3], tzinfo=timezone.utc)
+        return self.expires if self.expires.tzinfo else self.expires.replace(tzinfo=timezone.utc)
+
+
+class TokenFile(Definition):
+    tokens: list[Grant]
+
+
+class TokenAuthenticator:
+    """Identifies callers by the tokens of a file. Thread-safe."""
+
+    def __init__(self, file: str, now: Callable[[], datetime] | None = None) -> None:
+        """Raises `ConfigError` with file and line."""
+        self._now = now or partial(datetime.now, timezone.utc)
+        self._grants = ReloadingValue([file], partial(read_tokens, file))
+
+    def authenticate(self, authorization: str | None) -> TokenCaller:
+        if authorization is None:
+            raise AuthenticationError(
+                "this server requires a token: connect(..., token=...), or --token-file"
+            )
+        if not authorization.lower().startswith(_SCHEME):
+            raise AuthenticationError("the authorization is not of the form 'Bearer <token>'")
+        digest = hash_token(authorization[len(_SCHEME) :].strip())
+        self.grant(digest)
+        return TokenCaller(self, digest)
+
+    def grant(self, digest: str) -> Grant:
+        """Returns the grant of a token's SHA-256 now. Raises `AuthenticationError`."""
+        match = None
+        for grant in self._grants.value:
+            # All are compared, in constant time, so that timing reveals nothing.
+            if hmac.compare_digest(grant.sha256, digest):
+                match = grant
+        if match is None:
+            raise AuthenticationError("unknown or revoked token")
+        if match.expires_at is not None and self._now() >= match.expires_at:
+            raise AuthenticationError(
+                f"the token of {match.name!r} expired on "
+                f"{match.expires_at.astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC",
+                token=match.name,
+            )
+        return match
+
+
+class TokenCaller:
+    """A caller with a token."""
+
+    def __init__(self, authenticator: TokenAuthenticator, digest: str) -> None:
+        self._authenticator = authenticator
+        self._digest = digest
+
+    def has_access(self, pipeline: str) -> bool:
+        return self._authenticator.grant(self._digest).allows(pipeline)
+
+    def require_access(self, pipeline: str) -> None:
+        grant = self._authenticator.grant(self._digest)
+        if not grant.allows(pipeline):
+            raise PermissionDeniedError(
+                f"the token of {grant.name!r} has no access to pipeline {pipeline!r}",
+                token=grant.name,
+                pipeline=pipeline,
+            )
+
+
+def hash_token(token: str) -> str:
+    """Returns the SHA-256 that the file holds of a token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def new_token() -> str:
+    """Returns a random token."""
+    return TOKEN_PREFIX + secrets.token_urlsafe(32)
+
+
+def token_entry(token: str, name: str, pipelines: list[str]) -> str:
+    """Returns the file's entry for a token, as YAML. Raises `ConfigError` without a name."""
+    if not name:
+        raise ConfigError("a token needs a name, for messages and the log")
+    grant = {"name": name, "sha256": hash_token(token), "pipelines": pipelines}
+    return yaml.safe_dump({"tokens": [grant]}, sort_keys=False, default_flow_style=None)
+
+
+def read_tokens(file: str) -> list[Grant]:
+    """Reads the entries of a file. Raises `ConfigError`."""
+    doc = document.read(file)
+    try:
+        grants = TokenFile.model_validate(doc.value).tokens
+    except ValidationError as error:
+        problems = [f"{doc.location(path)}: {text}" for path, text in explain(error, doc.value)]
+        message = _TOKEN.sub(f"{TOKEN_PREFIX}...", "\n".join(problems))
+        raise ConfigError(message, file=file) from None
+    for key in ("name", "sha256"):
+        seen: set[str] = set()
+        for index, grant in enumerate(grants):
+            value = getattr(grant, key)
+            if value in seen:
+                raise ConfigError(
+                    f"{doc.location(('tokens', index, key))}: another token has the same", file=file
+                )
+            seen.add(value)
+    return grants

@@ -1,0 +1,172 @@
+"""The catalog of served pipelines, and the streams that are opened on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+
+from infeed.errors import InvalidRequestError, PipelineNotFoundError
+from infeed.finish import finish
+from infeed.spec import Array, PipelineSpec, Spec
+from infeed.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed.v1 import stream_pb2
+from infeed.wire.batch import EncodedBatch, encode_batch
+from infeed_server.engines.base import Answer, EndOfData, Engine, HostBatch, Request, Session
+from infeed_server.serving import request_checks
+from infeed_server.serving.auth import Caller
+
+_MAX_POSITION = 1 << 62
+
+
+class Catalog:
+    """The engines of a server, by pipeline name."""
+
+    def __init__(self, engines: Mapping[str, Engine]) -> None:
+        self._engines = dict(sorted(engines.items()))
+
+    def specs(self) -> list[PipelineSpec]:
+        """Returns the specs of all pipelines, sorted by name."""
+        return [engine.spec for engine in self._engines.values()]
+
+    def visible_to(self, caller: Caller) -> Catalog:
+        """Returns a catalog of the pipelines that the caller has access to."""
+        engines = self._engines.items()
+        return Catalog({name: engine for name, engine in engines if caller.has_access(name)})
+
+    def engine(self, name: str) -> Engine:
+        """Returns a pipeline's engine. Raises `PipelineNotFoundError` with the known names."""
+        if name not in self._engines:
+            known = ", ".join(self._engines)
+            raise PipelineNotFoundError(
+                f"no pipeline {name!r}; this server has: {known}", pipeline=name, known=known
+            )
+        return self._engines[name]
+
+    def open(self, message: stream_pb2.StreamOpen) -> BatchStream:
+        """Opens a stream. Raises `InvalidRequestError` or `FingerprintError`."""
+        engine = self.engine(message.pipeline)
+        spec = engine.spec
+        request_checks.check_fingerprint(spec, message.fingerprint)
+        on_server = message.finish == stream_pb2.FINISH_PLACEMENT_SERVER
+        batch_size = request_checks.resolve_batch_size(spec, message.batch_size)
+        request_checks.check_batch_bytes(spec, batch_size, finish_on_server=on_server)
+        seed = message.seed if message.HasField("seed") else spec.seed
+        request_checks.check_seed_and_epochs(seed, message.epochs)
+        trainer = request_checks.parse_trainer(message)
+        session = engine.open(batch_size, message.epochs, trainer)
+        stream = BatchStream(
+            spec, session, batch_size, seed, trainer.world_size, finish_on_server=on_server
+        )
+        session.set_batch_bytes(stream.batch_bytes)
+        return stream
+
+    def register(self, request: DatasetRequest) -> RegisteredDataset:
+        """Registers a data set for trainers that read from workers. Raises like `open`."""
+        engine = self.engine(request.pipeline)
+        spec = engine.spec
+        request_checks.check_fingerprint(spec, request.fingerprint)
+        batch_size = request_checks.resolve_batch_size(spec, request.batch_size or 0)
+        request_checks.check_batch_bytes(spec, batch_size, finish_on_server=False)
+        seed = spec.seed if request.seed is None else request.seed
+        request_checks.check_seed_and_epochs(seed, request.epochs)
+        return engine.register(
+            replace(
+                request,
+                batch_size=batch_size,
+                seed=seed,
+                remainder=request.remainder or spec.remainder,
+            )
+        )
+
+
+@dataclass(frozen=True)
+class BatchStream:
+    """One open stream: accepts request messages and encodes the engine's answers."""
+
+    pipeline: PipelineSpec
+    session: Session
+    batch_size: int
+    seed: int
+    world_size: int
+    finish_on_server: bool
+
+    @property
+    def stride(self) -> int:
+        return self.pipeline.stride(self.batch_size)
+
+    @property
+    def spec(self) -> Spec:
+        """The fields that are sent."""
+        return self.pipeline.element_spec if self.finish_on_server else self.pipeline.wire_spec
+
+    @property
+    def batch_bytes(self) -> int:
+        """The size of a batch; 0 when it varies, as with byte strings."""
+        sizes = [field.sample_bytes for field in self.spec]
+        return 0 if None in sizes else self.batch_size * sum(size or 0 for size in sizes)
+
+    def opened_message(self) -> stream_pb2.StreamOpened:
+        return stream_pb2.StreamOpened(
+            fingerprint=self.pipeline.fingerprint,
+            spec=[field.to_proto() for field in self.spec],
+            batch_size=self.batch_size,
+            seed=self.seed,
+            batch_stride=self.stride,
+        )
+
+    def submit(self, message: stream_pb2.BatchRequest) -> Future[Answer]:
+        """Submits a request to the engine. Raises `InvalidRequestError` for invalid positions."""
+        if not 0 <= message.start <= _MAX_POSITION:
+            raise InvalidRequestError(
+                f"position {message.start} is outside of [0, 2^62]", start=message.start
+            )
+        # The engine keeps what a request needs in memory, and none needs more than its own step.
+        max_step_end = message.start + self.world_size * self.stride
+        for name in ("min_position_count", "step_end"):
+            position = getattr(message, name)
+            if not 0 <= position <= max_step_end:
+                raise InvalidRequestError(
+                    f"{name} {position} is out of range for the batch at position {message.start}: "
+                    f"a step of {self.world_size} ranks ends at {max_step_end} at most",
+                    start=message.start,
+                    **{name: position},
+                )
+        if not 0 <= message.count <= self.stride:
+            raise InvalidRequestError(
+                f"{message.count} positions requested; a batch of this stream has 0 to "
+                f"{self.stride}",
+                count=message.count,
+            )
+        return self.session.submit(
+            Request(
+                self.seed,
+                message.start,
+                message.count,
+                self.batch_size,
+                message.min_position_count,
+                message.step_end,
+            )
+        )
+
+    def encode(self, request_id: int, answer: Answer) -> EncodedBatch | stream_pb2.EndOfData:
+        """Encodes the answer, after the finish transforms if the stream has them on the server."""
+        if isinstance(answer, EndOfData):
+            return stream_pb2.EndOfData(request_id=request_id, position_count=answer.position_count)
+        batch = encode_batch(
+            request_id,
+            answer.start,
+            answer.epoch,
+            self.spec,
+            self._finished_arrays(answer),
+            answer.sample_ids,
+            answer.mask,
+            answer.position_count,
+        )
+        self.session.set_batch_bytes(batch.header.payload_size)
+        return batch
+
+    def _finished_arrays(self, batch: HostBatch) -> dict[str, Array]:
+        if not self.finish_on_server:
+            return batch.arrays
+        return finish(batch.arrays, self.pipeline.finish_transforms, batch.mask)

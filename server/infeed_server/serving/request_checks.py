@@ -1,0 +1,117 @@
+"""Checks of the numbers in client messages.
+
+A number out of range raises `InvalidRequestError` with its name, value and range.
+"""
+
+from __future__ import annotations
+
+from infeed.errors import FingerprintError, InvalidRequestError
+from infeed.spec import MAX_BATCH_SIZE, PipelineSpec, Remainder
+from infeed.spec.dataset import MAX_JOB_NAME_LENGTH
+from infeed.v1 import spec_pb2, stream_pb2
+from infeed_server.engines.base import Trainer
+from infeed_server.pipeline.definition import MAX_SEED
+
+_MAX_BATCH_BYTES = 1 << 30
+"""The largest batch that a client may request, unless it has the pipeline's own batch size. The
+server holds several batches of each stream, and clients must not control its memory."""
+
+_MAX_WORLD_SIZE = 1 << 16
+
+_MAX_FEED_ID_CHARS = 128
+
+_REMAINDERS: dict[int, Remainder | None] = {
+    spec_pb2.REMAINDER_UNSPECIFIED: None,
+    spec_pb2.REMAINDER_DROP: "drop",
+    spec_pb2.REMAINDER_PAD: "pad",
+}
+
+
+def parse_trainer(message: stream_pb2.StreamOpen) -> Trainer:
+    """Returns the rank that opens a stream."""
+    world_size = message.world_size or 1
+    if not 0 <= message.rank < world_size <= _MAX_WORLD_SIZE:
+        raise InvalidRequestError(
+            f"rank {message.rank} of {world_size} is out of range: ranks are 0 to world_size - 1, "
+            f"and world_size is at most {_MAX_WORLD_SIZE}",
+            rank=message.rank,
+            world_size=world_size,
+        )
+    if len(message.feed_id) > _MAX_FEED_ID_CHARS:
+        raise InvalidRequestError(
+            f"feed_id has {len(message.feed_id)} characters; at most {_MAX_FEED_ID_CHARS} are "
+            "allowed"
+        )
+    if len(message.job_name) > MAX_JOB_NAME_LENGTH:
+        raise InvalidRequestError(
+            f"job_name has {len(message.job_name)} characters, more than {MAX_JOB_NAME_LENGTH}"
+        )
+    return Trainer(
+        message.rank,
+        world_size,
+        message.feed_id,
+        message.job_name,
+        _parse_remainder(message.remainder),
+    )
+
+
+def _parse_remainder(value: int) -> Remainder | None:
+    if value not in _REMAINDERS:
+        raise InvalidRequestError(f"unknown remainder {value}", remainder=value)
+    return _REMAINDERS[value]
+
+
+def check_fingerprint(spec: PipelineSpec, expected: str) -> None:
+    """Raises `FingerprintError` when the client expects another pipeline."""
+    if expected and expected != spec.fingerprint:
+        raise FingerprintError(
+            f"{spec.name!r} has the fingerprint {spec.fingerprint} here, not {expected}: its "
+            "definition, its data or its TensorFlow differs",
+            pipeline=spec.name,
+            expected=expected,
+            served=spec.fingerprint,
+        )
+
+
+def check_seed_and_epochs(seed: int, epochs: int) -> None:
+    """Raises `InvalidRequestError` when one is out of range."""
+    if not 0 <= seed <= MAX_SEED:
+        raise InvalidRequestError(f"seed {seed} is outside of [0, 2^63)", seed=seed)
+    if epochs < 0:
+        raise InvalidRequestError(f"epochs {epochs} is negative", epochs=epochs)
+
+
+def resolve_batch_size(spec: PipelineSpec, requested: int) -> int:
+    """Returns the requested batch size; 0 means the pipeline's own."""
+    size = requested or spec.batch_size
+    if not 1 <= size <= MAX_BATCH_SIZE:
+        raise InvalidRequestError(
+            f"batch size {size} is outside of [1, {MAX_BATCH_SIZE}]", batch_size=size
+        )
+    if spec.batch_stride and size != spec.batch_size:
+        raise InvalidRequestError(
+            f"batch size {size} is not available: the dataset of {spec.name!r} makes batches of "
+            f"{spec.batch_size}",
+            batch_size=size,
+        )
+    if not spec.batch_stride and spec.sample_count is not None and size > spec.sample_count:
+        raise InvalidRequestError(
+            f"batch size {size} is larger than the data set of {spec.name!r}, which has "
+            f"{spec.sample_count} samples",
+            batch_size=size,
+            sample_count=spec.sample_count,
+        )
+    return size
+
+
+def check_batch_bytes(spec: PipelineSpec, batch_size: int, *, finish_on_server: bool) -> None:
+    """Raises `InvalidRequestError` when a batch would take too much memory."""
+    specs = [spec.wire_spec, *([spec.element_spec] if finish_on_server else [])]
+    sample_bytes = max(sum(field.sample_bytes or 0 for field in fields) for fields in specs)
+    if batch_size > spec.batch_size and batch_size * sample_bytes > _MAX_BATCH_BYTES:
+        raise InvalidRequestError(
+            f"batch size {batch_size} makes batches of {batch_size * sample_bytes} bytes of "
+            f"{spec.name!r}; at most {_MAX_BATCH_BYTES} are allowed, or the pipeline's own batch "
+            f"size, {spec.batch_size}",
+            batch_size=batch_size,
+        )

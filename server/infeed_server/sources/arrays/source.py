@@ -1,0 +1,199 @@
+"""The `arrays` source: NumPy arrays whose first dimension counts the samples."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+from pydantic import field_serializer, field_validator
+from typing_extensions import Self
+
+from infeed.errors import SourceError
+from infeed.spec import BYTES, DATA_TYPES, Array
+from infeed_server.sources.arrays.npy_files import StoredArray, open_npy, open_npz
+from infeed_server.sources.base import (
+    Columns,
+    GraphReader,
+    IndexedDefinition,
+    Indices,
+    ProgressCallback,
+    Provenance,
+    Sample,
+)
+from infeed_server.sources.files import PathString, expand_globs, rebase
+
+_IN_MEMORY = "<memory>"
+
+
+class ArraysSource(IndexedDefinition):
+    """Arrays, each a field, all of the same length.
+
+    `arrays`: a .npz file (each of its arrays a field), a .npy file (the field is named as the
+    file), .npy files by field name, or from Python arrays by field name.
+    """
+
+    kind: ClassVar[str] = "arrays"
+
+    arrays: PathString | dict[str, Any]
+
+    @field_validator("arrays")
+    @classmethod
+    def _check(cls, value: str | dict[str, Any]) -> str | dict[str, Any]:
+        if isinstance(value, str):
+            return value
+        if not value:
+            raise ValueError("name at least one array")
+        for name, item in value.items():
+            if not isinstance(item, str | np.ndarray | Path):
+                raise ValueError(f"{name!r} is neither the path of a .npy file nor a NumPy array")
+        return {n: str(item) if isinstance(item, Path) else item for n, item in value.items()}
+
+    @field_serializer("arrays")
+    def _dump(self, value: str | dict[str, Any]) -> Any:
+        if isinstance(value, str):
+            return value
+        return {n: v if isinstance(v, str) else f"{v.dtype}{v.shape}" for n, v in value.items()}
+
+    def resolve(self, base: Path) -> Self:
+        if isinstance(self.arrays, str):
+            return self.model_copy(update={"arrays": rebase(self.arrays, base)})
+        arrays = {n: rebase(v, base) if isinstance(v, str) else v for n, v in self.arrays.items()}
+        return self.model_copy(update={"arrays": arrays})
+
+    def open(self, progress: ProgressCallback | None = None) -> ArrayReader:  # noqa: ARG002 - nothing is scanned
+        """Opens the arrays. Raises `SourceError`."""
+        if isinstance(self.arrays, dict):
+            return ArrayReader(
+                {name: _open_one(name, value) for name, value in self.arrays.items()}
+            )
+        path = _expand_one(self.arrays)
+        if path.endswith(".npz"):
+            return ArrayReader(open_npz(path))
+        return ArrayReader({Path(path).stem: open_npy(path)})
+
+
+class ArrayReader:
+    """Reads rows of arrays by index."""
+
+    parsed = True
+
+    def __init__(self, stored: Mapping[str, StoredArray]) -> None:
+        if not stored:
+            raise SourceError("no array in the source")
+        self._stored = dict(sorted(stored.items()))
+        self._columns = {name: _spec(name, each) for name, each in self._stored.items()}
+        lengths = {name: len(each.array) for name, each in self._stored.items()}
+        if len(set(lengths.values())) > 1:
+            listed = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+            raise SourceError(f"the arrays differ in their first dimension: {listed}")
+        first = next(iter(self._stored.values()))
+        self._length = len(first.array)
+        if not self._length:
+            raise SourceError(f"the arrays {', '.join(lengths)} are empty", file=first.file)
+        self.identity = self._hash()
+
+    @property
+    def columns(self) -> Mapping[str, tf.TensorSpec]:
+        return self._columns
+
+    def __len__(self) -> int:
+        return self._length
+
+    def provenance(self, index: int) -> Provenance:  # noqa: ARG002 - a row has no offset of its own
+        return Provenance(", ".join(sorted({each.file for each in self._stored.values()})))
+
+    def read(self, indices: Indices) -> Columns:
+        """Gathers the rows. Raises `SourceError` when a mapped file has changed."""
+        self._check_files()
+        return {name: _to_wire(each.array[indices]) for name, each in self._stored.items()}
+
+    def parse(self, columns: Sample) -> Sample:
+        return columns
+
+    def graph_reader(self) -> GraphReader:
+        size = sum(_wire_size(each.array) for each in self._stored.values())
+        return GraphReader(size, (), self._build_graph_reader)
+
+    def _build_graph_reader(self) -> Callable[[tf.Tensor], Sample]:
+        self._check_files()
+        constants = {name: tf.constant(_to_wire(each.array)) for name, each in self._stored.items()}
+        return lambda index: {name: tf.gather(rows, index) for name, rows in constants.items()}
+
+    def _check_files(self) -> None:
+        for check in {each.check for each in self._stored.values()}:
+            check()
+
+    def _hash(self) -> str:
+        digest = hashlib.sha256(b"arrays\n")
+        for name, each in self._stored.items():
+            array = each.array
+            digest.update(f"{name} {array.dtype.str} {array.shape} {each.content}\n".encode())
+        return digest.hexdigest()
+
+
+def _expand_one(pattern: str) -> str:
+    paths = expand_globs([pattern])
+    if len(paths) > 1:
+        raise SourceError(f"{pattern!r} matches {len(paths)} files; name one, or a field for each")
+    if not paths[0].endswith((".npy", ".npz")):
+        raise SourceError(f"{paths[0]!r} is neither .npy nor .npz", file=paths[0])
+    return paths[0]
+
+
+def _open_one(name: str, value: str | Array) -> StoredArray:
+    if isinstance(value, str):
+        path = _expand_one(value)
+        if not path.endswith(".npy"):
+            raise SourceError(f"arrays.{name}: {path!r} is not a .npy file", file=path)
+        return open_npy(path)
+    array = value
+    if array.dtype.hasobject:
+        strings = [item.encode() if isinstance(item, str) else item for item in array.flat]
+        if not all(isinstance(item, bytes) for item in strings):
+            raise SourceError(f"the array {name!r} holds Python objects that are not strings")
+        array = np.empty(array.size, object)
+        array[:] = strings
+        array = array.reshape(value.shape)
+        content = b"".join(b"%d:%b" % (len(item), item) for item in strings)
+    else:
+        content = array.tobytes()
+    return StoredArray(array, _IN_MEMORY, hashlib.sha256(content).hexdigest())
+
+
+def _spec(name: str, stored: StoredArray) -> tf.TensorSpec:
+    array = stored.array
+    if not array.ndim:
+        raise SourceError(
+            f"the array {name!r} of {stored.file} is a single value; its first dimension must "
+            "count the samples",
+            file=stored.file,
+        )
+    if array.dtype.kind in "SUO":
+        return tf.TensorSpec(array.shape[1:], tf.string)
+    if array.dtype.name not in DATA_TYPES:
+        known = ", ".join(each for each in DATA_TYPES if each != BYTES)
+        raise SourceError(
+            f"the array {name!r} of {stored.file} has the unsupported data type {array.dtype}; "
+            f"supported: strings, {known}",
+            file=stored.file,
+        )
+    return tf.TensorSpec(array.shape[1:], tf.as_dtype(array.dtype.newbyteorder("=")))
+
+
+def _to_wire(rows: Array) -> Array:
+    """Returns rows as they are sent: contiguous, in native byte order, strings as `bytes`."""
+    kind = rows.dtype.kind
+    if kind == "U":
+        rows = np.char.encode(rows, "utf-8")
+    if kind in "SU":
+        return np.ascontiguousarray(rows.astype(object))
+    return np.ascontiguousarray(rows, dtype=rows.dtype.newbyteorder("="))
+
+
+def _wire_size(array: Array) -> int:
+    """Returns an upper bound of the bytes that an array takes when it is sent."""
+    return sum(map(len, array.flat)) if array.dtype == object else array.nbytes

@@ -1,0 +1,1 @@
+"""The `dataset` source: a user's tf.data.Dataset."""

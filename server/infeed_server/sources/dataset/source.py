@@ -1,0 +1,109 @@
+"""The `dataset` source: a tf.data.Dataset returned by a function of the user."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import tensorflow as tf
+from pydantic import Field, field_serializer, field_validator
+from typing_extensions import Self
+
+from infeed.errors import ConfigError, InfeedError
+from infeed_server.config.importer import code_digest, load
+from infeed_server.config.user_errors import user_code_error
+from infeed_server.sources.base import SourceDefinition
+from infeed_server.sources.dataset import determinism
+from infeed_server.sources.dataset.elements import to_named_fields
+
+_seed_lock = threading.Lock()
+"""Held while a user's function runs: TensorFlow has one seed for the process."""
+
+
+class DatasetSource(SourceDefinition):
+    """A function without arguments that returns a `tf.data.Dataset`; it is read sequentially.
+
+    `dataset`: `module:attr`, or from Python the function. `fields`: names for the components of a
+    tuple. `deterministic`: whether two runs give the same elements. Without it, the dataset is
+    analysed; Python functions in it (`py_function`, `from_generator`) count as deterministic.
+    """
+
+    kind: ClassVar[str] = "dataset"
+
+    dataset: str | Callable[[], Any]
+    fields: Annotated[list[str], Field(min_length=1)] | None = None
+    deterministic: bool | None = None
+
+    @field_validator("dataset")
+    @classmethod
+    def _check(cls, value: str | Callable[[], Any]) -> str | Callable[[], Any]:
+        if isinstance(value, str) and not all(value.partition(":")):
+            raise ValueError("a dataset is named module:attr")
+        return value
+
+    @field_serializer("dataset")
+    def _dump(self, _: Any) -> str:
+        return self.label
+
+    @property
+    def label(self) -> str:
+        """The name of the function in messages: `module:attr`."""
+        if isinstance(self.dataset, str):
+            return self.dataset
+        name = getattr(self.dataset, "__qualname__", type(self.dataset).__qualname__)
+        return f"{getattr(self.dataset, '__module__', '?')}:{name}"
+
+    def resolve(self, base: Path) -> Self:  # noqa: ARG002 - it has no path
+        return self
+
+    def make(self, seed: int) -> tf.data.Dataset:
+        """Calls the function with TensorFlow's seed set; returns a dataset of flat dicts.
+
+        Raises `ConfigError` for a function that does not exist and for elements that cannot be
+        served, and `UserCodeError` for an exception in the function.
+        """
+        function = self._load_function()
+        with _seed_lock:
+            tf.random.set_seed(seed)
+            try:
+                dataset = function()
+            except InfeedError:
+                raise
+            except Exception as error:
+                raise user_code_error(f"the function {self.label}", error) from error
+            if not isinstance(dataset, tf.data.Dataset):
+                raise ConfigError(
+                    f"{self.label} returned a {type(dataset).__name__}, not a tf.data.Dataset"
+                )
+            return to_named_fields(dataset, self.fields, self.label)
+
+    def is_deterministic(self, dataset: tf.data.Dataset) -> bool:
+        """Returns whether two runs of the dataset, returned by `make`, give the same elements."""
+        if self.deterministic is not None:
+            return self.deterministic
+        return determinism.is_deterministic(dataset)
+
+    def identity(self) -> str:
+        """Returns a hash that changes with the code in the function's file."""
+        code = code_digest(self._load_function())
+        return hashlib.sha256(f"dataset {self.label} {self.fields} {code}".encode()).hexdigest()
+
+    def _load_function(self) -> Callable[[], Any]:
+        if not isinstance(self.dataset, str):
+            return self.dataset
+        try:
+            function = load(self.dataset)
+        except InfeedError:
+            raise
+        except Exception as error:
+            raise user_code_error(f"the module of {self.dataset}", error) from error
+        if not callable(function):
+            raise ConfigError(
+                f"{self.dataset} is a {type(function).__name__}, not a function that returns a "
+                "tf.data.Dataset"
+            )
+        loaded: Callable[[], Any] = function
+        return loaded

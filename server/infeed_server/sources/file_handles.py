@@ -1,0 +1,107 @@
+"""A pool of open files that many threads read from, at any offset."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+from infeed_server.sources.files import FileStamp, is_remote
+
+MAX_IDLE_HANDLES = 128
+"""Idle handles kept open: far below the usual limit of 1024 file descriptors per process."""
+
+
+class FileHandle:
+    """One open file. Used by one thread at a time; closed with the last reference."""
+
+    def __init__(self, path: str) -> None:
+        """Raises `OSError` or `tf.errors.OpError`."""
+        self._fd = -1
+        self._remote: Any = None
+        if is_remote(path):
+            self._remote = tf.io.gfile.GFile(path, "rb")
+        else:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Reads `size` bytes from `offset` on, fewer only at the end of the file."""
+        if self._remote is not None:
+            self._remote.seek(offset)
+            content: bytes = self._remote.read(size)
+            return content
+        content = os.pread(self._fd, size, offset)
+        # One call returns at most 2 GiB, and less after a signal or from a network file system.
+        while len(content) < size and (
+            rest := os.pread(self._fd, size - len(content), offset + len(content))
+        ):
+            content += rest
+        return content
+
+    def stamp(self) -> FileStamp | None:
+        """Returns the stamp of the open file, even if its path was replaced; None if remote."""
+        if self._remote is not None:
+            return None
+        stat = os.fstat(self._fd)
+        return FileStamp(stat.st_size, stat.st_mtime_ns)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+        if self._remote is not None:
+            self._remote.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class FileHandlePool:
+    """Handles kept open between reads. The least recently used file's are closed first."""
+
+    def __init__(self, open_file: Callable[[int], FileHandle]) -> None:
+        """`open_file` opens a file by its number."""
+        self._open_file = open_file
+        self._max_idle = MAX_IDLE_HANDLES
+        self._idle: OrderedDict[int, list[FileHandle]] = OrderedDict()
+        self._count = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def borrow(self, file: int) -> Iterator[FileHandle]:
+        """Lends this thread a handle of the file. A handle is closed if the body raises."""
+        handle = self._take(file) or self._open_file(file)
+        try:
+            yield handle
+        except BaseException:
+            handle.close()
+            raise
+        self._put_back(file, handle)
+
+    def _take(self, file: int) -> FileHandle | None:
+        with self._lock:
+            stack = self._idle.get(file)
+            if not stack:
+                return None
+            self._count -= 1
+            handle = stack.pop()
+            if not stack:
+                del self._idle[file]
+            return handle
+
+    def _put_back(self, file: int, handle: FileHandle) -> None:
+        with self._lock:
+            self._idle.setdefault(file, []).append(handle)
+            self._idle.move_to_end(file)
+            self._count += 1
+            while self._count > self._max_idle:
+                oldest, stack = next(iter(self._idle.items()))
+                stack.pop(0).close()
+                self._count -= 1
+                if not stack:
+                    del self._idle[oldest]

@@ -1,0 +1,187 @@
+"""Labels of images: from a CSV of file,label, from folders, or from file names."""
+
+from __future__ import annotations
+
+import csv
+import io
+import posixpath
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import field_validator
+
+from infeed.errors import SourceError
+from infeed_server.config.model import Definition
+from infeed_server.sources.files import read_bytes
+from infeed_server.sources.images.listing import ImageListing
+
+_INTEGER = re.compile(r"[+-]?[0-9]+\Z")
+_MAX_LISTED = 5
+"""Items of a list that an error names."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The label of each image, in the order of the listing."""
+
+    values: npt.NDArray[Any]
+    """int64, or objects of `bytes`."""
+    missing: frozenset[int]
+    """Indices of the images without a label."""
+    class_names: tuple[str, ...] = ()
+    """The name of each class, for labels from folders or file names."""
+
+
+class FileNameLabels(Definition):
+    r"""Labels from file names: `{file_name: '^(\w+)\.'}`.
+
+    The pattern is searched in the name without its folders. Its first group is the class.
+    """
+
+    file_name: str
+
+    @field_validator("file_name")
+    @classmethod
+    def _check(cls, pattern: str) -> str:
+        try:
+            groups = re.compile(pattern).groups
+        except re.error as error:
+            raise ValueError(f"is not a valid regular expression ({error})") from None
+        if groups != 1:
+            raise ValueError(
+                f"should have one group in parentheses, which is the class; it has {groups}"
+            )
+        return pattern
+
+
+def labels_from_folders(listing: ImageListing) -> Labels:
+    """Labels each image with the index of its top folder among all top folders, sorted.
+
+    Raises `SourceError` for images outside of any folder.
+    """
+    loose = [file.path for file in listing.images if "/" not in file.path]
+    if loose:
+        raise SourceError(
+            f"labels: folders takes each image's label from its subfolder of {listing.root!r}, "
+            f"but these are in none: {_abbreviate(loose)}",
+            file=f"{listing.root}/{loose[0]}",
+        )
+    index = {name: number for number, name in enumerate(listing.folders)}
+    values = [index[file.path.partition("/")[0]] for file in listing.images]
+    return Labels(np.array(values, np.int64), frozenset(), listing.folders)
+
+
+def labels_from_file_names(pattern: str, listing: ImageListing) -> Labels:
+    """Labels each image with the index of the class in its file name among all classes, sorted.
+
+    Raises `SourceError` when the pattern does not match a name.
+    """
+    matches = [re.search(pattern, posixpath.basename(file.path)) for file in listing.images]
+    pairs = zip(listing.images, matches, strict=True)
+    unmatched = [file.path for file, match in pairs if match is None or match[1] is None]
+    if unmatched:
+        raise SourceError(
+            f"labels: the pattern {pattern!r} does not match these names: {_abbreviate(unmatched)}",
+            file=f"{listing.root}/{unmatched[0]}",
+        )
+    classes = [match[1] for match in matches if match is not None]
+    names = tuple(sorted(set(classes)))
+    index = {name: number for number, name in enumerate(names)}
+    values = np.array([index[name] for name in classes], np.int64)
+    return Labels(values, frozenset(), names)
+
+
+def labels_from_csv(path: str, listing: ImageListing) -> Labels:
+    """Reads labels from a CSV with the columns file and label, with or without a header line.
+
+    Files are relative to the folder of images. Labels are int64 if all are integers, else byte
+    strings. An image without a row is `missing`. Raises `SourceError`, with line numbers, for a
+    row that names no image, a second row of an image, and a row of the wrong width.
+    """
+    rows = _read_rows(path)
+    index = {image.path: number for number, image in enumerate(listing.images)}
+    lines: dict[int, int] = {}
+    texts: dict[int, str] = {}
+    unknown = []
+    for line, file, label in rows:
+        number = index.get(posixpath.normpath(file))
+        if number is None:
+            unknown.append(f"line {line}: {file!r}")
+        elif number in lines:
+            raise SourceError(
+                f"{path}, line {line}: {file!r} has a label already, in line {lines[number]}",
+                file=path,
+            )
+        else:
+            lines[number], texts[number] = line, label
+    if unknown:
+        raise SourceError(
+            f"{path} names files that are not images in {listing.root!r}: "
+            f"{_abbreviate(unknown)}; the images are named like {listing.images[0].path!r}",
+            file=path,
+        )
+    if not texts:
+        raise SourceError(f"{path} contains no label", file=path)
+    missing = frozenset(range(len(listing.images))) - texts.keys()
+    return Labels(_to_array(texts, len(listing.images), path), missing)
+
+
+def _to_array(texts: dict[int, str], count: int, path: str) -> npt.NDArray[Any]:
+    if not all(_INTEGER.match(text) for text in texts.values()):
+        strings = np.full(count, b"", object)
+        for number, text in texts.items():
+            strings[number] = text.encode()
+        return strings
+    integers = np.zeros(count, np.int64)
+    for number, text in texts.items():
+        if not -(1 << 63) <= int(text) < 1 << 63:
+            raise SourceError(f"{path}: the label {text} does not fit into 64 bits", file=path)
+        integers[number] = int(text)
+    return integers
+
+
+def _read_rows(path: str) -> list[tuple[int, str, str]]:
+    """Reads line number, file and label of each row."""
+    try:
+        text = read_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{path} is not UTF-8 text", file=path) from error
+    reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True, strict=True)
+    try:
+        table = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
+    except csv.Error as error:
+        raise SourceError(f"{path}, line {reader.line_num}: {error}", file=path) from error
+    if not table:
+        raise SourceError(f"{path} is empty; it needs the columns file,label", file=path)
+    header = [cell.lower() for cell in table[0][1]]
+    if "file" in header and "label" in header:
+        columns = header.index("file"), header.index("label")
+        width = len(header)
+        table = table[1:]
+    elif len(header) == 2:
+        columns, width = (0, 1), 2
+    else:
+        raise SourceError(
+            f"{path}: the first line names the columns {', '.join(table[0][1])}; file and label "
+            "are required",
+            file=path,
+        )
+    rows = []
+    for line, row in table:
+        if len(row) != width or not row[columns[0]] or not row[columns[1]]:
+            raise SourceError(
+                f"{path}, line {line}: {','.join(row)!r} is not a row of {width} columns with a "
+                "file and a label",
+                file=path,
+            )
+        rows.append((line, row[columns[0]], row[columns[1]]))
+    return rows
+
+
+def _abbreviate(items: Sequence[str]) -> str:
+    more = len(items) - _MAX_LISTED
+    return ", ".join(items[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")

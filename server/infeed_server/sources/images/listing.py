@@ -1,0 +1,98 @@
+"""Image files below a folder, in an order that is the same on every machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from infeed.errors import SourceError
+from infeed_server.sources.files import describe_nearest_folder, error_text, is_folder, is_remote
+
+EXTENSIONS = (".jpg", ".jpeg", ".png")
+"""Endings of image file names, compared without case."""
+
+
+class ImageFile(NamedTuple):
+    """An image file: its path below the folder, separated by `/`, and its size in bytes."""
+
+    path: str
+    size: int
+
+
+@dataclass(frozen=True)
+class ImageListing:
+    """The images below a folder, sorted by path, and the names of its direct subfolders."""
+
+    root: str
+    images: tuple[ImageFile, ...]
+    folders: tuple[str, ...]
+
+
+def list_images(root: str) -> ImageListing:
+    """Lists all images below a folder, recursively. Names that begin with a dot are skipped.
+
+    Raises `SourceError` when the folder does not exist, cannot be read or contains no image.
+    """
+    if not is_folder(root):
+        raise SourceError(f"no folder {root!r}; {describe_nearest_folder(root)}", file=root)
+    folders: list[str] = []
+    images: list[ImageFile] = []
+    others = 0
+    try:
+        files = _walk_remote(root, folders) if is_remote(root) else _walk_local(root, folders)
+        for file in files:
+            if file.path.lower().endswith(EXTENSIONS):
+                images.append(file)
+            else:
+                others += 1
+    except (OSError, tf.errors.OpError) as error:
+        path = getattr(error, "filename", None) or root
+        raise SourceError(f"cannot list {path!r}: {error_text(error)}", file=path) from error
+    if not images:
+        raise SourceError(
+            f"no image in {root!r}: none of its {others} files ends with {', '.join(EXTENSIONS)}",
+            file=root,
+        )
+    return ImageListing(root, tuple(sorted(images)), tuple(sorted(folders)))
+
+
+def _walk_local(
+    folder: str, top: list[str], prefix: str = "", ancestors: tuple[tuple[int, int], ...] = ()
+) -> Iterator[ImageFile]:
+    """Yields the files below `folder`, following links; appends its direct subfolders to `top`."""
+    stat = os.stat(folder)  # noqa: PTH116
+    inode = (stat.st_dev, stat.st_ino)
+    if inode in ancestors:
+        raise SourceError(f"{folder!r} is a link to a folder that contains it", file=folder)
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir():
+                if not prefix:
+                    top.append(entry.name)
+                yield from _walk_local(
+                    entry.path, top, f"{prefix}{entry.name}/", (*ancestors, inode)
+                )
+            else:
+                yield ImageFile(prefix + entry.name, entry.stat().st_size)
+
+
+def _walk_remote(root: str, top: list[str]) -> Iterator[ImageFile]:
+    base = root.rstrip("/") + "/"
+    for folder, folders, names in tf.io.gfile.walk(root):
+        prefix = f"{folder.rstrip('/')}/"[len(base) :]
+        # Depending on the file system, gfile returns folders with a slash at the end or without.
+        subfolders = [name.rstrip("/") for name in folders]
+        if not prefix:
+            top.extend(name for name in subfolders if not name.startswith("."))
+        if any(part.startswith(".") for part in prefix.split("/")):
+            continue
+        for name in names:
+            if not name.startswith("."):
+                size = tf.io.gfile.stat(f"{base}{prefix}{name}").length
+                yield ImageFile(prefix + name, int(size))

@@ -1,0 +1,64 @@
+"""The registry of sources: selection by configuration key, and opening."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
+
+from infeed.errors import ConfigError
+from infeed_server.sources.arrays.source import ArraysSource
+from infeed_server.sources.base import (
+    IndexedDefinition,
+    ProgressCallback,
+    SourceDefinition,
+    StoredSource,
+)
+from infeed_server.sources.dataset.source import DatasetSource
+from infeed_server.sources.images.source import ImagesSource
+from infeed_server.sources.tfrecord.source import TFRecordSource
+
+SOURCE_CLASSES: dict[str, type[SourceDefinition]] = {
+    each.kind: each for each in (TFRecordSource, ImagesSource, ArraysSource, DatasetSource)
+}
+"""Configuration key → class of the definition."""
+
+
+def _validate(value: Any) -> Any:
+    if isinstance(value, SourceDefinition):
+        return value
+    kinds = [kind for kind in SOURCE_CLASSES if isinstance(value, dict) and kind in value]
+    if len(kinds) == 1:
+        # Its errors keep their locations: pydantic puts them below that of the source.
+        return SOURCE_CLASSES[kinds[0]].model_validate(value)
+    message = f"a source has one of: {', '.join(SOURCE_CLASSES)}"
+    if kinds:
+        message += f"; this one has {' and '.join(kinds)}"
+    raise PydanticCustomError("source_kind", "{message}", {"message": message})
+
+
+AnySource: TypeAlias = Annotated[
+    TFRecordSource | ImagesSource | ArraysSource | DatasetSource, BeforeValidator(_validate)
+]
+"""A definition of any source, as a field of a model."""
+
+
+def open_source(
+    definition: AnySource,
+    progress: ProgressCallback | None = None,
+    *,
+    keep_truncated: bool = False,
+) -> StoredSource:
+    """Opens an indexed source. `progress` receives the progress of scans of its files.
+
+    With `keep_truncated`, a TFRecord file that ends inside a record is accepted, and that record
+    is a sample that cannot be read. Raises `SourceError`.
+    """
+    if isinstance(definition, TFRecordSource):
+        return definition.open(progress, keep_truncated=keep_truncated)
+    if isinstance(definition, IndexedDefinition):
+        return definition.open(progress)
+    raise ConfigError(
+        f"the dataset {definition.label} is sequential: its elements cannot be read by index"
+    )

@@ -1,0 +1,1 @@
+"""The `tfrecord` source: TFRecord files with random access."""

@@ -1,0 +1,105 @@
+"""The features of a tf.train.Example, and their parsing into fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import tensorflow as tf
+from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+
+from infeed_server.config.model import Definition
+from infeed_server.sources.base import Sample
+
+_DTYPES = {
+    "bytes": tf.string,
+    "int64": tf.int64,
+    "float": tf.float32,
+    "float32": tf.float32,
+}
+_DEFAULT_PADDING: Mapping[str, str | int | float] = {
+    "bytes": "",
+    "int64": 0,
+    "float": 0.0,
+    "float32": 0.0,
+}
+
+
+def _to_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _expand_shorthand(value: Any) -> Any:
+    return {"type": value} if isinstance(value, str) else value
+
+
+class FeatureOptions(Definition):
+    """One feature: a scalar, a fixed `shape`, or up to `max_length` values, padded."""
+
+    type: Literal["bytes", "int64", "float", "float32"]
+    shape: Annotated[tuple[PositiveInt, ...], BeforeValidator(_to_tuple)] | None = None
+    max_length: PositiveInt | None = None
+    pad_value: str | int | float | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> FeatureOptions:
+        if self.shape is not None and self.max_length is not None:
+            raise ValueError("a feature has a shape or a max_length, not both")
+        if self.pad_value is None:
+            return self
+        if self.max_length is None:
+            raise ValueError("pad_value requires max_length")
+        expected = {"bytes": str, "int64": int}.get(self.type, (int, float))
+        if isinstance(self.pad_value, bool) or not isinstance(self.pad_value, expected):
+            raise ValueError(f"pad_value {self.pad_value!r} is not of type {self.type}")
+        return self
+
+    @property
+    def dtype(self) -> tf.DType:
+        return _DTYPES[self.type]
+
+    def parse_spec(self) -> Any:
+        """Returns the specification of the feature for tf.io.parse_single_example."""
+        if self.max_length is None:
+            return tf.io.FixedLenFeature(self.shape or (), self.dtype)
+        return tf.io.FixedLenSequenceFeature((), self.dtype, allow_missing=True)
+
+    def pad(self, name: str, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the values padded to [max_length], and their original number: int64 scalar."""
+        length = tf.size(values, out_type=tf.int64)
+        message = f"tfrecord: feature {name} has more values than its max_length {self.max_length}:"
+        fits = tf.debugging.Assert(length <= self.max_length, [message, length])
+        padding = _DEFAULT_PADDING[self.type] if self.pad_value is None else self.pad_value
+        with tf.control_dependencies([fits]):
+            filler = tf.fill([self.max_length - length], tf.constant(padding, self.dtype))
+        padded = tf.concat([values, filler], axis=0)
+        return tf.ensure_shape(padded, [self.max_length]), length
+
+
+Feature = Annotated[FeatureOptions, BeforeValidator(_expand_shorthand)]
+"""A feature as YAML has it: the name of a type alone stands for a scalar."""
+
+Features = Annotated[dict[str, Feature], Field(min_length=1)]
+
+
+def parse_example(record: tf.Tensor, features: Mapping[str, FeatureOptions]) -> Sample:
+    """Parses one serialized Example into fields. Runs inside a graph.
+
+    A feature with a max_length adds a second field, `<name>_length`. For a missing feature or a
+    wrong type, TensorFlow raises its own error when the graph runs.
+    """
+    parsed = tf.io.parse_single_example(
+        record, {name: feature.parse_spec() for name, feature in features.items()}
+    )
+    sample: Sample = {}
+    for name, feature in features.items():
+        if feature.max_length is None:
+            sample[name] = parsed[name]
+        else:
+            sample[name], sample[length_field(name)] = feature.pad(name, parsed[name])
+    return sample
+
+
+def length_field(name: str) -> str:
+    """Returns the name of the field that counts the values of a variable-length feature."""
+    return f"{name}_length"

@@ -1,0 +1,143 @@
+"""The TFRecord file format: encoding, decoding and locating records.
+
+record = length: uint64 LE · masked CRC of length · data · masked CRC of data
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Callable
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from infeed.errors import SourceError
+from infeed_server.sources.file_handles import FileHandle
+from infeed_server.sources.files import is_remote
+
+HEADER_BYTES = 12
+"""Bytes before a record's data: its length and the CRC of the length."""
+FOOTER_BYTES = 4
+"""Bytes after a record's data: the CRC of the data."""
+FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
+
+_SCAN_WINDOW = 8 << 20
+"""Bytes read at once while scanning small records."""
+_SKIP_WINDOW = 4 << 10
+"""Bytes read at once while scanning large records, whose data is skipped."""
+_SKIP_THRESHOLD = 64 << 10
+"""Bytes. Longer data is skipped: one small read costs less than reading it all."""
+
+_LENGTH_AND_CRC = struct.Struct("<QI")
+_FOOTER_AND_HEADER = struct.Struct("<IQI")
+
+Uint32Array = npt.NDArray[np.uint32]
+
+
+def masked_crc(data: bytes) -> int:
+    """Returns the CRC-32C as TFRecord stores it: rotated, so that a CRC of CRCs stays good."""
+    crc: int = google_crc32c.value(data)
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def encode_record(data: bytes) -> bytes:
+    """Returns one record as it is stored in a file."""
+    length = struct.pack("<Q", len(data))
+    return b"".join(
+        (length, struct.pack("<I", masked_crc(length)), data, struct.pack("<I", masked_crc(data)))
+    )
+
+
+def decode_record(record: bytes, length: int) -> bytes:
+    """Returns the data of one stored record. Raises `ValueError` with the defect."""
+    if len(record) < length + FRAME_BYTES:
+        raise ValueError(
+            f"the file ends inside it, after {len(record)} of {length + FRAME_BYTES} bytes"
+        )
+    stored_length, length_crc = _LENGTH_AND_CRC.unpack_from(record)
+    if masked_crc(record[:8]) != length_crc:
+        raise ValueError("the CRC of its length does not match")
+    if stored_length != length:
+        raise ValueError(f"its length is {stored_length}, but {length} in the index")
+    data = record[HEADER_BYTES : HEADER_BYTES + length]
+    (data_crc,) = struct.unpack_from("<I", record, HEADER_BYTES + length)
+    if masked_crc(data) != data_crc:
+        raise ValueError("the CRC of its data does not match")
+    return data
+
+
+def scan_records(
+    handle: FileHandle, path: str, size: int, advance: Callable[[int], None]
+) -> tuple[Uint32Array, Uint32Array]:
+    """Returns the data lengths and stored data CRCs of a file's whole records, in order.
+
+    The lengths and their frames add up to `size`, or to less when the file ends inside a record.
+    `advance` is called with the bytes scanned. Raises `SourceError` for a corrupt length: no
+    record after it can be located.
+    """
+    lengths, crcs = array("I"), array("I")
+    # The footer of one record and the header of the next are adjacent, so that each record takes
+    # one read. The first read begins before the file, with four made-up bytes for a footer.
+    offset = -FOOTER_BYTES
+    while offset + FRAME_BYTES <= size:
+        window = _read_window(handle, path, offset, size, lengths[-1] if lengths else 0)
+        position, unpack, crc_of = 0, _FOOTER_AND_HEADER.unpack_from, masked_crc
+        last = len(window) - FRAME_BYTES
+        while position <= last:
+            data_crc, length, length_crc = unpack(window, position)
+            if crc_of(window[position + 4 : position + 12]) != length_crc:
+                record_offset = offset + position + FOOTER_BYTES
+                raise _corrupt_length(window[position + 4 :], path, record_offset, len(lengths))
+            if length > 0xFFFFFFFF:
+                record_offset = offset + position + FOOTER_BYTES
+                raise SourceError(
+                    f"{path}: the record at byte {record_offset} has {length} bytes; "
+                    "the maximum is 4 GiB - 1",
+                    file=path,
+                    offset=record_offset,
+                )
+            crcs.append(data_crc)
+            lengths.append(length)
+            position += FRAME_BYTES + length
+        advance(min(position, size - offset))
+        offset += position
+    if offset + FOOTER_BYTES > size:
+        lengths.pop()
+    elif lengths:
+        crcs.append(int.from_bytes(handle.read(offset, FOOTER_BYTES), "little"))
+    return np.array(lengths, np.uint32), np.array(crcs, np.uint32)[1:]
+
+
+def _read_window(
+    handle: FileHandle, path: str, offset: int, size: int, previous_length: int
+) -> bytes:
+    skips = previous_length > _SKIP_THRESHOLD and not is_remote(path)
+    count = min(_SKIP_WINDOW if skips else _SCAN_WINDOW, size - offset)
+    if offset >= 0:
+        window = handle.read(offset, count)
+    else:
+        window = bytes(-offset) + handle.read(0, count + offset)
+    if len(window) < FRAME_BYTES:
+        raise SourceError(f"{path} became shorter while it was indexed", file=path)
+    return window
+
+
+def _corrupt_length(header: bytes, path: str, offset: int, preceding: int) -> SourceError:
+    if offset == 0 and header[:2] == b"\x1f\x8b":
+        text = (
+            f"{path} is compressed with GZIP, which has no random access; "
+            f"unpack it first: gunzip {path}"
+            if path.endswith(".gz")
+            else f"{path} is compressed with GZIP, which has no random access; write it without "
+            "compression, or unpack it: gunzip < OLD > NEW"
+        )
+    elif offset == 0:
+        text = f"{path} is not a TFRecord file, or its first record is corrupt"
+    else:
+        text = (
+            f"{path} is corrupt at byte {offset}: the CRC of a record's length does not match; "
+            f"{preceding} whole records precede it, and no record after it can be located"
+        )
+    return SourceError(text, file=path, offset=offset)

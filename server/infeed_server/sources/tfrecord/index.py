@@ -1,0 +1,177 @@
+"""The record index: the offset and length of every record of a list of TFRecord files."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from infeed.errors import SourceError
+from infeed_server.sources.base import ProgressCallback
+from infeed_server.sources.file_handles import FileHandle
+from infeed_server.sources.files import FileStamp, error_text, read_stamp
+from infeed_server.sources.tfrecord.framing import FRAME_BYTES, Uint32Array, scan_records
+from infeed_server.sources.tfrecord.index_cache import IndexCache
+
+_log = logging.getLogger(__name__)
+
+_PROGRESS_STEP = 8 << 20
+"""Bytes between two calls of the progress callback."""
+
+
+@dataclass(frozen=True)
+class IndexedFile:
+    """One indexed data file."""
+
+    path: str
+    stamp: FileStamp
+    records: int
+    """Whole records."""
+    truncated_at: int | None
+    """The offset of a record that the file ends inside of."""
+    cached: bool
+    """Whether its index was in the cache, rather than built now."""
+
+
+@dataclass(frozen=True)
+class RecordIndex:
+    """Every record of some files, in the order of the files and then of the offsets."""
+
+    files: tuple[IndexedFile, ...]
+    first: npt.NDArray[np.int64]
+    """The index of each file's first record, then the number of records."""
+    offsets: npt.NDArray[np.uint64]
+    """Bytes: the start of each record in its file."""
+    lengths: Uint32Array
+    """Bytes of each record's data."""
+    identity: str
+    """A hash of the records' data, independent of where they are stored."""
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def file_of(self, index: int) -> int:
+        """Returns the position in `files` of a record's file."""
+        return int(np.searchsorted(self.first, index, side="right")) - 1
+
+    def is_truncated(self, index: int) -> bool:
+        """Returns whether the file ends inside this record."""
+        return int(self.offsets[index]) == self.files[self.file_of(index)].truncated_at
+
+
+def build_index(
+    paths: Sequence[str],
+    directory: str | None = None,
+    progress: ProgressCallback | None = None,
+    *,
+    keep_truncated: bool = False,
+    rebuild: bool = False,
+) -> RecordIndex:
+    """Returns the index of these files, from the cache where it is valid, else built and cached.
+
+    `directory` is the folder of the cache, instead of the data's own; `rebuild` ignores its
+    content. A file that ends inside a record is refused, or with `keep_truncated` that record
+    becomes a sample that cannot be read.
+
+    Raises `SourceError` for a file that is unreadable, corrupt, truncated or being written.
+    """
+    stamps = [read_stamp(path) for path in paths]
+    reporter = _ProgressReporter(progress, sum(each.size for each in stamps))
+    cache = IndexCache(directory)
+    digest = hashlib.sha256()
+    files, offsets, lengths = [], [], []
+    for path, stamp in zip(paths, stamps, strict=True):
+        cached = None if rebuild else cache.load(path, stamp)
+        record_lengths, crcs = cached or _scan_file(path, stamp, cache, reporter)
+        file = _indexed_file(path, stamp, record_lengths, cached=cached is not None)
+        if file.truncated_at is not None and not keep_truncated:
+            raise SourceError(_truncated(file), file=path, offset=file.truncated_at)
+        digest.update(np.stack((record_lengths, crcs), axis=1).astype("<u4").tobytes())
+        file_offsets, file_lengths = _lay_out(record_lengths, file)
+        if file.truncated_at is not None:
+            digest.update(f"truncated {stamp.size - file.truncated_at}".encode())
+        files.append(file)
+        offsets.append(file_offsets)
+        lengths.append(file_lengths)
+        reporter.finish_file(stamp.size)
+    first = np.cumsum([0, *map(len, lengths)], dtype=np.int64)
+    return RecordIndex(
+        tuple(files), first, np.concatenate(offsets), np.concatenate(lengths), digest.hexdigest()
+    )
+
+
+def _scan_file(
+    path: str, stamp: FileStamp, cache: IndexCache, reporter: _ProgressReporter
+) -> tuple[Uint32Array, Uint32Array]:
+    try:
+        handle = FileHandle(path)
+        try:
+            lengths, crcs = scan_records(handle, path, stamp.size, reporter.advance)
+        finally:
+            handle.close()
+    except (OSError, tf.errors.OpError) as error:
+        raise SourceError(f"cannot read {path!r}: {error_text(error)}", file=path) from error
+    if read_stamp(path) != stamp:
+        raise SourceError(f"{path} changed while it was indexed; is it being written?", file=path)
+    if cache.store(path, stamp, lengths, crcs) is None:
+        _log.warning(
+            "the record index of %s cannot be kept in %s; it is rebuilt at every start",
+            path,
+            " nor in ".join(str(candidate.parent) for candidate in cache.candidates(path)),
+        )
+    return lengths, crcs
+
+
+def _indexed_file(
+    path: str, stamp: FileStamp, lengths: Uint32Array, *, cached: bool
+) -> IndexedFile:
+    end = int(lengths.sum(dtype=np.uint64)) + FRAME_BYTES * len(lengths)
+    truncated_at = end if end < stamp.size else None
+    return IndexedFile(path, stamp, len(lengths), truncated_at, cached)
+
+
+def _lay_out(lengths: Uint32Array, file: IndexedFile) -> tuple[npt.NDArray[np.uint64], Uint32Array]:
+    """Returns offsets and lengths of a file's records, with a truncated one at the end."""
+    ends = np.cumsum(lengths.astype(np.uint64) + np.uint64(FRAME_BYTES), dtype=np.uint64)
+    offsets = np.concatenate([np.zeros(1, np.uint64), ends])
+    if file.truncated_at is None:
+        return offsets[:-1], lengths
+    # The truncated record's length is unknown, and not needed: it is never read.
+    return offsets, np.append(lengths, np.uint32(0))
+
+
+def _truncated(file: IndexedFile) -> str:
+    return (
+        f"{file.path} is truncated: {file.records} whole records precede byte "
+        f"{file.truncated_at}, where the file ends inside a record"
+    )
+
+
+class _ProgressReporter:
+    """Limits the calls of the progress callback."""
+
+    def __init__(self, progress: ProgressCallback | None, total: int) -> None:
+        self._progress = progress
+        self._total = total
+        self._done = self._finished = self._reported = 0
+
+    def advance(self, size: int) -> None:
+        self._done += size
+        if self._done - self._reported >= _PROGRESS_STEP:
+            self._report()
+
+    def finish_file(self, size: int) -> None:
+        """Counts a file of `size` bytes as done, whether it was scanned or not."""
+        self._finished += size
+        self._done = self._finished
+        self._report()
+
+    def _report(self) -> None:
+        self._reported = self._done
+        if self._progress is not None:
+            self._progress(min(self._done, self._total), self._total)

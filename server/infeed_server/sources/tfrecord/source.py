@@ -1,0 +1,71 @@
+"""The `tfrecord` source: records of tf.train.Example in local or remote files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from pydantic import Field, model_validator
+from typing_extensions import Self
+
+from infeed.errors import SourceError
+from infeed_server.sources.base import IndexedDefinition, ProgressCallback
+from infeed_server.sources.files import PathString, expand_globs, rebase
+from infeed_server.sources.tfrecord.features import Features, length_field
+from infeed_server.sources.tfrecord.index import build_index
+from infeed_server.sources.tfrecord.reader import TFRecordReader
+
+
+class TFRecordSource(IndexedDefinition):
+    """TFRecord files, uncompressed, in the sorted order of their paths.
+
+    `tfrecord`: a path or glob, or several. `features`: the features to parse, by name.
+    `index`: the folder of the record index, instead of beside the data.
+    """
+
+    kind: ClassVar[str] = "tfrecord"
+
+    tfrecord: PathString | Annotated[list[PathString], Field(min_length=1)]
+    features: Features
+    index: PathString | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name, feature in self.features.items():
+            if feature.max_length is not None and length_field(name) in self.features:
+                raise ValueError(
+                    f"feature {name!r} adds a field {length_field(name)!r}, which is also the "
+                    "name of a feature"
+                )
+        return self
+
+    @property
+    def patterns(self) -> list[str]:
+        return [self.tfrecord] if isinstance(self.tfrecord, str) else list(self.tfrecord)
+
+    def resolve(self, base: Path) -> Self:
+        patterns = [rebase(pattern, base) for pattern in self.patterns]
+        return self.model_copy(
+            update={
+                "tfrecord": patterns[0] if isinstance(self.tfrecord, str) else patterns,
+                "index": self.index and rebase(self.index, base),
+            }
+        )
+
+    def open(
+        self, progress: ProgressCallback | None = None, *, keep_truncated: bool = False
+    ) -> TFRecordReader:
+        """Opens the source; builds its record index unless a valid one is cached.
+
+        With `keep_truncated`, the record that a truncated file ends inside of is a sample that
+        cannot be read; otherwise such a file is refused. Raises `SourceError`.
+        """
+        index = build_index(
+            expand_globs(self.patterns), self.index, progress, keep_truncated=keep_truncated
+        )
+        if not len(index):
+            raise SourceError(
+                f"no record in the {len(index.files)} files of {', '.join(self.patterns)}",
+                pattern=self.patterns[0],
+            )
+        return TFRecordReader(index, self.features)

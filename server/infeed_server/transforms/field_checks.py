@@ -1,0 +1,98 @@
+"""Checks of a transform's input: type and shape when traced, sizes at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from infeed.errors import ConfigError
+
+IMAGE_TYPES = (
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+)
+"""Data types that the functions of `tf.image` support."""
+
+
+def require_bytes(x: tf.Tensor, field: str, transform: str, *, instead: str) -> tf.Tensor:
+    """Returns the field as one byte string. Raises `ConfigError` with the advice `instead`."""
+    if x.dtype != tf.string:
+        raise ConfigError(
+            f"{transform}: field {field!r} holds {describe_tensor(x)}, not encoded bytes; "
+            f"{instead}",
+            stage=transform,
+        )
+    if x.shape.rank not in (0, None):
+        raise ConfigError(
+            f"{transform}: field {field!r} holds {describe_tensor(x)}, not one byte string",
+            stage=transform,
+        )
+    return tf.ensure_shape(x, [])
+
+
+def require_numbers(x: tf.Tensor, field: str, transform: str) -> tf.Tensor:
+    """Returns the field as numbers of any shape. Raises `ConfigError` for byte strings."""
+    if x.dtype == tf.string:
+        raise ConfigError(
+            f"{transform}: field {field!r} holds bytes; put decode_image, decode_raw or "
+            "string_to_number before it",
+            stage=transform,
+        )
+    return x
+
+
+def require_image(
+    x: tf.Tensor, field: str, transform: str, *, types: Sequence[str] = IMAGE_TYPES
+) -> tf.Tensor:
+    """Returns the field as pixels [height, width, channels], or raises `ConfigError`."""
+    if x.dtype == tf.string:
+        raise ConfigError(
+            f"{transform}: field {field!r} holds encoded bytes; put decode_image before it",
+            stage=transform,
+        )
+    if x.dtype.name not in types:
+        raise ConfigError(
+            f"{transform}: field {field!r} holds {x.dtype.name}; supported: {', '.join(types)}",
+            stage=transform,
+        )
+    if x.shape.rank not in (3, None):
+        raise ConfigError(
+            f"{transform}: field {field!r} has the shape {format_shape(x.shape)}, not "
+            "[height, width, channels]",
+            stage=transform,
+        )
+    return tf.ensure_shape(x, [None, None, None])
+
+
+def require_at_run_time(condition: tf.Tensor, message: str, data: tf.Tensor) -> list[tf.Operation]:
+    """Fails the sample with the message and the values of `data` unless the condition holds.
+
+    Returns the control dependencies of the next op. The message should have no quotes: TensorFlow
+    shows them as \\'.
+    """
+    if tf.executing_eagerly():
+        # An eager Assert puts "Expected 'tf.Tensor(False, ...)' to be true" before the message.
+        if not condition:
+            raise tf.errors.InvalidArgumentError(None, None, f"{message} {data.numpy().tolist()}")
+        return []
+    return [tf.debugging.Assert(condition, [message, data])]
+
+
+def describe_tensor(x: tf.Tensor) -> str:
+    """Describes a tensor: `uint8[224, ?, 3]`, with a question mark for a size that varies."""
+    return f"{'bytes' if x.dtype == tf.string else x.dtype.name}{format_shape(x.shape)}"
+
+
+def format_shape(shape: tf.TensorShape) -> str:
+    if shape.rank is None:
+        return "[...]"
+    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"

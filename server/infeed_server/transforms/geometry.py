@@ -1,0 +1,211 @@
+"""Geometric transforms of images: resize, crops and flips."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, TypeAlias
+
+import tensorflow as tf
+from pydantic import field_validator
+from typing_extensions import override
+
+from infeed.errors import ConfigError
+from infeed_server.transforms.base import FieldTransform, Key
+from infeed_server.transforms.field_checks import require_at_run_time, require_image
+from infeed_server.transforms.option_types import Range, Size
+
+ResizeMethod = Literal[
+    "bilinear", "nearest", "bicubic", "area", "lanczos3", "lanczos5", "mitchellcubic", "gaussian"
+]
+
+AVERAGING_METHODS: frozenset[ResizeMethod] = frozenset({"bilinear", "area", "gaussian"})
+"""Methods that compute weighted means of pixels, so no result leaves the pixels' range."""
+
+_SMALL_TYPES = (tf.uint8, tf.int8)
+"""Types so narrow that float32's rounding errors in such a mean never reach half a step."""
+
+Window: TypeAlias = tf.Tensor
+"""int32[4]: y, x, height, width, in pixels."""
+
+_INT32_MAX = (1 << 31) - 1
+
+
+class Resize(FieldTransform):
+    """Resizes to `size` [height, width] with `tf.image.resize`.
+
+    The field keeps its data type, so that uint8 is sent as uint8; `tf.image.resize` returns
+    float32. Values are rounded to the nearest integer (halves to even) and clipped to the type's
+    range. With `dtype: float32` they stay as `tf.image.resize` returns them.
+    """
+
+    name: ClassVar[str] = "resize"
+
+    size: Size
+    method: ResizeMethod = "bilinear"
+    antialias: bool = False
+    dtype: Literal["float32"] | None = None
+
+    @override
+    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
+        pixels = require_image(x, self.field, self.name)
+        if self.dtype is None:
+            return resize(pixels, self.size, self.method, antialias=self.antialias)
+        resized = tf.image.resize(pixels, self.size, self.method, antialias=self.antialias)
+        # tf.image.resize keeps the type for `nearest` and for an unchanged size.
+        return tf.cast(resized, tf.float32)
+
+
+def resize(
+    pixels: tf.Tensor, size: tuple[int, int], method: ResizeMethod, *, antialias: bool = False
+) -> tf.Tensor:
+    """Resizes an image and keeps its data type."""
+    resized = tf.image.resize(pixels, size, method, antialias=antialias)
+    if resized.dtype == pixels.dtype:
+        return resized
+    if pixels.dtype in _SMALL_TYPES and method in AVERAGING_METHODS:
+        # No value can be out of range, and clipping would take a pass over all pixels.
+        return tf.cast(tf.round(resized), pixels.dtype)
+    if pixels.dtype.is_integer:
+        return tf.saturate_cast(tf.round(resized), pixels.dtype)
+    return tf.cast(resized, pixels.dtype)
+
+
+class Crop(FieldTransform):
+    """A window of the image, which a subclass chooses from the image's shape and the key alone.
+
+    So a JPEG can be cropped while it is decoded: see `fuse_decode_and_crop`.
+    """
+
+    size: Size
+
+    def choose_window(self, shape: tf.Tensor, key: Key) -> Window:
+        """Returns the window in an image of that shape, int32[3]. Fails for too small an image."""
+        raise NotImplementedError(type(self).__name__)
+
+    def to_output(self, pixels: tf.Tensor) -> tf.Tensor:
+        """Returns the window's pixels as the result, with static height and width."""
+        return tf.ensure_shape(pixels, [*self.size, None])
+
+    @override
+    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
+        pixels = require_image(x, self.field, self.name)
+        window = self.choose_window(tf.shape(pixels), key)
+        return self.to_output(crop_to_window(pixels, window))
+
+    def _require_size(self, shape: tf.Tensor) -> list[tf.Operation]:
+        """Raises, or fails the sample, if the image is too small. Returns control dependencies."""
+        height, width = self.size
+        message = (
+            f"{self.name}: field {self.field} must be at least {height} x {width} pixels "
+            "(height x width); it is"
+        )
+        static = None if tf.executing_eagerly() else tf.get_static_value(shape)
+        if static is not None and (static[:2] < self.size).any():
+            # Every sample has this shape, so the error is in the definition.
+            raise ConfigError(f"{message} {static[:2].tolist()}", stage=self.name)
+        fits = tf.reduce_all(shape[:2] >= self.size)
+        return require_at_run_time(fits, message, shape[:2])
+
+
+class CenterCrop(Crop):
+    """Crops the centre, `size` [height, width]. An odd remainder moves it one pixel up or left."""
+
+    name: ClassVar[str] = "center_crop"
+
+    @override
+    def choose_window(self, shape: tf.Tensor, key: Key) -> Window:
+        with tf.control_dependencies(self._require_size(shape)):
+            return tf.concat([(shape[:2] - self.size) // 2, self.size], 0)
+
+
+class RandomCrop(Crop):
+    """Crops a window of `size` [height, width], uniformly (`tf.image.stateless_random_crop`)."""
+
+    name: ClassVar[str] = "random_crop"
+    always_random: ClassVar[bool] = True
+
+    @override
+    def choose_window(self, shape: tf.Tensor, key: Key) -> Window:
+        # The same window as tf.image.stateless_random_crop with this key. It draws an offset for
+        # each of the three dimensions; that of the channels is always 0.
+        with tf.control_dependencies(self._require_size(shape)):
+            offset_counts = shape[:2] - self.size + 1
+        drawn = tf.random.stateless_uniform([3], key, maxval=_INT32_MAX, dtype=tf.int32)
+        return tf.concat([drawn[:2] % offset_counts, self.size], 0)
+
+
+class RandomResizedCrop(Crop):
+    """Crops a window of random area and aspect ratio, and resizes it to `size` [height, width].
+
+    The window is that of `tf.image.stateless_sample_distorted_bounding_box` over the whole image:
+    `scale` is the range of its share of the image's area, `ratio` of its width over its height.
+    The data type is kept, as by `resize`.
+    """
+
+    name: ClassVar[str] = "random_resized_crop"
+    always_random: ClassVar[bool] = True
+
+    scale: Range = (0.08, 1.0)
+    ratio: Range = (0.75, 1.3333)
+    method: ResizeMethod = "bilinear"
+
+    @field_validator("scale")
+    @classmethod
+    def _check_scale(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if not 0 < value[0] <= value[1] <= 1:
+            raise ValueError("should be [min, max] with 0 < min <= max <= 1")
+        return value
+
+    @field_validator("ratio")
+    @classmethod
+    def _check_ratio(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if not 0 < value[0] <= value[1]:
+            raise ValueError("should be [min, max] with 0 < min <= max")
+        return value
+
+    @override
+    def choose_window(self, shape: tf.Tensor, key: Key) -> Window:
+        begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+            shape,
+            bounding_boxes=[[[0.0, 0.0, 1.0, 1.0]]],
+            seed=key,
+            # The box is the whole image, so `scale` alone determines how much of it is covered.
+            min_object_covered=0.0,
+            aspect_ratio_range=self.ratio,
+            area_range=self.scale,
+        )
+        return tf.concat([begin[:2], size[:2]], 0)
+
+    @override
+    def to_output(self, pixels: tf.Tensor) -> tf.Tensor:
+        return resize(pixels, self.size, self.method)
+
+
+def crop_to_window(pixels: tf.Tensor, window: Window) -> tf.Tensor:
+    """Returns the pixels of the window, [height, width, channels]."""
+    y, x, height, width = tf.unstack(window)
+    part = pixels[y : y + height, x : x + width]
+    return tf.ensure_shape(part, [None, None, pixels.shape[2]])
+
+
+class RandomFlipLeftRight(FieldTransform):
+    """Mirrors half of the images, on average (`tf.image.stateless_random_flip_left_right`)."""
+
+    name: ClassVar[str] = "random_flip_left_right"
+    always_random: ClassVar[bool] = True
+
+    @override
+    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
+        pixels = require_image(x, self.field, self.name)
+        return tf.image.stateless_random_flip_left_right(pixels, key)
+
+
+class RandomFlipUpDown(FieldTransform):
+    """Flips half of the images upside down (`tf.image.stateless_random_flip_up_down`)."""
+
+    name: ClassVar[str] = "random_flip_up_down"
+    always_random: ClassVar[bool] = True
+
+    @override
+    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
+        pixels = require_image(x, self.field, self.name)
+        return tf.image.stateless_random_flip_up_down(pixels, key)

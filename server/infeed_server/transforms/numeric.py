@@ -1,0 +1,193 @@
+"""Elementwise transforms of numbers."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import tensorflow as tf
+from pydantic import model_validator
+from typing_extensions import Self, override
+
+from infeed import spec
+from infeed.errors import ConfigError
+from infeed_server.transforms.base import FieldTransform, Key
+from infeed_server.transforms.field_checks import describe_tensor, require_numbers
+from infeed_server.transforms.option_types import Finite, FloatType, Numbers, NumberType, Positive
+
+
+class Normalize(FieldTransform):
+    """Computes ((x / scale) - mean) / std in `dtype`, without the operands that are not given.
+
+    `mean` and `std` are one number, or one for each entry of the last dimension.
+    """
+
+    name: ClassVar[str] = "normalize"
+
+    scale: Finite | None = None
+    mean: Numbers | None = None
+    std: Numbers | None = None
+    dtype: FloatType = "float32"
+
+    @model_validator(mode="after")
+    def _check_operands(self) -> Self:
+        if self.scale is None and self.mean is None and self.std is None:
+            raise ValueError("at least one of scale, mean and std is required")
+        for option, values in (("scale", self._scale), ("mean", self.mean), ("std", self.std)):
+            for value in values or ():
+                rounded = float(_round_to(value, self.dtype))
+                if not np.isfinite(rounded):
+                    raise ValueError(f"{option} {value} is out of the range of {self.dtype}")
+                if option != "mean" and rounded == 0:
+                    if value == 0:
+                        raise ValueError(f"{option} cannot be 0: it is a divisor")
+                    raise ValueError(f"{option} {value} is 0 in {self.dtype}: it is a divisor")
+        return self
+
+    @property
+    def _scale(self) -> tuple[float, ...]:
+        return () if self.scale is None else (self.scale,)
+
+    @override
+    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
+        x = require_numbers(x, self.field, self.name)
+        self._check_shape(x)
+        result = tf.cast(x, self.dtype)
+        if self.scale is not None:
+            result /= _operand((self.scale,), self.dtype)
+        if self.mean is not None:
+            result -= _operand(self.mean, self.dtype)
+        if self.std is not None:
+            result /= _operand(self.std, self.dtype)
+        return result
+
+    @override
+    def finish_transform(self) -> spec.FinishTransform | None:
+        return spec.Normalize(self.field, self.scale, self.mean or (), self.std or (), self.dtype)
+
+    def _check_shape(self, x: tf.Tensor) -> None:
+        last = x.shape[-1] if x.shape.rank else 1
+        for option, values in (("mean", self.mean), ("std", self.std)):
+            if values is None or len(values) == 1:
+                continue
+            if x.shape.rank is None or last != len(values):
+                raise ConfigError(
+                    f"{self.name}: {option} has {len(values)} numbers, but field {self.field!r} "
+                    f"holds {describe_tensor(x)}: give one number, or one for each entry of the "
+                    "last dimension",
+                    stage=self.name,
+                )
+
+
+class Cast(FieldTransform):
+    """Converts to another data type as C does: floats truncate towards zero, integers wrap."""
+
+    name: ClassVar[str] = "cast"
+
+    dtype: NumberType
+
+    @override
+    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
+        return tf.cast(require_numbers(x, self.field, self.name), self.dtype)
+
+    @override
+    def finish_transform(self) -> spec.FinishTransform | None:
+        return spec.Cast(self.field, self.dtype)
+
+
+class OneHot(FieldTransform):
+    """Adds a last dimension of `depth`: `on_value` at the label, else `off_value` (`tf.one_hot`).
+
+    A label outside [0, depth) gives `off_value` everywhere.
+    """
+
+    name: ClassVar[str] = "one_hot"
+
+    depth: Positive
+    dtype: NumberType = "float32"
+    on_value: Finite = 1.0
+    off_value: Finite = 0.0
+
+    @model_validator(mode="after")
+    def _check_values(self) -> Self:
+        for option, value in (("on_value", self.on_value), ("off_value", self.off_value)):
+            if self.dtype.startswith(("int", "uint")):
+                limits = np.iinfo(self.dtype)
+                fits = value == int(value) and limits.min <= value <= limits.max
+            else:
+                fits = self.dtype != "bool" or value in (0, 1)
+            if not fits:
+                raise ValueError(f"{option} {value} cannot be represented in {self.dtype}")
+        return self
+
+    @override
+    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
+        x = require_numbers(x, self.field, self.name)
+        if not x.dtype.is_integer:
+            raise ConfigError(
+                f"{self.name}: field {self.field!r} holds {x.dtype.name}, not integers; put cast "
+                "with dtype: int64 before it",
+                stage=self.name,
+            )
+        on, off = (tf.constant(_round_to(v, self.dtype)) for v in (self.on_value, self.off_value))
+        return tf.one_hot(tf.cast(x, tf.int64), self.depth, on, off)
+
+    @override
+    def finish_transform(self) -> spec.FinishTransform | None:
+        return spec.OneHot(self.field, self.depth, self.dtype, self.on_value, self.off_value)
+
+
+class StringToNumber(FieldTransform):
+    """Parses numbers, `b"7"` → 7 (`tf.strings.to_number`). Other text fails the sample."""
+
+    name: ClassVar[str] = "string_to_number"
+
+    dtype: Literal["int32", "int64", "float32", "float64"] = "float32"
+
+    @override
+    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
+        if x.dtype != tf.string:
+            raise ConfigError(
+                f"{self.name}: field {self.field!r} holds {describe_tensor(x)}, numbers already; "
+                "to change their type use cast",
+                stage=self.name,
+            )
+        return tf.strings.to_number(x, tf.as_dtype(self.dtype))
+
+
+class ConvertImageDtype(FieldTransform):
+    """Converts to another data type and scales to its range; floats are in [0, 1].
+
+    `tf.image.convert_image_dtype`. It runs on the server. For fewer bytes on the wire, `normalize`
+    with `scale: 255.0` gives uint8 images nearly the same values.
+    """
+
+    name: ClassVar[str] = "convert_image_dtype"
+
+    dtype: Literal[
+        "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
+        "float16", "float32", "float64", "bfloat16",
+    ]  # fmt: skip
+    saturate: bool = False
+
+    @override
+    def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
+        x = require_numbers(x, self.field, self.name)
+        if x.dtype == tf.bool:
+            raise ConfigError(
+                f"{self.name}: field {self.field!r} holds bool; use cast", stage=self.name
+            )
+        return tf.image.convert_image_dtype(x, tf.as_dtype(self.dtype), saturate=self.saturate)
+
+
+def _round_to(value: float, data_type: str) -> Any:
+    with np.errstate(all="ignore"):
+        return spec.numpy_dtype(data_type).type(value)
+
+
+def _operand(values: tuple[float, ...], data_type: str) -> tf.Tensor:
+    rounded = [_round_to(value, data_type) for value in values]
+    operand = tf.constant(np.array(rounded[0] if len(rounded) == 1 else rounded))
+    # TensorFlow's optimiser turns x / constant into x * (1 / constant) and merges neighbouring
+    # constants, which rounds differently from NumPy. It does not touch a value that may be fed.
+    return tf.raw_ops.PlaceholderWithDefault(input=operand, shape=operand.shape)

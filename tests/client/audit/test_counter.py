@@ -1,0 +1,349 @@
+"""The delivery counter, compared with a naive count of every slot."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.harness.examples import examples
+
+from infeed.audit.counter import DeliveryCounter
+from infeed.audit.coverage import MAX_EXAMPLES, DuplicateSample, UnknownSample
+from infeed.audit.outcome import AuditTotals, EpochTotals
+from infeed.batch import Batch
+from infeed.spec import Guarantee, PipelineSpec
+
+SPEC = PipelineSpec("one", (), (), (), 10, "ab12", Guarantee(), 4, 0, "pad", "raise")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A slot of a batch; the id is -1 if it is empty."""
+
+    position: int
+    sample_id: int
+
+
+def make_spec(**changes: Any) -> PipelineSpec:
+    return replace(SPEC, **changes)
+
+
+def make_batch(start: int, ids: Iterable[int], epoch: int = 0) -> Batch:
+    array = np.array(list(ids), np.int64)
+    return Batch({}, start=start, epoch=epoch, sample_ids=array, mask=array >= 0)
+
+
+def make_stream(samples: int, epochs: int, seed: int = 0) -> list[int]:
+    """Returns the sample id at each position."""
+    rng = np.random.default_rng(seed)
+    return [sample for _ in range(epochs) for sample in rng.permutation(samples).tolist()]
+
+
+def make_batches(stream: list[int], size: int) -> list[Batch]:
+    starts = range(0, len(stream), size)
+    parts = [stream[start : start + size] for start in starts]
+    return [
+        make_batch(start, [*part, *[-1] * (size - len(part))])
+        for start, part in zip(starts, parts, strict=True)
+    ]
+
+
+def count_batches(spec: PipelineSpec, batches: Iterable[Batch], **options: Any) -> AuditTotals:
+    end = options.pop("end", None)
+    counter = DeliveryCounter(spec, **options)
+    for batch in batches:
+        counter.add(batch)
+    return counter.outcome(end)
+
+
+# --- any fault, compared with the naive count ---
+
+
+class NaiveCounter:
+    """A list of all slots, searched for each total."""
+
+    def __init__(self, spec: PipelineSpec, batches: list[Batch], epochs: int, end: int) -> None:
+        self.spec = spec
+        self.samples = spec.sample_count or 0
+        self.end = end
+        self.epochs = epochs
+        slots = [
+            Slot(batch.start + slot, int(batch.sample_ids[slot]))
+            for batch in batches
+            for slot in range(batch.slots)
+        ]
+        total = self.samples * epochs
+        self.filled = [slot for slot in slots if slot.sample_id >= 0]
+        masks = spec.on_error == "mask"
+        self.empty = [
+            slot for slot in slots if slot.sample_id < 0 and masks and slot.position < total
+        ]
+        self.positions = Counter(slot.position for slot in self.filled + self.empty)
+
+    def ids(self, epoch: int) -> Counter[int]:
+        return Counter(s.sample_id for s in self.filled if s.position // self.samples == epoch)
+
+    def known(self, epoch: int) -> Counter[int]:
+        return Counter({i: n for i, n in self.ids(epoch).items() if i < self.samples})
+
+    def exact(self) -> bool:
+        """Returns whether every position is there once, and in each epoch no id is repeated or
+        unknown; then none can be missing."""
+        return self.positions == Counter(range(self.end)) and all(
+            self.ids(epoch) == self.known(epoch) and set(self.ids(epoch).values()) <= {1}
+            for epoch in range(self.epochs)
+        )
+
+    def check(self, totals: AuditTotals) -> None:
+        assert totals.exact == self.exact()
+        assert totals.undelivered == len(set(range(self.end)) - set(self.positions))
+        assert totals.redelivered == sum(self.positions.values()) - len(self.positions)
+        assert totals.beyond == sum(position >= self.end for position in self.positions)
+        for epoch in totals.epochs:
+            self.check_epoch(epoch)
+        assert [epoch.epoch for epoch in totals.epochs] == list(range(self.epochs))
+
+    def check_epoch(self, totals: EpochTotals) -> None:
+        ids, known = self.ids(totals.epoch), self.known(totals.epoch)
+        missing = sorted(set(range(self.samples)) - set(known))
+        assert totals.samples == self.samples
+        assert totals.once == sum(times == 1 for times in known.values())
+        assert totals.more == sum(times > 1 for times in known.values())
+        assert totals.never == len(missing)
+        assert totals.surplus == sum(known.values()) - len(known)
+        assert totals.strangers == sum(ids.values()) - sum(known.values())
+        assert totals.unseen == tuple(missing[:MAX_EXAMPLES])
+        epoch_positions = range(totals.epoch * self.samples, (totals.epoch + 1) * self.samples)
+        assert totals.left_out == sum(position >= self.end for position in epoch_positions)
+        assert totals.masked == len({s.position for s in self.empty} & set(epoch_positions))
+        assert totals.lost == max(0, len(missing) - totals.left_out - totals.masked)
+        for repeat in totals.repeats:
+            positions = [s.position for s in self.filled if s.sample_id == repeat.sample_id]
+            assert repeat.again in positions
+            assert repeat.first is None or repeat.first in positions
+        assert all(Slot(s.position, s.sample_id) in self.filled for s in totals.unknown)
+
+
+@examples(400)
+@given(st.data())
+def test_any_fault_is_counted(data: st.DataObject) -> None:
+    samples, epochs = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 3))
+    size = data.draw(st.integers(1, 5))
+    spec = make_spec(sample_count=samples, on_error=data.draw(st.sampled_from(["raise", "mask"])))
+    end = data.draw(st.integers(0, samples * epochs) | st.just(samples * epochs))
+    stream = make_stream(samples, epochs)[:end]
+    for position in data.draw(st.lists(st.integers(0, max(end - 1, 0)), max_size=3)):
+        if stream:  # another sample, an unknown one, or none
+            stream[position] = data.draw(st.integers(-1, samples))
+    batches = make_batches(stream, size)
+    kept = data.draw(st.just(range(len(batches))) | st.sets(st.integers(0, len(batches))))
+    repeated = data.draw(st.lists(st.integers(0, len(batches)), max_size=2))
+    batches = [batches[index] for index in [*kept, *repeated] if index < len(batches)]
+    batches = data.draw(st.permutations(batches) | st.just(batches))
+    naive = NaiveCounter(spec, batches, epochs, end)
+    naive.check(count_batches(spec, batches, epochs=epochs, end=end))
+
+
+@examples(150)
+@given(st.integers(1, 40), st.integers(1, 3), st.integers(1, 50), st.integers(0, 9))
+def test_complete_epochs_are_exact(samples: int, epochs: int, size: int, seed: int) -> None:
+    batches = make_batches(make_stream(samples, epochs, seed), size)
+    np.random.default_rng(seed).shuffle(batches)
+    totals = count_batches(make_spec(sample_count=samples), batches, epochs=epochs)
+    assert totals.exact
+    assert totals.end == samples * epochs
+    assert [epoch.once for epoch in totals.epochs] == [samples] * epochs
+
+
+# --- substituted samples ---
+
+
+@examples(150)
+@given(st.integers(2, 30), st.integers(1, 3), st.data())
+def test_named_bad_samples_are_not_lost(samples: int, epochs: int, data: st.DataObject) -> None:
+    spec = make_spec(sample_count=samples, on_error="substitute")
+    bad = data.draw(st.sets(st.integers(0, samples - 1), max_size=samples - 1))
+    end = data.draw(st.integers(1, samples * epochs) | st.just(samples * epochs))
+    good = sorted(set(range(samples)) - bad)
+    stream = make_stream(samples, epochs)[:end]
+    for position, sample in enumerate(stream):
+        if sample in bad:
+            stream[position] = data.draw(st.sampled_from(good))
+    options: dict[str, Any] = {"epochs": epochs, "end": end}
+    batches = make_batches(stream, 4)
+    totals = count_batches(spec, batches, **options, bad_samples=bad)
+    assert totals.exact
+    complete = [epoch for epoch in totals.epochs if not epoch.left_out]
+    assert all(epoch.substituted == epoch.surplus == len(bad) for epoch in complete)
+    if complete:
+        # Without their ids, bad samples count as lost.
+        assert count_batches(spec, batches, **options).exact == (not bad)
+        # A good sample replaced by another is still lost.
+        lost = next((s for s in good if stream[:samples].count(s) == 1), None)
+        others = [sample for sample in good if sample != lost]
+        if lost is not None and others:
+            stream[stream.index(lost)] = others[0]
+            totals = count_batches(spec, make_batches(stream, 4), **options, bad_samples=bad)
+            assert (totals.exact, totals.epochs[0].unseen) == (False, (lost,))
+
+
+def test_bad_samples_are_ignored_without_substitution() -> None:
+    stream = make_stream(10, 1)
+    stream[stream.index(3)] = 4
+    for on_error in ("raise", "mask"):
+        spec = make_spec(on_error=on_error)
+        assert not count_batches(spec, make_batches(stream, 4), epochs=1, bad_samples={3}).exact
+
+
+# --- datasets of unknown length, and of batches ---
+
+
+@examples(150)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(1, 6), st.data())
+def test_sample_0_begins_an_epoch_of_unknown_length(
+    lengths: list[int], size: int, data: st.DataObject
+) -> None:
+    stream = [sample for length in lengths for sample in range(length)]
+    epoch_of = [epoch for epoch, length in enumerate(lengths) for _ in range(length)]
+    batches = make_batches(stream, size)
+    for batch in batches:
+        batch.epoch = epoch_of[batch.start]
+    batches = data.draw(st.permutations(batches))
+    spec = make_spec(sample_count=None)
+    totals = count_batches(spec, batches, epochs=len(lengths), end=len(stream))
+    assert totals.exact
+    assert [epoch.once for epoch in totals.epochs] == lengths
+    if len(batches) > 1:
+        assert not count_batches(spec, batches[1:], epochs=len(lengths), end=len(stream)).exact
+        again = count_batches(spec, [*batches, batches[0]], epochs=len(lengths), end=len(stream))
+        assert (again.exact, again.redelivered) == (False, int(batches[0].mask.sum()))
+
+
+def test_a_missing_epoch_is_not_exact() -> None:
+    batches = make_batches(list(range(8)), 4)
+    totals = count_batches(make_spec(sample_count=None), batches, epochs=2)
+    assert [epoch.exact for epoch in totals.epochs] == [True, False]
+    assert not totals.exact
+
+
+@pytest.mark.parametrize("count", [3, None])
+def test_positions_of_a_dataset_of_batches_count_batches(count: int | None) -> None:
+    spec = make_spec(sample_count=count, batch_stride=1)
+    elements = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, -1, -1]]
+    batches = [
+        make_batch(3 * epoch + index, element, epoch)
+        for epoch in range(2)
+        for index, element in enumerate(elements)
+    ]
+    totals = count_batches(spec, batches, epochs=2, end=6)
+    assert totals.exact
+    assert [epoch.once for epoch in totals.epochs] == [10, 10]
+    # The position shows that the last batch of an epoch is missing; no higher id does.
+    totals = count_batches(spec, batches[:2] + batches[3:], epochs=2, end=6)
+    assert (totals.exact, totals.gaps) == (False, ((2, 3),))
+    totals = count_batches(spec, [*batches, batches[0]], epochs=2, end=6)
+    assert (totals.exact, totals.again) == (False, ((0, 1),))
+    # A batch of padding, for a rank without data in the last step.
+    totals = count_batches(spec, [*batches, make_batch(6, [-1] * 4)], epochs=2, end=6)
+    assert totals.exact
+
+
+# --- TensorFlow's data service ---
+
+
+WORKERS = make_spec(
+    sample_count=None, guarantee=Guarantee("none", "at_most_once", "none"), engine="tf_data_service"
+)
+
+
+def test_workers_deliver_samples_and_the_partial_batch_in_any_order() -> None:
+    batches = [
+        make_batch(0, [7, 0, 3, 9]),
+        make_batch(4, [8, 5, -1, -1]),
+        make_batch(8, [2, 1, 4, 6]),
+    ]
+    padding = make_batch(12, [-1] * 4)  # of a rank without data in the last step
+    totals = count_batches(WORKERS, [*batches, padding], epochs=1, end=12)
+    assert (totals.exact, totals.gaps, totals.beyond) == (True, (), 0)
+    assert [(epoch.samples, epoch.once) for epoch in totals.epochs] == [(10, 10)]
+    assert count_batches(WORKERS, [*batches, padding], epochs=1, end=16).exact
+
+    lost = count_batches(WORKERS, [batches[0], batches[2]], epochs=1, end=12)
+    assert lost.gaps == ((4, 8),)
+    assert lost.epochs[0].unseen == (5, 8)
+    again = count_batches(WORKERS, [*batches, make_batch(12, [7, 0, 3, 9])], epochs=1, end=16)
+    assert (again.exact, again.epochs[0].surplus) == (False, 4)
+    beyond = count_batches(WORKERS, [*batches, make_batch(12, [10, 11, 12, 13])], epochs=1, end=12)
+    assert (beyond.exact, beyond.beyond) == (False, 4)
+
+
+def test_each_empty_slot_of_a_worker_masks_a_missing_sample() -> None:
+    batches = [make_batch(0, [5, -1, 0, 3]), make_batch(4, [-1] * 4), make_batch(8, [2, 9, -1, -1])]
+    masking = replace(WORKERS, on_error="mask")
+    (epoch,) = count_batches(masking, batches, epochs=1, end=12).epochs
+    assert (epoch.exact, epoch.never, epoch.masked, epoch.lost) == (True, 5, 5, 0)
+    batches[2] = make_batch(8, [20, 9, -1, -1])
+    (epoch,) = count_batches(masking, batches, epochs=1, end=12).epochs
+    assert (epoch.exact, epoch.never, epoch.masked, epoch.lost) == (False, 16, 7, 9)
+
+
+def test_a_dataset_of_batches_on_workers() -> None:
+    batched = replace(WORKERS, batch_stride=4)
+    batches = [make_batch(0, [0, 1, -1, -1]), make_batch(4, [2, 3, 4, 5])]
+    assert count_batches(batched, batches, epochs=1, end=8).exact
+    assert count_batches(batched, batches[:1], epochs=1, end=8).gaps == ((4, 8),)
+
+
+# --- examples and limits ---
+
+
+def test_problems_are_listed_with_their_positions() -> None:
+    stream = list(range(10))
+    stream[7] = 2
+    stream[8] = 10
+    (epoch,) = count_batches(SPEC, make_batches(stream, 4), epochs=1).epochs
+    assert epoch.unseen == (7, 8)
+    assert epoch.repeats == (DuplicateSample(2, first=2, again=7),)
+    assert epoch.unknown == (UnknownSample(10, 8),)
+    assert (epoch.once, epoch.more, epoch.never, epoch.lost) == (7, 1, 2, 2)
+
+
+def test_a_batch_repeated_after_its_epoch_is_complete() -> None:
+    batches = make_batches(list(range(10)), 5)
+    counter = DeliveryCounter(SPEC, epochs=1)
+    for batch in [*batches, batches[1], batches[1]]:
+        counter.add(batch)
+    totals = counter.outcome()
+    assert (totals.redelivered, totals.again) == (10, ((5, 10), (5, 10)))
+    (epoch,) = totals.epochs
+    assert (epoch.once, epoch.more, epoch.never, epoch.surplus) == (5, 5, 0, 10)
+    # A complete epoch no longer has the first position.
+    assert epoch.repeats[0] == DuplicateSample(5, first=None, again=5)
+    assert len(epoch.repeats) == MAX_EXAMPLES
+
+
+def test_an_endless_stream_is_counted_up_to_its_last_position() -> None:
+    batches = make_batches(make_stream(10, 3), 4)[:4]
+    totals = count_batches(SPEC, batches)
+    assert (totals.exact, totals.end) == (True, 16)
+    assert [(epoch.once, epoch.left_out) for epoch in totals.epochs] == [(10, 0), (6, 4)]
+    masked = count_batches(make_spec(on_error="mask"), [make_batch(0, [3, -1, 5, 4])])
+    assert (masked.exact, masked.epochs[0].masked) == (True, 1)
+
+
+def test_complete_epochs_take_no_memory() -> None:
+    counter = DeliveryCounter(make_spec(sample_count=100_000), epochs=50)
+    sizes = []
+    for start in range(0, 2_000_000, 50_000):
+        counter.add(make_batch(start, range(start % 100_000, start % 100_000 + 50_000)))
+        epochs = counter._counts.values()
+        sizes.append(sum(each._counts.nbytes + each._first_positions.nbytes for each in epochs))
+    assert max(sizes) == 900_000
+    assert sizes[-1] == 0
+    assert counter.outcome(2_000_000).exact

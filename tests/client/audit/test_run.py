@@ -1,0 +1,338 @@
+"""Audits of fake servers: exact ones, and some that lose, repeat or invent samples."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from infeed.audit.report import AuditReport
+from infeed.audit.run import MAX_RANKS, audit
+from infeed.errors import InvalidRequestError, PipelineNotFoundError, SampleError
+from infeed.spec import Guarantee
+from infeed.testing import FakeTransport
+
+
+class TamperedTransport(FakeTransport):
+    """Delivers the sample ids that `tamper(positions, ids)` returns instead of its own."""
+
+    def __init__(
+        self, tamper: Callable[[np.ndarray, np.ndarray], np.ndarray], **options: Any
+    ) -> None:
+        super().__init__({"x": np.arange(50)}, batch_size=4, seed=3, **options)
+        self._tamper = tamper
+
+    def sample_ids(self, seed: int, start: int, count: int) -> np.ndarray:
+        ids = super().sample_ids(seed, start, count)
+        return self._tamper(np.arange(start, start + count), ids)
+
+
+def audit_fake(fake: FakeTransport, **options: Any) -> AuditReport:
+    return audit("fake", "fake", transport=fake, **options)
+
+
+def unshuffled(samples: int = 50, **options: Any) -> FakeTransport:
+    return FakeTransport({"x": np.arange(samples)}, batch_size=4, shuffle=False, **options)
+
+
+# --- exact ---
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 7])
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_every_sample_of_every_epoch_comes_once(
+    fake: FakeTransport, world: int, epochs: int
+) -> None:
+    result = audit_fake(fake, world_size=world, epochs=epochs)
+    assert result.exact
+    assert [epoch.once for epoch in result.epochs] == [50] * epochs
+    assert (result.total("never"), result.total("more")) == (0, 0)
+    steps = -(-50 * epochs // (4 * world))
+    (run,) = result.runs
+    assert (run.base, run.world_size, run.steps) == (0, world, steps)
+    assert result.batches == steps * world
+    assert (result.findings(), result.notes()) == ([], [])
+    assert not [t for t in threading.enumerate() if t.name.startswith("infeed")]
+
+
+def test_samples_left_out_at_the_end_are_not_lost(fake: FakeTransport) -> None:
+    result = audit_fake(fake, world_size=3, epochs=2, remainder="drop")
+    assert result.exact
+    assert [epoch.left_out for epoch in result.epochs] == [0, 4]
+    assert result.outcome.end == 96
+    assert result.notes() == [
+        "4 samples left out at the end: not enough for a batch on every rank (remainder: drop)"
+    ]
+    # The pipeline's default is "drop" too.
+    assert audit_fake(fake, world_size=3, remainder=None).remainder == "drop"
+
+
+def test_options_are_passed_to_the_feeds(fake: FakeTransport) -> None:
+    result = audit_fake(fake, batch_size=7, seed=11, world_size=2)
+    assert (result.batch_size, result.seed, result.batches) == (7, 11, 8)
+    assert audit_fake(fake).seed == 3
+
+
+@pytest.mark.parametrize("remainder", ["pad", "drop"])
+def test_an_audit_resumes_with_other_world_sizes(fake: FakeTransport, remainder: Any) -> None:
+    result = audit_fake(fake, world_size=(3, 2, 5), resume_every=2, epochs=3, remainder=remainder)
+    assert result.exact
+    assert [run.world_size for run in result.runs] == [3, 2, 5, 3, 2, 5]
+    assert [run.base for run in result.runs] == [0, 24, 40, 80, 104, 120]
+    assert result.outcome.end == (150 if remainder == "pad" else 140)
+
+
+def test_a_resume_at_the_end_of_the_data_adds_no_run(fake: FakeTransport) -> None:
+    result = audit_fake(fake, resume_every=13, world_size=1)
+    assert result.exact
+    assert len(result.runs) == 1
+    # No whole step is left for the larger world size: the samples are left out.
+    result = audit_fake(fake, resume_every=6, world_size=(2, 7), remainder="drop")
+    assert (result.exact, result.outcome.end, len(result.runs)) == (True, 48, 1)
+
+
+def test_ranks_share_the_prefetch_bound() -> None:
+    requested: list[int] = []
+    fake = unshuffled(1000, before_batch=requested.append)
+    ahead = 0
+
+    def progress(positions: int, total: int | None) -> None:
+        nonlocal ahead
+        assert total == 1000
+        ahead = max(ahead, len(requested) - positions // 4)
+
+    # A batch has 32 bytes: the bound allows eight, two for each rank.
+    result = audit_fake(fake, world_size=4, prefetch_bytes=256, progress=progress)
+    assert result.exact
+    assert ahead <= 8 + 2 + 4  # the bound, requests in flight, and the current step
+
+
+# --- not exact ---
+
+
+def test_a_sample_replaced_by_another_is_listed() -> None:
+    fake = TamperedTransport(lambda positions, ids: np.where(ids == 7, 9, ids))
+    result = audit_fake(fake, world_size=3, epochs=2)
+    assert not result.exact
+    assert [(epoch.once, epoch.more, epoch.never) for epoch in result.epochs] == [(48, 1, 1)] * 2
+    order = FakeTransport({"x": np.arange(50)}, seed=3).sample_ids(3, 0, 50).tolist()
+    first, again = sorted((order.index(7), order.index(9)))
+    findings = result.findings()
+    assert findings[0] == "epoch 0: 1 sample lost: 7"
+    assert findings[1] == (
+        f"epoch 0: sample 9 delivered at position {first} ({locate(first)}), and again at position "
+        f"{again} ({locate(again)})"
+    )
+    assert findings[2] == "epoch 1: 1 sample lost: 7"
+    assert len(findings) == 4
+
+
+def locate(position: int, world: int = 3) -> str:
+    """Returns the rank and step of a position, for batches of 4 from position 0 on."""
+    batch = position // 4
+    return f"rank {batch % world} of {world}, step {batch // world}"
+
+
+def test_findings_after_a_resume_name_the_run() -> None:
+    def later(positions: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        return np.where(positions == 45, ids - 1, ids)
+
+    result = audit_fake(TamperedTransport(later, shuffle=False), world_size=(3, 2), resume_every=2)
+    location = "run 2, rank 1 of 3, step 0"
+    first, again = f"at position 44 ({location})", f"at position 45 ({location})"
+    assert result.findings() == [
+        "epoch 0: 1 sample lost: 45",
+        f"epoch 0: sample 44 delivered {first}, and again {again}",
+    ]
+
+
+def test_empty_slots_are_not_delivered() -> None:
+    def empty(positions: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        return np.where((positions >= 16) & (positions < 20) | np.isin(ids, (2, 11, 12)), -1, ids)
+
+    result = audit_fake(TamperedTransport(empty, shuffle=False), world_size=3)
+    assert not result.exact
+    assert result.findings() == [
+        "position 2 (rank 0 of 3, step 0) not delivered",
+        "positions 11 to 12 (rank 2 of 3, step 0, to rank 0 of 3, step 1) not delivered",
+        "positions 16 to 19 (rank 1 of 3, step 1) not delivered",
+        "epoch 0: 7 samples lost: 2, 11, 12, 16, 17, 18, 19",
+    ]
+
+
+def test_a_loss_is_listed_among_samples_left_out() -> None:
+    fake = TamperedTransport(lambda positions, ids: np.where(ids == 0, 1, ids), shuffle=False)
+    findings = audit_fake(fake, remainder="drop").findings()
+    assert findings[0] == "epoch 0: 1 sample lost: among 0, 48, 49"
+
+
+def test_unknown_sample_ids_are_listed() -> None:
+    fake = TamperedTransport(lambda positions, ids: np.where(ids == 5, 51, ids), shuffle=False)
+    fake._arrays["x"] = np.arange(60)
+    lost, unknown = audit_fake(fake).findings()
+    assert lost == "epoch 0: 1 sample lost: 5"
+    assert unknown == (
+        "epoch 0: unknown sample id 51 at position 5 (rank 0 of 1, step 1); the pipeline has 50 "
+        "samples"
+    )
+
+
+def test_many_findings_are_abbreviated() -> None:
+    fake = TamperedTransport(lambda positions, ids: ids * 0)
+    findings = audit_fake(fake).findings()
+    assert len(findings) == 12
+    assert findings[0] == "epoch 0: 49 samples lost: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 39 more"
+    assert findings[-1] == "epoch 0: 39 more slots with a repeated sample"
+    fake = TamperedTransport(lambda positions, ids: ids + 100)
+    fake._arrays["x"] = np.arange(200)
+    assert audit_fake(fake).findings()[-1] == "epoch 0: 40 more slots with an unknown sample id"
+
+
+# --- bad samples ---
+
+
+def test_masked_samples_are_accounted_for() -> None:
+    fake = TamperedTransport(lambda positions, ids: np.where(ids == 7, -1, ids), on_error="mask")
+    result = audit_fake(fake, world_size=3, epochs=2)
+    assert result.exact
+    assert [(epoch.once, epoch.masked) for epoch in result.epochs] == [(49, 1)] * 2
+    assert result.notes() == ["2 bad samples masked (on_error: mask)"]
+
+
+def test_substituted_samples_are_lost_unless_named() -> None:
+    fake = TamperedTransport(
+        lambda positions, ids: np.where(ids == 7, 9, ids), on_error="substitute"
+    )
+    result = audit_fake(fake)
+    assert not result.exact
+    assert result.findings()[0] == "epoch 0: 1 sample lost: 7"
+    assert "name the bad ones (--quarantine LOG)" in result.notes()[0]
+    result = audit_fake(fake, bad_samples={7, 30})
+    assert result.exact
+    assert (result.total("substituted"), result.total("more")) == (1, 1)
+    assert result.notes()[0].startswith("1 bad sample substituted (on_error: substitute)")
+    assert not audit_fake(fake, bad_samples={30}).exact
+
+
+# --- lengths and guarantees ---
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("remainder", ["pad", "drop"])
+@pytest.mark.parametrize("samples", [48, 50])
+def test_an_unknown_length_is_exact(world: int, remainder: Any, samples: int) -> None:
+    result = audit_fake(
+        unshuffled(samples, length_known=False), world_size=world, epochs=2, remainder=remainder
+    )
+    assert result.exact
+    total = 2 * samples
+    step = 4 * world
+    assert result.outcome.end == (total if remainder == "pad" else total // step * step)
+    assert [epoch.epoch for epoch in result.epochs] == [0, 1]
+
+
+def test_an_unknown_length_is_exact_across_resumes() -> None:
+    fake = unshuffled(length_known=False)
+    result = audit_fake(fake, world_size=(3, 2), resume_every=3, epochs=2)
+    assert result.exact
+    assert result.outcome.end == 100
+
+
+def test_a_loss_is_listed_for_an_unknown_length() -> None:
+    fake = TamperedTransport(
+        lambda positions, ids: np.where(ids == 5, 4, ids), shuffle=False, length_known=False
+    )
+    assert audit_fake(fake, world_size=2).findings()[0] == "epoch 0: 1 sample lost: 5"
+
+
+def test_one_whole_epoch_of_the_data_service_is_audited() -> None:
+    fake = unshuffled(48, length_known=False)
+    guarantee = Guarantee("none", "at_most_once", "none")
+    fake.spec = replace(fake.spec, guarantee=guarantee, engine="tf_data_service")
+    result = audit_fake(fake, world_size=3)
+    assert result.exact, result.findings()
+    assert (result.total("once"), result.batches) == (48, 12)
+    assert "does not report the number of samples" in result.notes()[0]
+    with pytest.raises(InvalidRequestError, match="audit one epoch"):
+        audit_fake(fake, epochs=2)
+    with pytest.raises(InvalidRequestError, match='use remainder "pad"'):
+        audit_fake(fake, remainder="drop")
+
+
+def test_notes_name_the_limits_of_a_sequential_pipeline() -> None:
+    fake = unshuffled(length_known=False)
+    fake.spec = replace(fake.spec, guarantee=Guarantee("none", "at_most_once", "none"))
+    result = audit_fake(fake, world_size=2, remainder="drop")
+    assert result.exact
+    reading, length, guarantee = result.notes()
+    assert "what the dataset itself repeats or leaves out is not detected" in reading
+    assert "the length of the dataset is unknown" in length
+    assert "none order, at most once delivery, none resume" in guarantee
+    with pytest.raises(InvalidRequestError, match="cannot be audited across a resume"):
+        audit_fake(fake, resume_every=2)
+
+
+# --- results ---
+
+
+def test_a_report_converts_to_json(fake: FakeTransport) -> None:
+    result = audit_fake(fake, world_size=(2, 3), resume_every=3, epochs=2, remainder="drop")
+    values = json.loads(json.dumps(result.to_json()))
+    assert values["exact"] is True
+    assert values["pipeline"] == "fake"
+    assert values["fingerprint"] == fake.spec.fingerprint
+    assert values["guarantee"]["delivery"] == "exactly_once"
+    total = values["total"]
+    assert {kind for kind, count in total.items() if count} == {"once", "never", "left_out"}
+    assert (total["once"], total["never"], total["left_out"]) == (96, 4, 4)
+    assert values["runs"][1] == {"base": 24, "world_size": 3, "stride": 4, "steps": 3}
+    assert values["positions"]["end"] == 96
+    assert [epoch["exact"] for epoch in values["epochs"]] == [True, True]
+    bad = audit_fake(TamperedTransport(lambda positions, ids: ids * 0)).to_json()
+    assert bad["exact"] is False
+    assert bad["epochs"][0]["repeats"][0] == {"sample_id": 0, "first": 0, "again": 1}
+    assert bad["findings"]
+
+
+# --- errors ---
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"world_size": 0}, "world_size must be from 1 to 1024, not 0"),
+        ({"world_size": ()}, "not none"),
+        ({"world_size": (2, -1), "resume_every": 1}, "not 2, -1"),
+        ({"world_size": MAX_RANKS + 1}, "not 1025"),
+        ({"world_size": (2, 3)}, r"several values \(2, 3\) only with resume_every"),
+        ({"resume_every": 0}, "resume_every must be at least 1 step, not 0"),
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"batch_size": 51}, "larger than the data set"),
+        ({"remainder": "keep"}, '"drop" or "pad"'),
+        ({"remainder": "drop", "world_size": 13}, "no complete step: 13 ranks"),
+        ({"bad_samples": {1}}, "on_error: raise"),
+        ({"prefetch_bytes": -1}, "prefetch_bytes must be at least 0"),
+    ],
+)
+def test_invalid_options_raise(fake: FakeTransport, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        audit_fake(fake, **options)
+    assert not [t for t in threading.enumerate() if t.name.startswith("infeed")]
+
+
+def test_a_server_error_ends_the_audit(arrays: Any) -> None:
+    def fail(start: int) -> None:
+        if start == 20:
+            raise SampleError("sample 3 cannot be read")
+
+    fake = FakeTransport(arrays, batch_size=4, before_batch=fail)
+    with pytest.raises(SampleError, match="sample 3"):
+        audit_fake(fake, world_size=3)
+    with pytest.raises(PipelineNotFoundError):
+        audit("fake", "other", transport=fake)
+    assert not [t for t in threading.enumerate() if t.name.startswith("infeed")]

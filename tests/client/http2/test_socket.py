@@ -1,0 +1,246 @@
+"""Client sockets: every wait ends, at its timeout or when the connection is aborted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.client.waiting import HANG_SECONDS, Clock, blocked_in, until
+
+from infeed.http2 import socket as socket_module
+from infeed.http2.socket import ClientSocket
+
+
+@pytest.fixture
+def new_socket() -> Iterator[Callable[[str], ClientSocket]]:
+    sockets: list[ClientSocket] = []
+
+    def new(address: str) -> ClientSocket:
+        sockets.append(ClientSocket(address))
+        return sockets[-1]
+
+    yield new
+    for each in sockets:
+        each.close()
+
+
+def receive_exactly(connection: ClientSocket, count: int) -> bytes:
+    data = bytearray(count)
+    view = memoryview(data)
+    while view:
+        size = connection.receive(view, HANG_SECONDS)
+        assert size
+        view = view[size:]
+    return bytes(data)
+
+
+@contextlib.contextmanager
+def meanwhile(action: Callable[[], None]) -> Iterator[None]:
+    """Runs the action once the block waits for the socket."""
+    caller = threading.current_thread()
+
+    def act() -> None:
+        until(lambda: blocked_in(caller, "_wait"))
+        action()
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    yield
+    thread.join()
+
+
+def echo(talk: Any) -> None:
+    while data := talk.socket.recv(1 << 16):
+        talk.send(data)
+
+
+@pytest.fixture
+def unresponsive(peer: Any) -> Iterator[str]:
+    """The address of a peer that reads nothing until the test ends."""
+    over = threading.Event()
+    yield peer(lambda talk: over.wait(2 * HANG_SECONDS))
+    over.set()
+
+
+def test_send_and_receive_at_once(peer: Any, new_socket: Any) -> None:
+    connection = new_socket(peer(echo))
+    connection.open()
+    data = os.urandom(3_000_000)
+    sender = threading.Thread(target=connection.send, args=(data,))
+    sender.start()
+    assert receive_exactly(connection, len(data)) == data
+    sender.join()
+
+
+def test_receive_returns_zero_at_the_end(peer: Any, new_socket: Any) -> None:
+    connection = new_socket(peer(lambda talk: talk.send(b"ab")))
+    connection.open()
+    assert receive_exactly(connection, 2) == b"ab"
+    assert connection.receive(memoryview(bytearray(9)), HANG_SECONDS) == 0
+
+
+def test_receive_times_out(peer: Any, new_socket: Any) -> None:
+    connection = new_socket(peer(echo))
+    connection.open()
+    for seconds in (0.01, 0, -1):
+        with pytest.raises(TimeoutError):
+            connection.receive(memoryview(bytearray(9)), seconds)
+    connection.send(b"x")  # the connection still works
+    assert receive_exactly(connection, 1) == b"x"
+
+
+def test_send_times_out(
+    unresponsive: str, new_socket: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket_module, "SEND_TIMEOUT_SECONDS", 0.1)
+    connection = new_socket(unresponsive)
+    connection.open()
+    with pytest.raises(TimeoutError, match=r"accepted no data for 0\.1 s"):
+        connection.send(bytes(50_000_000))
+
+
+def test_connection_refused(new_socket: Any) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        connection = new_socket(f"127.0.0.1:{probe.getsockname()[1]}")
+        with pytest.raises(ConnectionRefusedError):
+            connection.open()
+    with pytest.raises(OSError, match=r"was closed|descriptor"):
+        connection.receive(memoryview(bytearray(1)), 1)
+
+
+def test_open_times_out(full: str, new_socket: Any) -> None:
+    with pytest.raises(TimeoutError):
+        new_socket(full).open(0.1)
+
+
+def test_hosts_are_tried_in_turn_and_share_the_timeout(
+    full: str, peer: Any, new_socket: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def socket_address(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
+        host, _, port = address.rpartition(":")
+        return socket.AF_INET, (host, int(port))
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        refusing = probe.getsockname()
+        impossible: Any = (9999, ("127.0.0.1", 1))  # a family that this machine does not have
+        hosts = [
+            impossible,
+            (socket.AF_INET, refusing),
+            socket_address(full),
+            socket_address(peer(echo)),
+        ]
+        monkeypatch.setattr(socket_module, "resolve", lambda address: hosts)
+        clock, timeouts = Clock(), []
+        monkeypatch.setattr(socket_module, "time", clock)
+        connect = ClientSocket._connect
+
+        def timed(self: ClientSocket, host: Any, timeout: float) -> None:
+            timeouts.append(timeout)
+            if host == hosts[2]:
+                clock.now += timeout
+                timeout = 0.05
+            connect(self, host, timeout)
+
+        monkeypatch.setattr(ClientSocket, "_connect", timed)
+        connection = new_socket("several:1")
+        connection.open(60.0)
+        assert timeouts == [15, 20, 30, 30]
+    connection.send(b"x")
+    assert receive_exactly(connection, 1) == b"x"
+
+
+def test_name_without_addresses(new_socket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket_module, "resolve", lambda address: [])
+    with pytest.raises(ConnectionError, match="nowhere:1 has no address"):
+        new_socket("nowhere:1").open()
+
+
+@pytest.mark.parametrize("form", ["unix:{}/s", "unix://{}/s"])
+def test_unix_sockets(form: str, new_socket: Any, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{tmp_path}/s")
+        listener.listen()
+        connection = new_socket(form.format(tmp_path))
+        connection.open()
+        connection.send(b"x")
+        other, _ = listener.accept()
+        with other:
+            assert other.recv(9) == b"x"
+
+
+def test_abort_wakes_open(full: str, new_socket: Any) -> None:
+    connection = new_socket(full)
+    with (
+        meanwhile(connection.abort),
+        pytest.raises(ConnectionError) as caught,
+    ):
+        connection.open(HANG_SECONDS)
+    assert not isinstance(caught.value, TimeoutError)
+
+
+def test_abort_wakes_receive(peer: Any, new_socket: Any) -> None:
+    connection = new_socket(peer(echo))
+    connection.open()
+    with meanwhile(connection.abort):
+        assert connection.receive(memoryview(bytearray(1)), HANG_SECONDS) == 0
+
+
+def test_abort_wakes_send(
+    unresponsive: str, new_socket: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket_module, "SEND_TIMEOUT_SECONDS", HANG_SECONDS)
+    connection = new_socket(unresponsive)
+    connection.open()
+    with meanwhile(connection.abort), pytest.raises(BrokenPipeError):
+        connection.send(bytes(50_000_000))
+
+
+def test_aborted_socket_does_not_open(peer: Any, new_socket: Any) -> None:
+    connection = new_socket(peer(echo))
+    connection.abort()
+    with pytest.raises(ConnectionAbortedError):
+        connection.open()
+    connection.close()
+    connection.close()
+    connection.abort()
+
+
+def test_closed_socket_does_not_open(peer: Any, new_socket: Any) -> None:
+    connection = new_socket(peer(echo))
+    connection.close()
+    with pytest.raises(ConnectionAbortedError):
+        connection.open()
+    with pytest.raises(ConnectionAbortedError, match="was closed"):
+        connection.send(b"x")
+
+
+def test_small_sends_are_not_delayed(peer: Any, new_socket: Any) -> None:
+    connection = new_socket(peer(echo))
+    connection.open()
+    assert connection._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_more_open_files_than_select_supports(peer: Any, new_socket: Any) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2048:
+        pytest.skip("this machine allows no more than 2048 files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        connection = new_socket(peer(echo))
+        connection.open()
+        connection.send(b"x")
+        assert receive_exactly(connection, 1) == b"x"
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

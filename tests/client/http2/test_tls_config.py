@@ -1,0 +1,148 @@
+"""SSL contexts from PEM files, and errors that name the file."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infeed.errors import ConfigError
+from infeed.http2.tls_config import TLS
+
+
+def test_certificates_and_names_are_verified(pki: Any) -> None:
+    for tls in (
+        TLS(),
+        TLS(ca=pki.ca),
+        TLS(ca=str(pki.ca)),
+        TLS(cert=pki.server, key=pki.server_key),
+    ):
+        context = tls.context()
+        assert context.verify_mode is ssl.CERT_REQUIRED
+        assert context.check_hostname
+        assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
+        assert context.options & ssl.OP_NO_COMPRESSION
+
+
+def test_renegotiation_is_off(pki: Any) -> None:
+    # HTTP/2 forbids it (RFC 9113, 9.2.1): a write might have to wait for a read.
+    assert TLS(ca=pki.ca).context().options & ssl.OP_NO_RENEGOTIATION
+    assert TLS().context().options & ssl.OP_NO_RENEGOTIATION
+
+
+def test_only_the_given_ca_is_trusted(pki: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(pki.untrusted_ca))  # the system's
+    assert TLS().context().get_ca_certs()
+    (only,) = TLS(ca=pki.ca).context().get_ca_certs(binary_form=True)
+    assert only == ssl.PEM_cert_to_DER_cert(pki.ca.read_text())
+
+
+def test_system_authorities_are_not_loaded_with_a_ca(
+    pki: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loading them takes 50 ms for each connection."""
+    loaded: list[ssl.SSLContext] = []
+    monkeypatch.setattr(
+        ssl.SSLContext, "load_default_certs", lambda context, *_: loaded.append(context)
+    )
+    TLS(ca=pki.ca).context()
+    assert not loaded
+    context = TLS().context()
+    assert loaded == [context]
+
+
+def test_key_in_the_file_of_its_certificate(pki: Any, tmp_path: Path) -> None:
+    both = tmp_path / "both.pem"
+    both.write_bytes(pki.trainer.read_bytes() + pki.trainer_key.read_bytes())
+    TLS(ca=pki.ca, cert=both).context()
+
+
+def test_key_without_a_certificate_is_refused(pki: Any) -> None:
+    with pytest.raises(ConfigError, match="key without its certificate"):
+        TLS(key=pki.trainer_key)
+
+
+def test_files_are_read_again_for_each_context(pki: Any, tmp_path: Path) -> None:
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(pki.ca.read_bytes())
+    tls = TLS(ca=ca)
+    first = tls.context().get_ca_certs(binary_form=True)
+    ca.write_bytes(pki.untrusted_ca.read_bytes())
+    assert tls.context().get_ca_certs(binary_form=True) != first
+    ca.unlink()
+    with pytest.raises(ConfigError, match=r"tls: ca .*ca\.pem: no such file"):
+        tls.context()
+
+
+GARBAGE = {
+    "empty": b"",
+    "text": b"no certificate\n",
+    "bytes": bytes(range(256)),
+    "cut": b"-----BEGIN CERTIFICATE-----\nMIIB\n",
+    "invalid": b"-----BEGIN CERTIFICATE-----\n!!!!\n-----END CERTIFICATE-----\n",
+}
+
+
+@pytest.mark.parametrize("kind", [*GARBAGE, "key"])
+def test_invalid_ca_file_is_refused(pki: Any, tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "ca.pem"
+    file.write_bytes(GARBAGE[kind] if kind in GARBAGE else pki.server_key.read_bytes())
+    with pytest.raises(ConfigError) as caught:
+        TLS(ca=file).context()
+    assert str(caught.value) == f"tls: ca {file}: holds no certificate in PEM form"
+    assert caught.value.metadata["file"] == str(file)
+
+
+@pytest.mark.parametrize("kind", [*GARBAGE, "ca"])
+@pytest.mark.parametrize("option", ["cert", "key"])
+def test_invalid_certificate_or_key_is_refused(
+    pki: Any, tmp_path: Path, kind: str, option: str
+) -> None:
+    file = tmp_path / "it.pem"
+    file.write_bytes(GARBAGE[kind] if kind in GARBAGE else pki.ca.read_bytes())
+    files = {"cert": pki.trainer, "key": pki.trainer_key, option: file}
+    with pytest.raises(ConfigError) as caught:
+        TLS(**files).context()
+    assert str(file) in str(caught.value)
+    if kind != "ca":  # "ca" is a certificate, but of another key
+        assert f"tls: {option}" in str(caught.value)
+    assert "MII" not in str(caught.value)  # never the content
+
+
+def test_certificate_file_without_a_key_is_refused(pki: Any) -> None:
+    with pytest.raises(ConfigError, match=r"does not hold a certificate and its private key"):
+        TLS(cert=pki.trainer).context()
+
+
+def test_key_of_another_certificate_is_refused(pki: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        TLS(cert=pki.trainer, key=pki.untrusted_key).context()
+    assert str(caught.value) == (
+        f"tls: key {pki.untrusted_key}: is not the key of the certificate {pki.trainer}"
+    )
+
+
+def test_locked_key_is_refused_without_a_prompt(pki: Any, tmp_path: Path, capfd: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        TLS(cert=pki.server, key=pki.locked_key).context()
+    assert str(caught.value) == (
+        f"tls: key {pki.locked_key}: is locked with a passphrase; use one without"
+    )
+    both = tmp_path / "both.pem"
+    both.write_bytes(pki.server.read_bytes() + pki.locked_key.read_bytes())
+    with pytest.raises(ConfigError, match="is locked with a passphrase"):
+        TLS(cert=both).context()
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("option", ["ca", "cert", "key"])
+def test_unreadable_files_are_refused(pki: Any, tmp_path: Path, option: str) -> None:
+    files = {"ca": pki.ca, "cert": pki.trainer, "key": pki.trainer_key}
+    for file, reason in (
+        (tmp_path / "none.pem", "no such file or directory"),
+        (tmp_path, "is a dir"),
+    ):
+        with pytest.raises(ConfigError, match=f"^tls: {option} {file}: {reason}"):
+            TLS(**{**files, option: file}).context()

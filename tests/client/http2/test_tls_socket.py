@@ -1,0 +1,648 @@
+"""TLS client sockets, against OpenSSL's own socket: data arrives both ways, every wait ends, and an
+untrusted peer is distinguished from a lost one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import ssl
+import struct
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from infeed.http2 import socket as socket_module
+from infeed.http2 import tls_socket
+from infeed.http2.connection import ConnectionLostError, Http2Request
+from infeed.http2.socket import ClientSocket, TLSVerificationError
+from infeed.http2.tls_config import TLS
+from infeed.http2.tls_socket import TLSClientSocket
+
+SECONDS = 60.0
+
+
+def context_of(pki: Any, cert: str = "server", *, alpn: str | None = "h2") -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(getattr(pki, cert), getattr(pki, f"{cert}_key"))
+    if alpn:
+        context.set_alpn_protocols([alpn])
+    return context
+
+
+@pytest.fixture
+def secure_peer(pki: Any, peer: Any) -> Callable[..., str]:
+    """Starts a server whose script gets the TLS socket after the handshake; the error of a failed
+    handshake is added to `errors`."""
+
+    def start(
+        script: Callable[[ssl.SSLSocket], None] = lambda tls: None,
+        context: ssl.SSLContext | None = None,
+        errors: list[Exception] | None = None,
+    ) -> str:
+        used = context or context_of(pki)
+
+        def play(talk: Any) -> None:
+            try:
+                tls = used.wrap_socket(talk.socket, server_side=True)
+            except OSError as error:
+                if errors is None:
+                    raise
+                errors.append(error)
+                return
+            with tls:
+                tls.settimeout(SECONDS)
+                script(tls)
+
+        address: str = peer(play)
+        return address
+
+    return start
+
+
+@pytest.fixture
+def new_client(pki: Any) -> Iterator[Callable[..., TLSClientSocket]]:
+    sockets: list[TLSClientSocket] = []
+
+    def new(address: str, name: str = "127.0.0.1", tls: TLS | None = None) -> TLSClientSocket:
+        sockets.append(TLSClientSocket(address, (tls or TLS(ca=pki.ca)).context(), name))
+        return sockets[-1]
+
+    yield new
+    for each in sockets:
+        each.close()
+
+
+def receive_exactly(client: TLSClientSocket, count: int) -> bytes:
+    data = bytearray(count)
+    view = memoryview(data)
+    while view:
+        size = client.receive(view[: 1 << 18], SECONDS)
+        assert size, f"{len(view)} of {count} bytes are missing"
+        view = view[size:]
+    return bytes(data)
+
+
+@pytest.fixture
+def once_it_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], Any]:
+    """Runs an action as soon as a socket in the block waits for its peer."""
+
+    @contextlib.contextmanager
+    def meanwhile(action: Callable[[], object]) -> Iterator[None]:
+        waiting = threading.Event()
+        wait = socket_module._wait
+
+        def signal_wait(*values: Any) -> bool:
+            waiting.set()
+            return wait(*values)
+
+        monkeypatch.setattr(socket_module, "_wait", signal_wait)
+        thread = threading.Thread(target=lambda: waiting.wait(SECONDS) and action())
+        thread.start()
+        yield
+        thread.join()
+
+    return meanwhile
+
+
+class Ticking:
+    """A clock that advances by one second at each read."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        self.seconds += 1.0
+        return self.seconds
+
+
+@pytest.fixture
+def drip(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
+    """Makes sockets receive these bytes, one a second; returns those not received yet. With `ready`
+    there still is a byte at the timeout."""
+
+    def start(data: bytes, *, ready: bool = False) -> list[int]:
+        left = list(reversed(data))
+
+        def receive(self: ClientSocket, into: memoryview, timeout: float) -> int:
+            if timeout <= 0 and not ready:
+                raise TimeoutError
+            into[0] = left.pop()
+            return 1
+
+        monkeypatch.setattr(ClientSocket, "receive", receive)
+        monkeypatch.setattr(tls_socket, "time", Ticking())
+        return left
+
+    return start
+
+
+def take(tls: ssl.SSLSocket, count: int) -> bytes:
+    data = bytearray()
+    while len(data) < count:
+        part = tls.recv(count - len(data))
+        assert part
+        data += part
+    return bytes(data)
+
+
+def until_closed(tls: ssl.SSLSocket) -> None:
+    with contextlib.suppress(OSError):
+        while tls.recv(1 << 16):
+            pass
+
+
+def echo(tls: ssl.SSLSocket) -> None:
+    with contextlib.suppress(ssl.SSLError, ConnectionError):
+        while data := tls.recv(1 << 16):
+            tls.sendall(data)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_send_and_receive_at_once(
+    pki: Any, secure_peer: Any, new_client: Any, version: ssl.TLSVersion
+) -> None:
+    context = context_of(pki)
+    context.minimum_version = context.maximum_version = version
+    up, down = os.urandom(4 << 20), os.urandom(4 << 20)
+    sent: list[bytes] = []
+
+    def script(tls: ssl.SSLSocket) -> None:
+        # OpenSSL's socket must not be read and written at once, so it alternates.
+        data = bytearray()
+        for begin in range(0, len(down), 1 << 16):
+            tls.sendall(down[begin : begin + (1 << 16)])
+            data += take(tls, 1 << 16)
+        sent.append(bytes(data))
+
+    client = new_client(secure_peer(script, context))
+    client.open()
+
+    def send() -> None:
+        for begin in range(0, len(up), 100_000):
+            client.send(up[begin : begin + 100_000])
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    assert receive_exactly(client, len(down)) == down
+    sender.join(SECONDS)
+    assert client.receive(memoryview(bytearray(9)), SECONDS) == 0
+    assert sent == [up]
+
+
+def test_surplus_data_is_kept_for_the_next_receive(secure_peer: Any, new_client: Any) -> None:
+    client = new_client(secure_peer(lambda tls: tls.sendall(b"x" * 100 + b"y" * 100)))
+    client.open()
+    into = memoryview(bytearray(100))
+    assert receive_exactly(client, 100) == b"x" * 100
+    assert client.receive(into, 0) == 100  # without another byte from the socket
+    assert bytes(into) == b"y" * 100
+
+
+def test_receive_times_out(secure_peer: Any, new_client: Any) -> None:
+    client = new_client(secure_peer(echo))
+    client.open()
+    for seconds in (0.01, 0, -1):
+        with pytest.raises(TimeoutError):
+            client.receive(memoryview(bytearray(9)), seconds)
+    client.send(b"x")
+    assert receive_exactly(client, 1) == b"x"
+
+
+def handshake_in_memory(talk: Any, pki: Any) -> tuple[ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO]:
+    """Returns a server's end after the handshake, whose output stays in memory."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context_of(pki).wrap_bio(incoming, outgoing, server_side=True)
+    while True:
+        try:
+            tls.do_handshake()
+            return tls, incoming, outgoing
+        except ssl.SSLWantReadError:
+            talk.send(outgoing.read())
+            incoming.write(talk.socket.recv(1 << 16))
+
+
+def test_partial_record_does_not_extend_the_timeout(
+    pki: Any, peer: Any, new_client: Any, drip: Any
+) -> None:
+    """A record is only readable when all of it has arrived."""
+    record: list[bytes] = []
+    released = threading.Event()
+
+    def server(talk: Any) -> None:
+        tls, _, outgoing = handshake_in_memory(talk, pki)
+        tls.write(b"x" * 16_000)
+        record.append(outgoing.read())
+        released.set()
+        silent(talk)
+
+    client = new_client(peer(server))
+    client.open()
+    assert released.wait(SECONDS)
+    left = drip(record[0], ready=True)
+    with pytest.raises(TimeoutError):
+        client.receive(memoryview(bytearray(9)), 5.0)
+    assert len(left) > 10_000
+
+
+def silent(talk: Any) -> None:
+    while talk.socket.recv(1 << 16):
+        pass
+
+
+@pytest.mark.parametrize("first", [b"", b"\x16", b"\x16\x03\x03\x40\x00\x02"])
+def test_stalled_handshake_times_out(first: bytes, peer: Any, new_client: Any) -> None:
+    def script(talk: Any) -> None:
+        talk.send(first)
+        silent(talk)
+
+    with pytest.raises(TimeoutError):
+        new_client(peer(script)).open(0.1)
+
+
+def test_slow_handshake_times_out(peer: Any, new_client: Any, drip: Any) -> None:
+    client = new_client(peer(silent))
+    left = drip(b"\x16\x03\x03\x40\x00\x02\x00" + bytes(500))
+    with pytest.raises(TimeoutError):
+        client.open(5.0)
+    assert len(left) > 400
+
+
+@pytest.mark.parametrize("abrupt", [False, True])
+@pytest.mark.parametrize("first", [b"", b"\x16\x03\x03"])
+def test_connection_closed_during_the_handshake(
+    first: bytes, abrupt: bool, peer: Any, new_client: Any
+) -> None:
+    def script(talk: Any) -> None:
+        talk.socket.recv(1 << 16 if not abrupt else 1)
+        talk.send(first)
+        if abrupt:  # as a reset
+            talk.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    with pytest.raises(ConnectionError, match=r"reset|closed during the TLS handshake") as caught:
+        new_client(peer(script)).open()
+    assert not isinstance(caught.value, TLSVerificationError)  # which is not retried
+
+
+HTTP2 = b"\0\0\x12\x04\0\0\0\0\0" + bytes(18)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"HTTP/1.1 400 Bad Request\r\n\r\n", HTTP2, b"\x17\x03\x03\0\x01x"],
+)
+def test_peer_without_tls_is_refused(sent: bytes, peer: Any, new_client: Any) -> None:
+    def script(talk: Any) -> None:
+        talk.send(sent)
+        silent(talk)
+
+    client = new_client(address := peer(script))
+    with pytest.raises(TLSVerificationError) as caught:
+        client.open()
+    assert str(caught.value) == (
+        f"{address} does not use TLS; leave out tls=, or configure the server with a certificate"
+    )
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16" + b"garbage" * 100,
+        b"\x16\x03\x03\0\x04\xff\xff\xff\xff",
+        b"\x15\x03\x03\0\x02\x02\x50",
+    ],
+)
+def test_peer_with_invalid_tls_is_retryable(sent: bytes, peer: Any, new_client: Any) -> None:
+    def script(talk: Any) -> None:
+        talk.send(sent)
+        silent(talk)
+
+    with pytest.raises(ConnectionAbortedError, match=r"^TLS failed: "):
+        new_client(peer(script)).open(5)
+
+
+@pytest.mark.parametrize("alpn", [None, "http/1.1"])
+def test_peer_without_http2_over_tls_is_refused(
+    pki: Any, secure_peer: Any, new_client: Any, alpn: str | None
+) -> None:
+    client = new_client(secure_peer(until_closed, context_of(pki, alpn=alpn)))
+    with pytest.raises(TLSVerificationError, match="uses TLS, but not HTTP/2 over it"):
+        client.open()
+
+
+@pytest.mark.parametrize(
+    ("cert", "name", "reason"),
+    [
+        ("server_expired", "127.0.0.1", "certificate has expired"),
+        ("untrusted", "127.0.0.1", r"unable to get local issuer certificate; set its authority"),
+        ("elsewhere", "127.0.0.1", "IP address mismatch, .*'127.0.0.1'"),
+        ("elsewhere", "localhost", "Hostname mismatch, .*'localhost'"),
+    ],
+)
+def test_untrusted_server_certificate_is_refused(
+    pki: Any, secure_peer: Any, new_client: Any, cert: str, name: str, reason: str
+) -> None:
+    errors: list[Exception] = []
+    address = secure_peer(until_closed, context_of(pki, cert), errors)
+    with pytest.raises(TLSVerificationError, match=reason) as caught:
+        new_client(address, name).open()
+    message = f"the certificate of {address} could not be verified for {name!r}: "
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("name", ["localhost", "::1"])
+def test_names_of_the_certificate_are_accepted(
+    secure_peer: Any, new_client: Any, name: str
+) -> None:
+    client = new_client(secure_peer(echo), name)
+    client.open()
+    client.send(b"hello")
+    assert receive_exactly(client, 5) == b"hello"
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize(
+    ("shown", "message"),
+    [
+        ("trainer", None),
+        (None, "requires a client certificate"),
+        ("trainer_expired", "rejected the client certificate: it has expired"),
+        ("untrusted", "rejected the client certificate: its authority is unknown there"),
+    ],
+)
+def test_server_that_requires_a_client_certificate(
+    pki: Any,
+    secure_peer: Any,
+    new_client: Any,
+    version: ssl.TLSVersion,
+    shown: str | None,
+    message: str | None,
+) -> None:
+    context = context_of(pki)
+    context.minimum_version = context.maximum_version = version
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(pki.ca)
+    errors: list[Exception] = []
+    files = (getattr(pki, shown), getattr(pki, f"{shown}_key")) if shown else (None, None)
+    address = secure_peer(echo, context, errors)
+    client = new_client(address, tls=TLS(pki.ca, *files))
+
+    def talk() -> bytes:
+        client.open()
+        return receive_exactly(client, 1)  # TLS 1.3 reports it here
+
+    if message is None:
+        client.open()
+        client.send(b"x")
+        assert receive_exactly(client, 1) == b"x"
+    else:
+        with pytest.raises(TLSVerificationError, match=rf"^{address} .*{message}"):
+            talk()
+
+
+@pytest.mark.parametrize(
+    ("alert", "message"),
+    [
+        (40, "requires a client certificate, TLS(cert=..., key=...), or has no TLS cipher"),
+        (42, "rejected the client certificate"),
+        (43, "rejected the client certificate: it is not for clients"),
+        (44, "rejected the client certificate: it was revoked"),
+        (45, "rejected the client certificate: it has expired"),
+        (46, "rejected the client certificate"),
+        (48, "rejected the client certificate: its authority is unknown there"),
+        (49, "rejected the client certificate: it has no access"),
+        (70, "and this client have no TLS version in common"),
+        (116, "requires a client certificate; use TLS(cert=..., key=...)"),
+    ],
+)
+def test_each_alert_has_its_own_message(
+    peer: Any, new_client: Any, alert: int, message: str
+) -> None:
+    def script(talk: Any) -> None:
+        talk.send(b"\x15\x03\x03\0\x02\x02" + bytes([alert]))
+        silent(talk)
+
+    client = new_client(address := peer(script))
+    with pytest.raises(TLSVerificationError) as caught:
+        client.open()
+    assert str(caught.value).startswith(f"{address} {message}")
+    assert (":" in message) == (":" in str(caught.value).removeprefix(address))
+
+
+def test_invalid_record_after_the_handshake_is_retryable(
+    pki: Any, secure_peer: Any, new_client: Any
+) -> None:
+    """As from a proxy that responds without TLS: the server may come back."""
+
+    def script(tls: ssl.SSLSocket) -> None:
+        tls.sendall(b"good")
+        raw = socket.socket(fileno=os.dup(tls.fileno()))
+        with raw:
+            raw.sendall(b"HTTP/1.1 502 Bad Gateway\r\n\r\n")
+        until_closed(tls)
+
+    client = new_client(secure_peer(script))
+    client.open()
+    assert receive_exactly(client, 4) == b"good"
+    with pytest.raises(ConnectionAbortedError, match=r"^TLS failed: "):
+        client.receive(memoryview(bytearray(9)), SECONDS)
+
+
+@pytest.mark.parametrize("how", ["close_notify", "end"])
+def test_receive_returns_zero_at_the_end(secure_peer: Any, new_client: Any, how: str) -> None:
+    def script(tls: ssl.SSLSocket) -> None:
+        tls.sendall(b"ab")
+        if how == "close_notify":
+            with contextlib.suppress(OSError):
+                tls.setblocking(False)  # it does not wait for the client's response
+                tls.unwrap()
+
+    client = new_client(secure_peer(script))
+    client.open()
+    assert receive_exactly(client, 2) == b"ab"
+    for _ in range(2):
+        assert client.receive(memoryview(bytearray(9)), SECONDS) == 0
+
+
+def test_truncated_response_is_an_error(pki: Any, peer: Any, new_client: Any) -> None:
+    """TLS cannot distinguish it from an end; HTTP/2 can."""
+
+    def script(talk: Any) -> None:
+        with context_of(pki).wrap_socket(talk.socket, server_side=True) as talk.socket:
+            talk.greet()
+            talk.answer()
+            talk.socket.shutdown(socket.SHUT_RDWR)
+
+    client = new_client(peer(script))
+    client.open()
+    request = Http2Request(client)
+    request.send_headers(
+        [(":method", "POST"), (":scheme", "https"), (":path", "/"), (":authority", "s")]
+    )
+    with pytest.raises((ConnectionLostError, BrokenPipeError, ConnectionResetError)):
+        request.read_data(memoryview(bytearray(9)))
+
+
+def test_sends_of_several_threads_are_not_interleaved(secure_peer: Any, new_client: Any) -> None:
+    """A client sends requests and acknowledgements; records must be sent in their order."""
+    received: list[bytes] = []
+    client = new_client(secure_peer(lambda tls: received.append(take(tls, 4 * 50 * 20_000))))
+    client.open()
+
+    def send(letter: bytes) -> None:
+        for _ in range(50):
+            client.send(letter * 20_000)
+
+    threads = [threading.Thread(target=send, args=(letter,)) for letter in (b"a", b"b", b"c", b"d")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert client.receive(memoryview(bytearray(9)), SECONDS) == 0  # the peer has all
+    (data,) = received
+    pieces = [data[begin : begin + 20_000] for begin in range(0, len(data), 20_000)]
+    assert all(piece == piece[:1] * 20_000 for piece in pieces)
+    assert all(data.count(letter) == 50 * 20_000 for letter in (b"a", b"b", b"c", b"d"))
+
+
+def record_sends(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Records what is sent from now on, instead of sending it."""
+    sent: list[bytes] = []
+    monkeypatch.setattr(ClientSocket, "send", lambda self, data: sent.append(data))
+    return sent
+
+
+def test_large_send_is_encrypted_in_parts(
+    secure_peer: Any, new_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = new_client(secure_peer(until_closed))
+    client.open()
+    sent = record_sends(monkeypatch)
+    client.send(bytes(3 << 20))
+    assert sum(map(len, sent)) > 3 << 20
+    assert max(map(len, sent)) < 1 << 20
+
+
+def test_tls_output_is_flushed_after_a_send(
+    secure_peer: Any, new_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reading thread leaves it to the sending one."""
+    client = new_client(secure_peer(until_closed))
+    client.open()
+    sent: list[bytes] = []
+
+    def send(self: ClientSocket, data: bytes) -> None:
+        sent.append(data)
+        if len(sent) == 1:
+            client._engine._outgoing.write(b"answer")
+            client._flush_output()
+            assert len(sent) == 1
+
+    monkeypatch.setattr(ClientSocket, "send", send)
+    client.send(b"x")
+    assert sent[1:] == [b"answer"]
+
+
+def test_tls_output_is_flushed_by_a_receive(
+    secure_peer: Any, new_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the response to a peer that updates its keys, and then waits."""
+    client = new_client(secure_peer(echo))
+    client.open()
+    client.send(b"x")
+    sent = record_sends(monkeypatch)
+    client._engine._outgoing.write(b"answer")
+    assert client.receive(memoryview(bytearray(9)), SECONDS) == 1
+    assert sent == [b"answer"]
+
+
+def test_abort_wakes_receive(secure_peer: Any, new_client: Any, once_it_waits: Any) -> None:
+    client = new_client(secure_peer(echo))
+    client.open()
+    # The peer's reset may arrive first.
+    with once_it_waits(client.abort), contextlib.suppress(ConnectionError):
+        assert client.receive(memoryview(bytearray(1)), 1000) == 0
+
+
+@pytest.mark.parametrize("when", ["the handshake", "the connection"])
+def test_abort_wakes_open(
+    peer: Any, full: str, new_client: Any, once_it_waits: Any, when: str
+) -> None:
+    client = new_client(full if when == "the connection" else peer(silent))
+    with once_it_waits(client.abort), pytest.raises(ConnectionError) as caught:
+        client.open(1000)
+    assert not isinstance(caught.value, TLSVerificationError)
+
+
+def test_abort_wakes_send(secure_peer: Any, new_client: Any, once_it_waits: Any) -> None:
+    over = threading.Event()
+    client = new_client(secure_peer(lambda tls: over.wait(SECONDS)))
+    client.open()
+
+    def send() -> None:
+        while True:
+            client.send(bytes(1 << 20))
+
+    with once_it_waits(client.abort), pytest.raises(OSError, match="pipe"):
+        send()
+    over.set()
+
+
+def test_aborted_socket_does_not_open(peer: Any, new_client: Any) -> None:
+    client = new_client(peer(silent))
+    client.abort()
+    with pytest.raises(ConnectionAbortedError):
+        client.open()
+    client.close()
+    client.close()
+
+
+@pytest.fixture
+def openssl(pki: Any) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """`openssl s_server`, whose commands update its keys."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    words = ["openssl", "s_server", "-accept", f"127.0.0.1:{port}", "-alpn", "h2", "-naccept", "1"]
+    try:
+        process = subprocess.Popen(
+            [*words, "-cert", str(pki.server), "-key", str(pki.server_key)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+    except FileNotFoundError:
+        pytest.skip("this machine has no openssl command")
+    assert process.stdout is not None
+    assert process.stdin is not None
+    with process:
+        while (line := process.stdout.readline()) != b"ACCEPT\n":
+            assert line, "no server"
+        yield f"127.0.0.1:{port}", process
+        process.kill()
+
+
+def expect(output: Any, *lines: bytes) -> None:
+    missing = set(lines)
+    while missing:
+        line = output.readline()
+        assert line, f"no output {missing}"
+        missing.discard(line)
+
+
+def test_key_updates(openssl: Any, new_client: Any) -> None:
+    address, process = openssl
+    client = new_client(address)
+    client.open()
+    for number in range(3):
+        process.stdin.write(b"K\n")  # requests new keys of both ends
+        process.stdin.flush()
+        client.send(b"up %d\n" % number)
+        expect(process.stdout, b"up %d\n" % number, b"SSL_do_handshake -> 1\n")  # in any order
+        process.stdin.write(b"down\n")
+        process.stdin.flush()
+        assert receive_exactly(client, 5) == b"down\n"
+    client.abort()

@@ -1,0 +1,69 @@
+"""Feed plan of one rank: its streams, its steps, and invalid options."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from infeed.cursor import Shard
+from infeed.errors import InvalidRequestError, ProtocolError
+from infeed.prefetch.feed_plan import FeedPlan, plan_feed
+from infeed.spec import MAX_BATCH_SIZE, FieldSpec, Guarantee, PipelineSpec
+
+FIELDS = (FieldSpec("x", "int64"),)
+SPEC = PipelineSpec(
+    "train", FIELDS, FIELDS, (), 100, "ab12", Guarantee(), 8, 0, "drop", "raise", batch_stride=1
+)
+"""Its dataset makes batches of 8 itself: each is one element, and takes one position."""
+
+
+def plan_of(spec: PipelineSpec = SPEC, **changes: Any) -> FeedPlan:
+    options = {
+        "batch_size": None,
+        "shard": Shard(1, 3),
+        "seed": None,
+        "epochs": None,
+        "remainder": None,
+        "cursor": None,
+        "finish": "trainer",
+        "job_name": None,
+        "prefetch_bytes": 0,
+        "reconnect_timeout": 1.0,
+    }
+    return plan_feed(spec, **{**options, **changes})
+
+
+def test_open_message_has_the_fingerprint() -> None:
+    assert plan_of().open_message.fingerprint == "ab12"
+
+
+def test_batches_made_by_the_dataset_use_its_stride() -> None:
+    assert plan_of().shard_plan.batch_range(2) == (7, 1)
+
+
+def test_invalid_spec_is_rejected() -> None:
+    with pytest.raises(ProtocolError, match="seed -1"):
+        plan_of(replace(SPEC, seed=-1))
+
+
+def test_spec_is_validated_for_the_requested_batch_size() -> None:
+    wide = (FieldSpec("x", "uint8", (1 << 20,)),)
+    spec = replace(SPEC, element_spec=wide, wire_spec=wide, batch_stride=0, sample_count=1 << 17)
+    assert plan_of(spec).contract.batch_size == 8
+    with pytest.raises(ProtocolError, match="batches of"):
+        plan_of(spec, batch_size=MAX_BATCH_SIZE)
+
+
+def test_batch_size_is_bounded_by_the_data_set() -> None:
+    spec = replace(SPEC, batch_stride=0)
+    assert plan_of(spec, batch_size=100).shard_plan.stride == 100
+    with pytest.raises(InvalidRequestError, match="batch_size 101 is larger than the data set"):
+        plan_of(spec, batch_size=101)
+
+
+def test_batches_made_by_the_dataset_have_a_fixed_size() -> None:
+    assert plan_of(batch_size=8).open_message.batch_size == 8
+    with pytest.raises(InvalidRequestError, match="batch_size 4 is not available"):
+        plan_of(batch_size=4)

@@ -1,0 +1,87 @@
+"""Server states: health, and the turn to connect where one server serves at a time."""
+
+from __future__ import annotations
+
+from infeed.errors import FingerprintError, ServerUnavailableError
+from infeed.prefetch.server_state import ServerStates
+
+
+def states_of(names: str = "abc") -> ServerStates:
+    states = ServerStates()
+    states.add(names)
+    return states
+
+
+def turns(states: ServerStates, names: str = "abc") -> str:
+    """Returns the names of the servers that may connect now."""
+    return "".join(name for name in names if states.has_turn(name))
+
+
+LOST = ServerUnavailableError("cut")
+MISMATCH = FingerprintError("another version")
+
+
+def test_first_server_by_name_has_the_turn() -> None:
+    assert turns(states_of("cab")) == "a"
+    assert turns(states_of("a"), "a") == "a"
+
+
+def test_other_servers_wait_while_one_is_active() -> None:
+    states = states_of()
+    states["b"].active = True
+    assert turns(states, "ac") == ""
+    states["b"].on_stream_opened()
+    assert turns(states, "ac") == ""
+
+
+def test_healthy_server_goes_before_unhealthy_ones() -> None:
+    for error in (LOST, MISMATCH):
+        states = states_of()
+        states["a"].active = True
+        if error is LOST:
+            states["a"].on_connection_lost(LOST)
+        else:
+            states["a"].exclude(MISMATCH)
+        assert states["a"].unhealthy
+        assert turns(states) == "b"
+
+
+def test_any_server_may_try_if_all_are_unhealthy() -> None:
+    states = states_of("ab")
+    states["a"].on_connection_lost(LOST)
+    states["b"].exclude(MISMATCH)
+    assert turns(states, "ab") == "ab"
+    states["b"].active = True
+    assert turns(states, "ab") == "b"
+
+
+def test_opened_stream_makes_a_server_healthy_again() -> None:
+    states = states_of()
+    states["a"].on_connection_lost(LOST)
+    states["a"].exclude(MISMATCH)
+    states["a"].on_stream_opened()
+    assert not states["a"].unhealthy
+    assert states["a"].stream_open
+    assert (states.exclusion, states.last_errors) == (None, {})
+    assert turns(states) == "a"
+
+
+def test_lost_connection_clears_the_exclusion() -> None:
+    states = states_of("ab")
+    states["a"].exclude(MISMATCH)
+    assert (states.exclusion, states.all_excluded) == (MISMATCH, False)
+    states["b"].exclude(MISMATCH)
+    assert states.all_excluded
+    states["a"].on_stream_opened()
+    states["a"].on_connection_lost(LOST)
+    assert not states["a"].stream_open
+    assert not states.all_excluded
+    assert states.last_errors == {"a": "cut"}
+
+
+def test_adding_a_known_server_keeps_its_state() -> None:
+    states = states_of()
+    states["a"].on_connection_lost(LOST)
+    states.add(["a", "d"])
+    assert states.last_errors == {"a": "cut"}
+    assert len(states) == 4

@@ -1,0 +1,256 @@
+"""One feed from several servers: the same batches in the same order despite failures."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.client.waiting import HANG_SECONDS, until
+
+import infeed
+from infeed.errors import FingerprintError, SampleError, ServerUnavailableError
+from infeed.prefetch import server_pool as pool_module
+from infeed.prefetch import step_scheduler as scheduler_module
+from infeed.testing import FakeTransport
+
+STEPS = 37
+
+
+def fake(arrays: Any, before_batch: Any = None) -> FakeTransport:
+    return FakeTransport(arrays, batch_size=4, seed=3, before_batch=before_batch)
+
+
+def check_all_epochs(feed: infeed.Feed, arrays: Any) -> None:
+    """Consumes three epochs: every batch once, in order, with the right samples."""
+    expected = fake(arrays)
+    batches = list(feed)
+    assert [batch.start for batch in batches] == [4 * k for k in range(STEPS)]
+    for batch in batches:
+        assert batch.sample_ids.tolist() == expected.sample_ids(3, batch.start, 4).tolist()
+        np.testing.assert_array_equal(batch["label"], batch.sample_ids)
+
+
+def target(*servers: Any) -> str:
+    return ",".join(server.address for server in servers)
+
+
+def test_steps_are_requested_from_all_servers(serve: Any, arrays: Any) -> None:
+    starts: list[set[int]] = [set(), set(), set()]
+    all_requested = threading.Event()
+
+    def server(requested: set[int]) -> Any:
+        def record(start: int) -> None:
+            requested.add(start)
+            all_requested.wait(HANG_SECONDS)
+
+        return serve(fake(arrays, record))
+
+    servers = [server(requested) for requested in starts]
+    with infeed.connect(target(*servers), "fake", epochs=3) as feed:
+        until(lambda: all(starts))
+        all_requested.set()
+        check_all_epochs(feed, arrays)
+        assert set(feed.stats().servers) == {one.address for one in servers}
+        assert feed.stats().reconnects == 0
+    assert set.union(*starts) == {4 * k for k in range(STEPS)}
+
+
+def test_prefetch_window_spans_all_servers(
+    serve: Any, arrays: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "_HEDGE_CHECK_INTERVAL_SECONDS", 0.01)
+    calls: Counter[str] = Counter()
+    assign = scheduler_module.StepScheduler.assign
+
+    def counted(self: Any, server: str, step_limit: int) -> int | None:
+        calls[server] += 1
+        return assign(self, server, step_limit)
+
+    with infeed.connect(target(serve(fake(arrays))), "fake", prefetch_bytes=1) as feed:
+        two = feed.stats().prefetch_limit_bytes
+    requested: list[int] = []
+    servers = [serve(fake(arrays, requested.append)) for _ in range(3)]
+    with infeed.connect(target(*servers), "fake", epochs=3, prefetch_bytes=3 * two) as feed:
+        until(lambda: feed.stats().prefetched_bytes >= 3 * two)
+        until(lambda: len(feed.stats().servers) == 3)
+        # Two more attempts to assign a step to each server assign nothing.
+        monkeypatch.setattr(scheduler_module.StepScheduler, "assign", counted)
+        until(lambda: all(calls[server.address] >= 2 for server in servers))
+        assert not any(
+            feed._prefetcher._pool._scheduler.in_flight_count(server.address) for server in servers
+        )
+        stats = feed.stats()
+        assert stats.prefetched_bytes == stats.prefetch_limit_bytes == 3 * two
+        assert sorted(requested) == [4 * k for k in range(6)]
+        check_all_epochs(feed, arrays)
+        assert feed.stats().prefetched_bytes == 0
+
+
+def test_close_drops_the_reorder_buffer(serve: Any, arrays: Any) -> None:
+    release = threading.Event()
+    first_blocked = fake(arrays, lambda start: start != 0 or release.wait(HANG_SECONDS))
+    servers = [serve(first_blocked), serve(first_blocked)]
+    with infeed.connect(target(*servers), "fake", prefetch_bytes=1 << 20) as feed:
+        until(lambda: feed.stats().prefetched_bytes)
+    release.set()
+    assert feed.stats().prefetched_bytes == 0
+    assert not feed._prefetcher._pool._scheduler._reorder_buffer
+
+
+def one_blocked_and_one_good(
+    serve: Any, arrays: Any, requested: threading.Event, release: threading.Event
+) -> tuple[Any, Any]:
+    """Starts a server that sends nothing before `release`, and one that answers as soon as a batch
+    was requested from the first."""
+
+    def block(start: int) -> None:
+        requested.set()
+        release.wait(2 * HANG_SECONDS)
+
+    good = fake(arrays, lambda start: requested.wait(HANG_SECONDS))
+    return serve(fake(arrays, block)), serve(good)
+
+
+def test_steps_of_a_dead_server_are_reassigned(serve: Any, arrays: Any) -> None:
+    requested, release = threading.Event(), threading.Event()
+    first, second = one_blocked_and_one_good(serve, arrays, requested, release)
+    with infeed.connect(target(second, first), "fake", epochs=3, prefetch_bytes=1000) as feed:
+        assert requested.wait(HANG_SECONDS)
+        first.stop()
+        release.set()
+        check_all_epochs(feed, arrays)
+
+
+def test_unreachable_server_does_not_delay_the_feed(serve: Any, arrays: Any) -> None:
+    stopped = serve(fake(arrays))
+    stopped.stop()
+    server = serve(fake(arrays))
+    with infeed.connect(target(server, stopped), "fake", epochs=3) as feed:
+        check_all_epochs(feed, arrays)
+        assert feed.stats().servers == (server.address,)
+
+
+def test_server_that_starts_later_is_used(serve: Any, arrays: Any) -> None:
+    first, second = serve(fake(arrays)), serve(fake(arrays))
+    second.stop()
+    with infeed.connect(target(first, second), "fake", prefetch_bytes=1) as feed:
+        next(feed)
+        second.start()
+        until(lambda: next(feed) and len(feed.stats().servers) == 2)
+        assert set(feed.stats().servers) == {first.address, second.address}
+
+
+def test_slow_request_is_hedged_and_counted(
+    serve: Any, arrays: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler_module, "MIN_HEDGE_DELAY_SECONDS", 0.05)
+    monkeypatch.setattr(pool_module, "_HEDGE_CHECK_INTERVAL_SECONDS", 0.01)
+    requested, release = threading.Event(), threading.Event()
+    first, second = one_blocked_and_one_good(serve, arrays, requested, release)
+    try:
+        with infeed.connect(target(second, first), "fake", prefetch_bytes=1000) as feed:
+            starts = [feed.next(HANG_SECONDS).start for _ in range(20)]
+            assert starts == [4 * k for k in range(20)]
+            assert feed.stats().hedges >= 1
+            assert "hedged" in str(feed.stats())
+    finally:
+        release.set()
+
+
+def test_server_with_another_version_is_excluded(
+    serve: Any, arrays: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = serve(fake(arrays))
+    other = serve(fake({**arrays, "label": arrays["label"] + 1}))
+    with infeed.connect(target(server, other), "fake", epochs=3, prefetch_bytes=1) as feed:
+        check_all_epochs(feed, arrays)
+        assert feed.stats().servers == (server.address,)
+    assert f"{other.address} is excluded from the feed" in caplog.text
+    assert "fingerprint" in caplog.text
+
+
+def test_feed_fails_if_all_servers_are_excluded(serve: Any, arrays: Any) -> None:
+    servers = [serve(fake(arrays)), serve(fake(arrays))]
+    with infeed.connect(target(*servers), "fake", prefetch_bytes=1) as feed:
+        next(feed)
+        for server in servers:
+            server.stop()
+            server.pipelines["fake"] = fake({**arrays, "label": arrays["label"] + 1})
+            server.start()
+        with pytest.raises(FingerprintError):
+            list(feed)
+
+
+def test_sample_error_is_raised_after_the_batches_before_it(serve: Any, arrays: Any) -> None:
+    def fail(start: int) -> None:
+        if start == 40:
+            raise SampleError("a.jpg is no image")
+
+    servers = [serve(fake(arrays, fail)), serve(fake(arrays, fail))]
+    with infeed.connect(target(*servers), "fake", epochs=3) as feed:
+        assert [next(feed).start for _ in range(10)] == [4 * k for k in range(10)]
+        for _ in range(2):
+            with pytest.raises(SampleError, match="no image"):
+                next(feed)
+
+
+def test_draining_server_sends_only_the_steps_in_flight(arrays: Any) -> None:
+    """The transport reports a GOAWAY in the same way."""
+    callbacks: list[Any] = []
+    requested: list[int] = []
+
+    class Draining(FakeTransport):
+        def open_stream(self, server: str, requests: Any, on_draining: Any) -> Any:
+            callbacks.append(on_draining)
+            return super().open_stream(server, requests, on_draining)
+
+    def record(start: int) -> None:
+        requested.append(start)
+        if len(requested) == 5:
+            callbacks[0]()
+
+    transport = Draining(arrays, batch_size=4, seed=3, before_batch=record)
+    with infeed.connect("fake", "fake", epochs=3, transport=transport) as feed:
+        check_all_epochs(feed, arrays)
+        assert feed.stats().reconnects == 1
+    assert transport.streams == 2
+    assert requested == [4 * k for k in range(STEPS)]
+
+
+def test_lost_server_gets_no_step_before_it_accepts_the_stream(arrays: Any) -> None:
+    """The host of a stopped process still accepts connections."""
+    reached = threading.Event()
+    received: list[Any] = []
+    stopped = fake(arrays)
+
+    def block(requests: Any) -> Any:
+        assert next(requests).HasField("open")
+        reached.set()
+        received.append(next(requests, None))
+        yield b""
+
+    stopped.answer = block
+
+    class Two(FakeTransport):
+        attempts = 0
+
+        def servers(self) -> tuple[str, ...]:
+            return ("good", "stopped")
+
+        def open_stream(self, server: str, requests: Any, on_draining: Any) -> Any:
+            if server == "good":
+                return super().open_stream(server, requests, on_draining)
+            self.attempts += 1
+            if self.attempts == 1:
+                raise ServerUnavailableError("the connection was cut")
+            return stopped.open_stream(server, requests, on_draining)
+
+    transport = Two(arrays, batch_size=4, seed=3, before_batch=lambda start: reached.wait(60))
+    with infeed.connect("two", "fake", epochs=3, prefetch_bytes=1, transport=transport) as feed:
+        check_all_epochs(feed, arrays)
+        assert feed.stats().hedges == 0
+    assert reached.is_set()
+    assert received in ([], [None])

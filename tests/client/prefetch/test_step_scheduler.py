@@ -1,0 +1,484 @@
+"""Step scheduler: every step is delivered once and in order, despite losses and stragglers."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.harness.examples import examples
+
+from infeed.prefetch.step_scheduler import MIN_HEDGE_DELAY_SECONDS, StepScheduler
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def scheduler_of(clock: Clock, steps: int | None = None, servers: str = "ab") -> StepScheduler[int]:
+    scheduler: StepScheduler[int] = StepScheduler(steps, clock)
+    for server in servers:
+        scheduler.add_server(server)
+    return scheduler
+
+
+def pop_all(scheduler: StepScheduler[int]) -> list[int]:
+    steps = []
+    while (step := scheduler.pop_next()) is not None:
+        steps.append(step)
+    return steps
+
+
+def assign_all(scheduler: StepScheduler[int], server: str, limit: int) -> list[int]:
+    """Assigns all steps that the server may get now."""
+    steps = []
+    while (step := scheduler.assign(server, limit)) is not None:
+        steps.append(step)
+    return steps
+
+
+def test_single_server_gets_all_steps_below_the_limit(clock: Clock) -> None:
+    scheduler = scheduler_of(clock, servers="a")
+    assert [scheduler.assign("a", 3) for _ in range(4)] == [0, 1, 2, None]
+    scheduler.on_received("a", 0, 0)
+    assert pop_all(scheduler) == [0]
+    assert scheduler.assign("a", 4) == 3
+
+
+def test_first_of_several_servers_gets_an_initial_quota(clock: Clock) -> None:
+    scheduler = scheduler_of(clock, servers="a")
+    scheduler.single_server = False
+    assert [scheduler.assign("a", 20) for _ in range(5)] == [0, 1, 2, 3, None]
+    scheduler.add_server("b")
+    assert [scheduler.assign("b", 20) for _ in range(5)] == [4, 5, 6, 7, None]
+
+
+def test_complete_after_the_last_step(clock: Clock) -> None:
+    scheduler = scheduler_of(clock, steps=2, servers="a")
+    assert [scheduler.assign("a", 9) for _ in range(3)] == [0, 1, None]
+    assert not scheduler.complete
+    for step in range(2):
+        scheduler.on_received("a", step, step)
+    assert pop_all(scheduler) == [0, 1]
+    assert scheduler.complete
+
+
+def test_steps_of_several_servers_are_delivered_in_order(clock: Clock) -> None:
+    scheduler = scheduler_of(clock)
+    assert [scheduler.assign(server, 4) for server in "abab"] == [0, 1, 2, 3]
+    scheduler.on_received("b", 1, 1)
+    assert pop_all(scheduler) == []
+    scheduler.on_received("a", 0, 0)
+    assert pop_all(scheduler) == [0, 1]
+
+
+def test_reassigned_steps_come_before_new_ones(clock: Clock) -> None:
+    scheduler = scheduler_of(clock)
+    assert [scheduler.assign(server, 8) for server in "aabb"] == [0, 1, 2, 3]
+    scheduler.on_received("a", 0, 0)
+    scheduler.remove_server("a")
+    assert [scheduler.assign("b", 8) for _ in range(3)] == [1, 4, 5]
+    assert scheduler.in_flight_count("a") == 0
+
+
+def test_server_that_returns_gets_steps_again(clock: Clock) -> None:
+    scheduler = scheduler_of(clock, servers="a")
+    assert scheduler.assign("a", 2) == 0
+    scheduler.remove_server("a")
+    scheduler.add_server("a")
+    assert [scheduler.assign("a", 2) for _ in range(2)] == [0, 1]
+
+
+def test_fast_server_gets_a_larger_quota(clock: Clock) -> None:
+    scheduler = scheduler_of(clock)
+    for _ in range(30):
+        clock.now += 1
+        for server, seconds in (("a", 0.1), ("b", 0.9)):
+            step = scheduler.assign(server, scheduler.next_step + 20)
+            assert step is not None
+            clock.now += seconds
+            scheduler.on_received(server, step, step)
+        pop_all(scheduler)
+    limit = scheduler.next_step + 20
+    quotas = {"a": 0, "b": 0}
+    for server in quotas:
+        while scheduler.assign(server, limit) is not None:
+            quotas[server] += 1
+    assert quotas == {"a": 18, "b": 2}
+
+
+def test_slow_step_is_hedged_once_on_an_idle_server(clock: Clock) -> None:
+    scheduler = scheduler_of(clock, steps=2)
+    assert [scheduler.assign("a", 2), scheduler.assign("b", 2)] == [0, 1]
+    scheduler.on_received("b", 1, 1)
+    clock.now += 0.9 * MIN_HEDGE_DELAY_SECONDS
+    assert scheduler.assign("b", 2) is None
+    clock.now += MIN_HEDGE_DELAY_SECONDS
+    assert scheduler.blocking_server() == ("a", pytest.approx(1.9))
+    assert scheduler.assign("b", 2) == 0
+    assert scheduler.assign("b", 2) is None
+    assert scheduler.hedges == 1
+    scheduler.add_server("c")
+    clock.now += 100
+    assert scheduler.assign("c", 2) is None  # two requests are in flight already
+    assert scheduler.on_received("b", 0, 0)
+    assert pop_all(scheduler) == [0, 1]
+    assert not scheduler.on_received("a", 0, 0)
+    assert pop_all(scheduler) == []
+
+
+def test_hedged_step_is_reassigned_only_after_both_losses(clock: Clock) -> None:
+    scheduler = scheduler_of(clock, steps=1)
+    assert scheduler.assign("a", 1) == 0
+    clock.now = 2
+    assert scheduler.assign("b", 1) == 0
+    scheduler.remove_server("a")
+    scheduler.add_server("c")
+    assert scheduler.assign("c", 1) is None
+    scheduler.remove_server("b")
+    assert scheduler.assign("c", 1) == 0
+
+
+def test_hedges_are_bounded(clock: Clock) -> None:
+    scheduler = scheduler_of(clock)
+    hedged = 0
+    for step in range(100):
+        assert scheduler.assign("a", step + 1) == step
+        clock.now += 100
+        second = scheduler.assign("b", step + 1)
+        hedged += second is not None
+        if second is not None:
+            scheduler.on_received("b", step, step)
+        scheduler.on_received("a", step, step)
+        assert pop_all(scheduler) == [step]
+    assert hedged == scheduler.hedges <= 4 + 0.05 * 100
+
+
+def with_straggler(clock: Clock) -> tuple[StepScheduler[int], list[int]]:
+    """Returns a scheduler of three servers, and the steps in flight at "a", which has just become a
+    straggler."""
+    scheduler = scheduler_of(clock, servers="abc")
+    for _ in range(9):
+        for server in "abc":
+            step = scheduler.assign(server, scheduler.next_step + 18)
+            assert step is not None
+            clock.now += 0.01
+            scheduler.on_received(server, step, step)
+        pop_all(scheduler)
+    in_flight: dict[str, list[int]] = {server: [] for server in "abc"}
+    for server in "abc" * 6:
+        step = scheduler.assign(server, scheduler.next_step + 18)
+        assert step is not None
+        in_flight[server].append(step)
+    for server in "bc":
+        for step in in_flight[server]:
+            clock.now += 0.01
+            scheduler.on_received(server, step, step)
+    assert pop_all(scheduler) == []
+    return scheduler, in_flight["a"]
+
+
+def receive_all(scheduler: StepScheduler[int], server: str) -> list[int]:
+    """Receives all steps that the server may get within the present window; returns them."""
+    limit = scheduler.next_step + 18
+    steps = []
+    while (step := scheduler.assign(server, limit)) is not None:
+        steps.append(step)
+    for step in steps:
+        scheduler.on_received(server, step, step)
+    return steps
+
+
+def test_reconnected_server_starts_with_the_initial_quota(clock: Clock) -> None:
+    scheduler = scheduler_of(clock)
+    scheduler.single_server = False
+    for _ in range(5):
+        step = scheduler.assign("a", scheduler.next_step + 20)
+        clock.now += 0.1
+        scheduler.on_received("a", step, step)
+        pop_all(scheduler)
+    limit = scheduler.next_step + 20
+    assert len(assign_all(scheduler, "a", limit)) == 10
+    scheduler.remove_server("a")
+    scheduler.add_server("a")
+    assert len(assign_all(scheduler, "a", limit)) == 4
+
+
+def test_batches_of_a_removed_server_make_no_straggler(clock: Clock) -> None:
+    scheduler = scheduler_of(clock)
+    assert [scheduler.assign("a", 4), scheduler.assign("b", 4)] == [0, 1]
+    clock.now += 1
+    scheduler.on_received("a", 0, 0)
+    assert pop_all(scheduler) == [0]
+    scheduler.remove_server("a")
+    scheduler.add_server("c")
+    clock.now += 100
+    assert scheduler.assign("c", 4) == 2
+
+
+def test_straggler_is_detected_by_its_own_batch_interval(clock: Clock) -> None:
+    """A server that takes 0.1 s for a batch times out after 1 s, however slow the others are."""
+    scheduler = scheduler_of(clock, servers="abc")
+    for server, seconds in (("a", 0.1), ("b", 20.0)):
+        step = scheduler.assign(server, 9)
+        clock.now += seconds
+        scheduler.on_received(server, step, step)
+        pop_all(scheduler)
+    assert [scheduler.assign("a", 9), scheduler.assign("b", 9)] == [2, 3]
+    clock.now += 0.5
+    scheduler.on_received("b", 3, 3)
+    clock.now += 1
+    assert scheduler.assign("c", 9) == 2
+
+
+def test_slowest_server_gets_a_quota_of_two(clock: Clock) -> None:
+    scheduler = scheduler_of(clock)
+    for server, seconds in (("a", 0.001), ("b", 100.0)):
+        step = scheduler.assign(server, 9)
+        clock.now += seconds
+        scheduler.on_received(server, step, step)
+        pop_all(scheduler)
+    assert [scheduler.assign("b", scheduler.next_step + 9) for _ in range(3)] == [2, 3, None]
+
+
+def test_no_step_behind_the_end_is_assigned(clock: Clock) -> None:
+    scheduler = scheduler_of(clock)
+    assert not scheduler.complete
+    assert [scheduler.assign("a", 9) for _ in range(4)] == [0, 1, 2, 3]
+    for end in (5, 2, 7):
+        scheduler.end_at(end)
+    scheduler.remove_server("a")
+    assert [scheduler.assign("b", 9) for _ in range(3)] == [0, 1, None]
+    assert not scheduler.complete
+    for step in range(2):
+        scheduler.on_received("b", step, step)
+    assert pop_all(scheduler) == [0, 1]
+    assert scheduler.complete
+
+
+def test_clear_drops_the_reorder_buffer(clock: Clock) -> None:
+    scheduler = scheduler_of(clock)
+    assert scheduler.blocking_server() is None
+    assert [scheduler.assign("a", 9), scheduler.assign("a", 9)] == [0, 1]
+    scheduler.on_received("a", 1, 1)
+    scheduler.clear()
+    assert scheduler.blocking_server() == ("a", 0)
+    scheduler.on_received("a", 0, 0)
+    assert pop_all(scheduler) == [0]
+
+
+def test_straggler_does_not_reduce_other_quotas(clock: Clock) -> None:
+    scheduler, timed_out = with_straggler(clock)
+    scheduler.remove_server("c")
+    clock.now += 10
+    limit = scheduler.next_step + 40
+    assert assign_all(scheduler, "b", limit) == [
+        *timed_out,
+        *range(scheduler.next_step + 18, limit),
+    ]
+
+
+def test_duplicate_of_a_buffered_step_is_dropped(clock: Clock) -> None:
+    scheduler, timed_out = with_straggler(clock)
+    clock.now += 10
+    while scheduler.assign("b", scheduler.next_step + 18) is not None:
+        pass
+    assert scheduler.on_received("b", timed_out[1], timed_out[1])
+    assert not scheduler.on_received("a", timed_out[1], -1)
+    for step in (timed_out[0], *timed_out[2:]):
+        scheduler.on_received("b", step, step)
+    assert timed_out[1] in pop_all(scheduler)
+
+
+def test_all_steps_of_a_straggler_are_reassigned_at_once(clock: Clock) -> None:
+    scheduler, timed_out = with_straggler(clock)
+    assert len(timed_out) == 6
+    clock.now += 0.5 * MIN_HEDGE_DELAY_SECONDS
+    assert scheduler.assign("b", scheduler.next_step + 18) is None
+    clock.now += MIN_HEDGE_DELAY_SECONDS
+    assert receive_all(scheduler, "b") == timed_out
+    assert scheduler.hedges == 6
+    assert len(pop_all(scheduler)) == 18
+
+
+def test_straggler_gets_steps_after_it_sent_the_timed_out_ones(clock: Clock) -> None:
+    scheduler, timed_out = with_straggler(clock)
+    clock.now += 10
+    receive_all(scheduler, "b")
+    pop_all(scheduler)
+    for step in timed_out:
+        assert scheduler.assign("a", scheduler.next_step + 18) is None
+        assert not scheduler.on_received("a", step, step)
+    assert scheduler.assign("a", scheduler.next_step + 18) is not None
+
+
+def test_timed_out_step_is_accepted_if_it_arrives_first(clock: Clock) -> None:
+    scheduler, timed_out = with_straggler(clock)
+    clock.now += 10
+    assert scheduler.assign("b", scheduler.next_step + 18) == timed_out[0]
+    for step in timed_out:
+        assert scheduler.on_received("a", step, step)
+    assert pop_all(scheduler)[:6] == list(range(scheduler.next_step - 18, scheduler.next_step - 12))
+    assert not scheduler.on_received("b", timed_out[0], timed_out[0])
+    assert scheduler.hedges == 1
+
+
+def test_straggler_is_detected_whatever_is_in_flight(clock: Clock) -> None:
+    """Of two busy servers, one stops. The usual latency is 4 s, the batch interval 0.2 s."""
+    scheduler = scheduler_of(clock)
+    in_flight: dict[str, list[int]] = {"a": [], "b": []}
+    for _ in range(200):
+        for server, steps in in_flight.items():
+            while (step := scheduler.assign(server, scheduler.next_step + 40)) is not None:
+                steps.append(step)
+            clock.now += 0.1
+            scheduler.on_received(server, steps[0], steps.pop(0))
+            pop_all(scheduler)
+    assert scheduler.hedges == 0
+    assert scheduler.hedge_delay > 10
+    timed_out = list(in_flight["a"])
+    for _ in range(40):
+        clock.now += 0.1
+        if in_flight["b"]:
+            scheduler.on_received("b", in_flight["b"][0], in_flight["b"].pop(0))
+        while (step := scheduler.assign("b", scheduler.next_step + 40)) is not None:
+            in_flight["b"].append(step)
+        pop_all(scheduler)
+    assert scheduler.next_step > timed_out[-1]
+    assert scheduler.hedges == len(timed_out)
+
+
+def test_slow_server_is_not_a_straggler(clock: Clock) -> None:
+    scheduler = scheduler_of(clock)
+    tasks: dict[str, tuple[int, float] | None] = {"a": None, "b": None}
+    duplicates = 0
+    for _ in range(400):
+        clock.now += 0.1
+        for server, seconds in (("a", 2.0), ("b", 0.1)):
+            task = tasks[server]
+            if task is not None and clock.now >= task[1] + seconds:
+                duplicates += not scheduler.on_received(server, task[0], task[0])
+                task = None
+            if task is None:
+                step = scheduler.assign(server, scheduler.next_step + 40)
+                task = None if step is None else (step, clock.now)
+            tasks[server] = task
+        pop_all(scheduler)
+    # Before its first batch, it is not known that the server is slow.
+    assert scheduler.hedges <= 1
+    assert duplicates <= 1
+    assert scheduler.next_step > 300
+
+
+def test_no_server_is_a_straggler_if_all_are_silent(clock: Clock) -> None:
+    scheduler = scheduler_of(clock, servers="abc")
+    for server in "abc" * 4:
+        assert scheduler.assign(server, 12) is not None
+    clock.now += 100
+    assert [scheduler.assign(server, 12) for server in "abc"] == [None, None, None]
+    assert scheduler.hedges == 0
+
+
+def test_timed_out_step_is_not_reassigned_again_after_a_loss(clock: Clock) -> None:
+    scheduler, timed_out = with_straggler(clock)
+    clock.now += 10
+    assert [scheduler.assign("b", scheduler.next_step + 18) for _ in range(3)] == timed_out[:3]
+    scheduler.remove_server("a")
+    assert [scheduler.assign("c", scheduler.next_step + 18) for _ in range(4)] == [
+        *timed_out[3:],
+        None,
+    ]
+
+
+def test_step_of_two_stragglers_is_reassigned_to_a_third_server(clock: Clock) -> None:
+    scheduler, timed_out = with_straggler(clock)
+    clock.now += 10
+    assert scheduler.assign("b", scheduler.next_step + 18) == timed_out[0]
+    clock.now += 1
+    assert scheduler.assign("c", scheduler.next_step + 18) == timed_out[1]
+    scheduler.on_received("c", timed_out[1], timed_out[1])
+    clock.now += 10
+    assert scheduler.assign("c", scheduler.next_step + 18) == timed_out[0]
+
+
+def test_duplicates_do_not_increase_the_hedge_delay(clock: Clock) -> None:
+    scheduler, timed_out = with_straggler(clock)
+    clock.now += 30
+    receive_all(scheduler, "b")
+    pop_all(scheduler)
+    for step in timed_out:
+        scheduler.on_received("a", step, step)
+    assert scheduler.hedge_delay == MIN_HEDGE_DELAY_SECONDS
+
+
+def test_unknown_server_gets_no_step(clock: Clock) -> None:
+    assert scheduler_of(clock).assign("z", 8) is None
+
+
+# Seconds that pass, a server, an event, and the size of the window.
+EVENTS = list(
+    product(
+        (0, 0.01, 3.0), "abc", ("assign", "assign", "receive", "receive", "remove"), range(1, 9)
+    )
+)
+
+
+@examples(300)
+@given(
+    st.integers(1, 30),
+    # Without a minimum size, lists would have about five entries.
+    st.integers(0, 120).flatmap(
+        lambda count: st.lists(st.sampled_from(EVENTS), min_size=count, max_size=count)
+    ),
+)
+def test_every_step_is_delivered_once_and_in_order(
+    total: int, events: list[tuple[float, str, str, int]]
+) -> None:
+    """Servers are added and removed, and answer in any order, slowly or at once."""
+    clock = Clock()
+    scheduler = scheduler_of(clock, steps=total, servers="")
+    in_flight: dict[str, list[int]] = {}
+    out: list[int] = []
+    for seconds, server, event, window in events:
+        clock.now += seconds
+        if server not in in_flight:
+            scheduler.add_server(server)
+            in_flight[server] = []
+        if event == "remove":
+            scheduler.remove_server(server)
+            del in_flight[server]
+        elif event == "assign":
+            step = scheduler.assign(server, len(out) + window)
+            if step is not None:
+                assert len(out) <= step < total
+                in_flight[server].append(step)
+        elif in_flight[server]:
+            step = in_flight[server].pop(0)
+            scheduler.on_received(server, step, step)
+        out += pop_all(scheduler)
+        assert all(
+            scheduler.in_flight_count(name) == len(steps) for name, steps in in_flight.items()
+        )
+    # After any events, one good server completes the feed.
+    for name in list(in_flight):
+        if name != "z":
+            scheduler.remove_server(name)
+    scheduler.add_server("z")
+    while (step := scheduler.assign("z", total)) is not None:
+        scheduler.on_received("z", step, step)
+        out += pop_all(scheduler)
+    assert out == list(range(total))
+    assert scheduler.complete
+    assert not scheduler._requests

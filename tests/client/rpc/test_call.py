@@ -1,0 +1,585 @@
+"""gRPC calls to peers that send hand-made messages and statuses."""
+
+from __future__ import annotations
+
+import base64
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import h2.events
+import pytest
+from h2.settings import SettingCodes
+from tests.client.waiting import HANG_SECONDS, AheadClock, blocked_in, until
+
+from infeed.errors import (
+    InfeedError,
+    PipelineNotFoundError,
+    ProtocolError,
+    SampleError,
+    ServerUnavailableError,
+)
+from infeed.http2 import receiver
+from infeed.http2 import socket as socket_module
+from infeed.rpc import call as call_module
+from infeed.rpc.call import MAX_MESSAGE_BYTES, GrpcCall, read_single_response
+from infeed.v1 import feed_service_pb2 as service
+
+TRAILERS = [("grpc-status", "0")]
+END_STREAM = 1
+
+
+class Opened:
+    """A call, and the calls of its callbacks."""
+
+    def __init__(self, address: str, requests: Any, timeout: float | None) -> None:
+        self.draining = 0
+        self.closed: list[GrpcCall] = []
+        self.call = GrpcCall(
+            address,
+            "/infeed.v1.FeedService/Test",
+            iter(requests),
+            timeout=timeout,
+            on_draining=self._count,
+            on_closed=self.closed.append,
+        )
+
+    def _count(self) -> None:
+        self.draining += 1
+
+    def next(self) -> bytes | None:
+        """Returns the next message."""
+        size = self.call.next()
+        if size is None:
+            return None
+        message = bytearray(size)
+        self.call.read_into(memoryview(message))
+        return bytes(message)
+
+    def read_all(self) -> list[bytes]:
+        return list(iter(self.next, None))
+
+
+Open = Callable[..., Opened]
+
+
+@pytest.fixture
+def dial() -> Iterator[Open]:
+    """Creates calls that are closed after the test."""
+    calls: list[Opened] = []
+
+    def dial(address: str, requests: Any = (), timeout: float | None = None) -> Opened:
+        calls.append(Opened(address, requests, timeout))
+        return calls[-1]
+
+    yield dial
+    for each in calls:
+        each.call.close()
+        assert set(each.closed) == {each.call}
+
+
+def message(body: bytes, compressed: int = 0) -> bytes:
+    return bytes((compressed,)) + len(body).to_bytes(4, "big") + body
+
+
+def responding(*pieces: bytes, trailers: Any = TRAILERS, headers: Any = None) -> Any:
+    """A peer that responds with these DATA frames between headers and trailers."""
+
+    def script(talk: Any) -> None:
+        talk.greet()
+        talk.answer(*([] if headers is None else [headers]))
+        for piece in pieces:
+            talk.data(piece)
+        if trailers:
+            talk.answer(trailers, end=True)
+        talk.until_closed()
+
+    return script
+
+
+def only_headers(*headers: tuple[str, str]) -> Any:
+    """A peer that responds with headers only."""
+
+    def script(talk: Any) -> None:
+        talk.greet()
+        talk.answer(list(headers), end=True)
+        talk.until_closed()
+
+    return script
+
+
+SEVERAL = [b"one", b"", b"x" * 5000, b"four"]
+STREAM = b"".join(map(message, SEVERAL))
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 4999, len(STREAM)])
+def test_messages_are_independent_of_frames(peer: Any, dial: Open, size: int) -> None:
+    pieces = [STREAM[begin : begin + size] for begin in range(0, len(STREAM), size)]
+    opened = dial(peer(responding(*pieces)))
+    assert opened.read_all() == SEVERAL
+
+
+def test_message_is_read_in_parts(peer: Any, dial: Open) -> None:
+    body = os.urandom(300_000)
+    opened = dial(peer(responding(message(body)[:70_000], message(body)[70_000:])))
+    assert opened.call.next() == len(body)
+    parts = []
+    for size in (0, 1, 24, 100_000, 0, len(body) - 100_025):
+        parts.append(bytearray(size))
+        opened.call.read_into(memoryview(parts[-1]))
+    assert b"".join(parts) == body
+    assert opened.call.next() is None
+
+
+def test_read_beyond_the_message_is_refused(peer: Any, dial: Open) -> None:
+    opened = dial(peer(responding(STREAM)))
+    assert opened.call.next() == 3
+    with pytest.raises(ProtocolError, match="ends 2 bytes early"):
+        opened.call.read_into(memoryview(bytearray(5)))
+    opened.call.read_into(memoryview(bytearray(2)))
+    with pytest.raises(ProtocolError, match="ends 4 bytes early"):
+        opened.call.read_into(memoryview(bytearray(5)))
+
+
+def test_request_headers_and_messages(peer: Any, dial: Open) -> None:
+    requests = [service.GetPipelineRequest(name="a" * length) for length in (0, 3, 100_000)]
+    seen: dict[str, Any] = {}
+
+    def script(talk: Any) -> None:
+        talk.greet()
+        talk.until(lambda: talk.seen(h2.events.StreamEnded))
+        seen.update(talk.headers, body=talk.body)
+        talk.answer()
+        talk.answer(TRAILERS, end=True)
+        talk.until_closed()
+
+    address = peer(script)
+    assert dial(address, requests, timeout=30).read_all() == []
+    assert seen.pop("body") == b"".join(message(each.SerializeToString()) for each in requests)
+    assert seen == {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": "/infeed.v1.FeedService/Test",
+        ":authority": address,
+        "te": "trailers",
+        "content-type": "application/grpc",
+        "user-agent": "infeed",
+        "grpc-timeout": "30000m",
+    }
+    seen.clear()
+    assert dial(address).read_all() == []
+    assert "grpc-timeout" not in seen
+
+
+def test_call_connects_at_the_first_next(dial: Open) -> None:
+    def requests() -> Iterator[Any]:
+        raise AssertionError
+        yield
+
+    before = set(threading.enumerate())
+    dial("127.0.0.1:1", requests())
+    assert set(threading.enumerate()) <= before
+
+
+def test_error_in_the_headers(
+    peer: Any, dial: Open, status_of: Callable[[InfeedError], Any]
+) -> None:
+    status = status_of(SampleError("a.jpg is no image \u00e9", file="a.jpg"))
+    headers = [
+        (":status", "200"),
+        ("content-type", "application/grpc"),
+        ("grpc-status", str(status.code.value[0])),
+        *status.trailing_metadata,
+    ]
+    encoded = [(key, encode(value)) for key, value in headers]
+    with pytest.raises(SampleError, match=r"^a\.jpg is no image \u00e9$") as caught:
+        dial(peer(only_headers(*encoded))).call.next()
+    assert caught.value.metadata == {"file": "a.jpg"}
+
+
+def encode(value: str | bytes) -> str:
+    # Without padding, as gRPC may send it.
+    return value if isinstance(value, str) else base64.b64encode(value).decode().rstrip("=")
+
+
+def test_error_after_messages(peer: Any, dial: Open) -> None:
+    trailers = [("grpc-status", "14"), ("grpc-message", "going%20away")]
+    opened = dial(peer(responding(message(b"one"), trailers=trailers)))
+    assert opened.next() == b"one"
+    with pytest.raises(ServerUnavailableError, match="going away"):
+        opened.next()
+
+
+def test_empty_response(peer: Any, dial: Open) -> None:
+    headers = ((":status", "200"), ("content-type", "application/grpc+proto"), *TRAILERS)
+    assert dial(peer(only_headers(*headers))).call.next() is None
+
+
+@pytest.mark.parametrize("body", [b"", message(b"one")])
+def test_end_without_trailers_is_a_lost_server(peer: Any, dial: Open, body: bytes) -> None:
+    def script(talk: Any) -> None:
+        talk.greet()
+        talk.answer()
+        talk.data(body, END_STREAM)
+        talk.until_closed()
+
+    opened = dial(peer(script))
+    with pytest.raises(ServerUnavailableError, match="ended without a status"):
+        opened.read_all()
+
+
+@pytest.mark.parametrize("size", [1, 4, 5, 7])
+@pytest.mark.parametrize(
+    ("trailers", "error", "text"),
+    [
+        (TRAILERS, ProtocolError, "sent a truncated message"),
+        ([("grpc-status", "5"), ("grpc-message", "no")], InfeedError, "NOT_FOUND: no"),
+        ([("x", "y")], ServerUnavailableError, "without a status"),
+    ],
+)
+def test_stream_that_ends_within_a_message(
+    peer: Any, dial: Open, size: int, trailers: Any, error: type[InfeedError], text: str
+) -> None:
+    opened = dial(peer(responding(message(b"one")[:size], trailers=trailers)))
+    with pytest.raises(error, match=text):
+        opened.next()
+
+
+@pytest.mark.parametrize("sent", [b"", b"\0\0", message(b"a long one")[:-1]])
+def test_closed_connection_is_a_lost_server(peer: Any, dial: Open, sent: bytes) -> None:
+    def script(talk: Any) -> None:
+        talk.greet()
+        talk.answer()
+        talk.data(sent)
+
+    opened = dial(peer(script))
+    with pytest.raises(ServerUnavailableError, match=r"no server at 127\.0\.0\.1:\d+: "):
+        opened.next()
+
+
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (message(b"one", compressed=1), "compressed"),
+        (message(b"one", compressed=255), "compressed"),
+        (b"\0\xff\xff\xff\xff", "of 4294967295 bytes; the limit is 67108864"),
+        (b"\0" + (MAX_MESSAGE_BYTES + 1).to_bytes(4, "big"), "of 67108865 bytes"),
+    ],
+)
+def test_invalid_messages_are_refused(peer: Any, dial: Open, sent: bytes, text: str) -> None:
+    opened = dial(peer(responding(sent)))
+    with pytest.raises(ProtocolError, match=rf"127\.0\.0\.1:\d+ sent an? .*{text}"):
+        opened.call.next()
+
+
+PAGE = b"<html><body>This is not the page that you are looking for.</body></html>"
+
+
+@pytest.mark.parametrize("body", [(), (PAGE,)])
+@pytest.mark.parametrize(
+    ("status", "kind", "error", "text"),
+    [
+        ("503", "text/plain", ServerUnavailableError, "no server at .*HTTP status 503"),
+        ("502", "application/grpc", ServerUnavailableError, "HTTP status 502"),
+        ("404", "text/html", ProtocolError, "not an infeed server: HTTP status 404, text/html"),
+        ("200", "text/html", ProtocolError, "not an infeed server: HTTP status 200, text/html"),
+        ("403", None, ProtocolError, "HTTP status 403, no content type"),
+    ],
+)
+def test_responses_of_proxies(
+    peer: Any,
+    dial: Open,
+    status: str,
+    kind: str | None,
+    error: type[InfeedError],
+    text: str,
+    body: tuple[bytes, ...],
+) -> None:
+    headers = [(":status", status), *([("content-type", kind)] if kind else [])]
+    script = responding(*body, headers=headers, trailers=[("x", "y")])
+    opened = dial(peer(script if body else only_headers(*headers)))
+    with pytest.raises(error, match=text):
+        opened.next()
+
+
+def test_grpc_status_precedes_the_http_status(peer: Any, dial: Open) -> None:
+    headers = ((":status", "404"), ("grpc-status", "14"), ("grpc-message", "soon"))
+    with pytest.raises(ServerUnavailableError, match="soon"):
+        dial(peer(only_headers(*headers))).call.next()
+
+
+def test_http1_server_is_refused(peer: Any, dial: Open) -> None:
+    def script(talk: Any) -> None:
+        talk.socket.recv(1 << 16)
+        talk.send(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+        while talk.socket.recv(1 << 16):
+            pass
+
+    with pytest.raises(
+        ProtocolError, match=r"is not an infeed server: it uses HTTP/1, not HTTP/2$"
+    ):
+        dial(peer(script)).call.next()
+
+
+def test_connection_refused(dial: Open) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        opened = dial(f"127.0.0.1:{probe.getsockname()[1]}")
+        with pytest.raises(ServerUnavailableError, match="Connection refused"):
+            opened.call.next()
+
+
+@pytest.mark.parametrize("name", ["no-such-host.invalid", "a..b", "x" * 70])
+def test_unknown_host_name(dial: Open, name: str) -> None:
+    with pytest.raises(ServerUnavailableError, match=f"no server at {name}:1: "):
+        dial(f"{name}:1").call.next()
+
+
+@pytest.mark.parametrize("timeout", [0.1, None])
+def test_connect_timeout_is_a_lost_server(
+    full: str, dial: Open, timeout: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a timeout of the call and without, it is a lost server, and a feed retries."""
+    monkeypatch.setattr(
+        call_module, "CONNECT_TIMEOUT_SECONDS", 10 * HANG_SECONDS if timeout else 0.1
+    )
+    opened = dial(full, timeout=timeout)
+    with pytest.raises(ServerUnavailableError, match="did not respond in time"):
+        opened.call.next()
+
+
+def test_call_timeout_is_a_lost_server(
+    peer: Any, dial: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = AheadClock()
+    monkeypatch.setattr(receiver, "time", clock)
+    opened = dial(peer(responding(message(b"one"), trailers=None)), timeout=HANG_SECONDS)
+    assert opened.next() == b"one"
+    clock.ahead = HANG_SECONDS
+    with pytest.raises(ServerUnavailableError, match="did not respond in time"):
+        opened.next()
+
+
+@pytest.fixture
+def cancel_while(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Cancels a call from another thread while this one reads, once its reader or its sender is
+    blocked in the given functions. All timeouts of the call are far longer than the test."""
+    monkeypatch.setattr(socket_module, "SEND_TIMEOUT_SECONDS", 10 * HANG_SECONDS)
+    monkeypatch.setattr(call_module, "CONNECT_TIMEOUT_SECONDS", 10 * HANG_SECONDS)
+    monkeypatch.setattr(call_module, "_JOIN_TIMEOUT_SECONDS", HANG_SECONDS)
+    monkeypatch.setattr(receiver, "CLIENT_PING_INTERVAL_SECONDS", 10 * HANG_SECONDS)
+
+    def cancel_and_read(opened: Opened, thread: str, *functions: str) -> None:
+        reader = threading.current_thread()
+
+        def blocked() -> bool:
+            blocked_thread = reader if thread == "reader" else opened.call._sender
+            return blocked_thread is not None and blocked_in(blocked_thread, *functions)
+
+        def cancel() -> None:
+            until(blocked)
+            opened.call.cancel()
+
+        canceller = threading.Thread(target=cancel, daemon=True)
+        canceller.start()
+        with pytest.raises(ServerUnavailableError):
+            opened.read_all()
+        canceller.join(HANG_SECONDS)
+        assert not canceller.is_alive()
+        opened.call.close()
+        assert opened.call._sender is None or not opened.call._sender.is_alive()
+
+    return cancel_and_read
+
+
+def test_cancel_while_connecting(full: str, dial: Open, cancel_while: Any) -> None:
+    cancel_while(dial(full), "reader", "_wait", "_connect")
+
+
+def test_cancel_while_reading(peer: Any, dial: Open, cancel_while: Any) -> None:
+    opened = dial(peer(responding(message(b"one"), message(b"two")[:6], trailers=None)))
+    cancel_while(opened, "reader", "_wait", "receive")
+
+
+def test_cancel_while_a_request_waits_for_the_window(
+    peer: Any, dial: Open, cancel_while: Any
+) -> None:
+    def script(talk: Any) -> None:
+        talk.greet()
+        talk.until(lambda: talk.over, credit=False)
+
+    opened = dial(peer(script), [service.GetPipelineRequest(name="a" * 100_000)])
+    cancel_while(opened, "sender", "wait", "_wait_for_window")
+
+
+def test_cancel_while_the_peer_reads_nothing(peer: Any, dial: Open, cancel_while: Any) -> None:
+    """The sender holds the lock of the connection, and `cancel` must not wait for it."""
+    cancelled = threading.Event()
+
+    def script(talk: Any) -> None:
+        # The largest windows, and no reads.
+        talk.greet({SettingCodes.INITIAL_WINDOW_SIZE: (1 << 31) - 1})
+        talk.machine.increment_flow_control_window((1 << 31) - 1 - 65_535)
+        talk.flush()
+        assert cancelled.wait(2 * HANG_SECONDS)
+
+    def requests() -> Iterator[Any]:
+        for _ in range(1000):
+            yield service.GetPipelineRequest(name="a" * 100_000)
+
+    opened = dial(peer(script), requests())
+    cancel_while(opened, "sender", "_wait", "send")
+    cancelled.set()
+
+
+def test_cancel_before_the_start(dial: Open) -> None:
+    opened = dial("127.0.0.1:1")
+    opened.call.cancel()
+    with pytest.raises(ServerUnavailableError, match="the connection was closed"):
+        opened.call.next()
+
+
+def test_send_timeout_ends_the_read_too(
+    peer: Any, dial: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket_module, "SEND_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(receiver, "CLIENT_PING_INTERVAL_SECONDS", 60.0)
+    has_failed = threading.Event()
+
+    def script(talk: Any) -> None:
+        talk.greet({SettingCodes.INITIAL_WINDOW_SIZE: (1 << 31) - 1})
+        talk.machine.increment_flow_control_window((1 << 31) - 1 - 65_535)
+        talk.flush()
+        assert has_failed.wait(2 * HANG_SECONDS)
+
+    opened = dial(
+        peer(script), (service.GetPipelineRequest(name="a" * 100_000) for _ in range(1000))
+    )
+    with pytest.raises(ServerUnavailableError):
+        opened.next()
+    has_failed.set()
+
+
+def test_error_before_the_end_of_the_request(
+    peer: Any, dial: Open, status_of: Callable[[InfeedError], Any]
+) -> None:
+    """The response counts, even if the rest of the request cannot be sent."""
+    status = status_of(PipelineNotFoundError("no pipeline"))
+    trailers = [("grpc-status", "5"), *((k, encode(v)) for k, v in status.trailing_metadata)]
+
+    def script(talk: Any) -> None:
+        talk.greet()
+        talk.answer([*answer_headers(), *trailers], end=True)
+        talk.machine.reset_stream(1, 0)
+        talk.flush()
+        while talk.socket.recv(1 << 16):
+            pass
+
+    requests = (service.GetPipelineRequest(name="a" * 1000) for _ in range(1000))
+    with pytest.raises(PipelineNotFoundError, match=r"^no pipeline$"):
+        dial(peer(script), requests).call.next()
+
+
+def answer_headers() -> list[tuple[str, str]]:
+    return [(":status", "200"), ("content-type", "application/grpc")]
+
+
+def test_bug_is_not_mapped_to_a_lost_server(
+    peer: Any, dial: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> int:
+        raise ZeroDivisionError("a bug")
+
+    opened = dial(peer(responding()))
+    monkeypatch.setattr(opened.call._http2, "read_data", broken)
+    with pytest.raises(ZeroDivisionError, match=r"^a bug$"):
+        opened.call.next()
+
+
+def test_calls_leave_no_threads(peer: Any, dial: Open) -> None:
+    address = peer(responding(STREAM))
+    before = set(threading.enumerate())
+    for _ in range(20):
+        opened = Opened(address, [service.GetPipelineRequest()], None)
+        assert opened.read_all() == SEVERAL
+        opened.call.close()
+    until(lambda: set(threading.enumerate()) <= before)  # those of the peer too
+
+
+GOOD = service.GetPipelineRequest(name="x").SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("messages", "trailers", "error", "text"),
+    [
+        ([], TRAILERS, ProtocolError, "sent no response message"),
+        ([GOOD, GOOD], TRAILERS, ProtocolError, "sent more than one response message"),
+        ([b"\xff"], TRAILERS, ProtocolError, "sent a message that cannot be parsed"),
+        ([GOOD], [("grpc-status", "14")], ServerUnavailableError, "no reason given"),
+    ],
+)
+def test_read_single_response_errors(
+    peer: Any,
+    dial: Open,
+    messages: list[bytes],
+    trailers: Any,
+    error: type[InfeedError],
+    text: str,
+) -> None:
+    opened = dial(peer(responding(*map(message, messages), trailers=trailers)))
+    with pytest.raises(error, match=text):
+        read_single_response(opened.call, service.GetPipelineRequest)
+
+
+def test_socket_is_closed_after_the_sender_has_ended(peer: Any, dial: Open) -> None:
+    """Another file may get the socket's number from then on."""
+    order: list[str] = []
+    opened = dial(peer(responding()))
+    assert opened.read_all() == []
+    call: Any = opened.call
+    join, close = call._sender.join, call._socket.close
+
+    def record_join(seconds: float) -> None:
+        join(seconds)
+        order.append("joined")
+
+    def record_close() -> None:
+        close()
+        order.append("closed")
+
+    call._sender.join, call._socket.close = record_join, record_close
+    call.close()
+    assert order == ["joined", "closed"]
+
+
+def test_failing_requests_end_the_call(peer: Any, dial: Open) -> None:
+    """Otherwise the peer would wait for a request, and the reader for the peer."""
+
+    def requests() -> Iterator[Any]:
+        raise LookupError("no such step")
+        yield
+
+    def script(talk: Any) -> None:
+        talk.greet()
+        talk.until_closed()
+
+    opened = dial(peer(script), requests())
+    with pytest.raises(LookupError, match="no such step"):
+        opened.next()
+
+
+def test_draining_server_is_reported_and_completes_the_call(peer: Any, dial: Open) -> None:
+    def script(talk: Any) -> None:
+        talk.greet()
+        talk.answer()
+        talk.send(talk.frame(7, 0, 0, (1).to_bytes(4, "big") + bytes(4) + b"leaving"))
+        talk.data(message(b"pending"))
+        talk.answer(TRAILERS, end=True)
+        talk.until_closed()
+
+    opened = dial(peer(script))
+    assert opened.next() == b"pending"
+    assert opened.draining == 1
+    assert opened.next() is None

@@ -1,0 +1,365 @@
+"""gRPC transport: targets, retries and errors."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from tests.client.waiting import HANG_SECONDS, Clock, blocked_in, until
+
+from infeed.errors import (
+    AuthenticationError,
+    InvalidRequestError,
+    PermissionDeniedError,
+    PipelineNotFoundError,
+    ProtocolError,
+    ServerError,
+    ServerUnavailableError,
+)
+from infeed.http2.tls_config import TLS
+from infeed.rpc import channel
+from infeed.rpc.channel import GrpcTransport
+from infeed.rpc.credentials import Credentials
+from infeed.testing import FakeTransport
+from infeed.v1 import feed_service_pb2 as service
+
+
+@pytest.fixture
+def unavailable() -> Iterator[str]:
+    """An address where no server listens or can start to listen."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("target", ["", " , ", "host", "dns:///host", "host:http", "a:1,b"])
+def test_invalid_targets_are_refused(target: str) -> None:
+    with pytest.raises(InvalidRequestError):
+        GrpcTransport(target)
+
+
+@pytest.mark.parametrize("prefix", ["", "dns:///", "ipv4:"])
+def test_target_schemes(prefix: str, serve: Any, fake: FakeTransport) -> None:
+    transport = GrpcTransport(prefix + serve(fake).address)
+    assert transport.get_pipeline("fake") == fake.spec
+    transport.close()
+    transport.close()
+
+
+def test_unix_socket(serve: Any, fake: FakeTransport, tmp_path: Path) -> None:
+    transport = GrpcTransport(serve(fake, address=f"unix:{tmp_path}/s").address)
+    assert transport.get_pipeline("fake") == fake.spec
+    transport.close()
+
+
+def test_list_reads_all_pages(serve: Any, arrays: Any) -> None:
+    fakes = [FakeTransport(arrays, name=f"p{index}") for index in range(5)]
+    transport = GrpcTransport(serve(*fakes).address)
+    assert [spec.name for spec in transport.list_pipelines()] == ["p0", "p1", "p2", "p3", "p4"]
+    transport.close()
+
+
+def test_endless_list_is_refused(fake: FakeTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = service.ListPipelinesResponse(pipelines=[fake.spec.to_proto()], next_page_token="more")
+    monkeypatch.setattr(GrpcTransport, "_call_unary", lambda *_: page)
+    with pytest.raises(
+        ProtocolError, match=r"list of fuzz:1 does not end: 100 pipelines on 100 pages"
+    ):
+        GrpcTransport("fuzz:1").list_pipelines()
+
+
+def test_other_pipeline_in_the_response_is_refused(
+    fake: FakeTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    response = service.GetPipelineResponse(pipeline=fake.spec.to_proto())
+    monkeypatch.setattr(GrpcTransport, "_call_unary", lambda *_: response)
+    with pytest.raises(ProtocolError, match="pipeline 'fake' instead of 'photos'"):
+        GrpcTransport("fuzz:1").get_pipeline("photos")
+
+
+def test_unknown_pipeline(serve: Any, fake: FakeTransport) -> None:
+    transport = GrpcTransport(serve(fake).address)
+    with pytest.raises(PipelineNotFoundError, match="no pipeline 'other'; known: fake"):
+        transport.get_pipeline("other")
+    transport.close()
+
+
+def test_pipeline_of_another_server_is_found(serve: Any, fake: FakeTransport, arrays: Any) -> None:
+    newer = FakeTransport(arrays, name="newer")
+    transport = GrpcTransport(f"{serve(fake).address},{serve(newer).address}")
+    for served in (newer, fake, newer):
+        assert transport.get_pipeline(served.spec.name) == served.spec
+    with pytest.raises(PipelineNotFoundError, match="no pipeline 'other'"):
+        transport.get_pipeline("other")
+    transport.close()
+
+
+def test_tls_files_that_became_invalid_are_retryable(pki: Any, tmp_path: Path) -> None:
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(Path(pki.ca).read_bytes())
+    transport = GrpcTransport("127.0.0.1:1", Credentials(tls=TLS(ca=ca)))
+    ca.write_text("invalid")
+    with pytest.raises(ServerUnavailableError, match=r"ca\.pem: holds no certificate"):
+        transport.open_stream("127.0.0.1:1", iter(()), lambda: None)
+    transport.close()
+
+
+def test_enum_value_of_a_newer_server_is_refused(serve: Any, fake: FakeTransport) -> None:
+    class Newer:
+        spec = fake.spec
+
+        @staticmethod
+        def to_proto() -> Any:
+            message = fake.spec.to_proto()
+            message.on_error = 99  # type: ignore[assignment]
+            return message
+
+    server = serve(fake)
+    server.pipelines["fake"] = type("", (), {"spec": Newer})
+    transport = GrpcTransport(server.address)
+    with pytest.raises(ProtocolError, match=r"sent 99 for OnError.*upgrade infeed"):
+        transport.get_pipeline("fake")
+    transport.close()
+
+
+def test_unavailable_error_names_target_timeout_and_reason(
+    unavailable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(channel, "time", clock)
+    transport = GrpcTransport(unavailable)
+    with pytest.raises(
+        ServerUnavailableError, match=rf"{unavailable} within 4 s.*[Cc]onn.*refused"
+    ):
+        transport.get_pipeline("fake", timeout=4)
+    assert clock.now == pytest.approx(1004)
+    assert clock.pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1, 1, 0.45])
+    transport.close()
+
+
+def test_silent_server_is_unavailable() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        target = f"127.0.0.1:{silent.getsockname()[1]}"
+        transport = GrpcTransport(target)
+        with pytest.raises(ServerUnavailableError, match=r"within 0.1 s.*did not respond in time"):
+            transport.get_pipeline("fake", timeout=0.1)
+        transport.close()
+
+
+def test_other_grpc_server_is_refused() -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    transport = GrpcTransport(f"127.0.0.1:{port}")
+    with pytest.raises(ProtocolError, match="is not an infeed server"):
+        transport.get_pipeline("fake")
+    transport.close()
+    server.stop(0).wait()
+
+
+def test_call_waits_for_the_server_to_start(
+    serve: Any, fake: FakeTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve(fake)
+    server.stop()
+    clock = Clock(on_sleep=lambda: len(clock.pauses) == 3 and server.start())
+    monkeypatch.setattr(channel, "time", clock)
+    transport = GrpcTransport(server.address)
+    assert transport.get_pipeline("fake", timeout=HANG_SECONDS) == fake.spec
+    assert len(clock.pauses) == 3
+    transport.close()
+
+
+def test_unavailable_server_is_skipped(unavailable: str, serve: Any, fake: FakeTransport) -> None:
+    transport = GrpcTransport(f"{unavailable}, {serve(fake).address}")
+    assert transport.get_pipeline("fake") == fake.spec
+    transport.close()
+
+
+def test_closed_transport_raises(serve: Any, fake: FakeTransport) -> None:
+    transport = GrpcTransport(serve(fake).address)
+    transport.close()
+    with pytest.raises(ServerUnavailableError, match="was closed"):
+        transport.get_pipeline("fake")
+
+
+def test_open_stream_does_not_connect() -> None:
+    before = set(threading.enumerate())
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        transport = GrpcTransport(f"127.0.0.1:{listener.getsockname()[1]}")
+        transport.open_stream(transport.servers()[0], iter(()), lambda: None)
+        assert set(threading.enumerate()) <= before
+        with socket.create_connection(listener.getsockname()) as first:
+            listener.settimeout(HANG_SECONDS)
+            accepted, address = listener.accept()
+            accepted.close()
+            assert address == first.getsockname()
+        transport.close()
+
+
+def test_close_ends_a_waiting_call() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        transport = GrpcTransport(f"127.0.0.1:{silent.getsockname()[1]}")
+        call = transport.open_stream(transport.servers()[0], iter(()), lambda: None)
+        reader = threading.current_thread()
+
+        def close() -> None:
+            until(lambda: blocked_in(reader, "_wait", "receive"))
+            transport.close()
+
+        closer = threading.Thread(target=close)
+        closer.start()
+        with pytest.raises(ServerUnavailableError):
+            call.next()
+        call.close()
+        closer.join()
+
+
+def test_long_pipeline_name(serve: Any, arrays: Any) -> None:
+    # Longer than a frame, and than the initial window of HTTP/2.
+    fake = FakeTransport(arrays, name="x" * 200_000)
+    transport = GrpcTransport(serve(fake).address)
+    assert transport.get_pipeline(fake.spec.name) == fake.spec
+    transport.close()
+
+
+def resolve_hosts(monkeypatch: pytest.MonkeyPatch, hosts: dict[str, str]) -> None:
+    """Makes infeed.example.org resolve to the hosts, which are keys; values are their addresses."""
+    real = socket.getaddrinfo
+
+    def getaddrinfo(name: str, port: int, **options: Any) -> Any:
+        names = list(hosts) if name == "infeed.example.org" else [hosts.get(name, name)]
+        return [item for each in names for item in real(each, port, **options)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+
+
+def test_each_host_is_called_by_the_name_of_the_target(
+    pki: Any, peer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the verification of the certificate, and as HTTP's authority."""
+    names: list[str] = []
+    sent: list[dict[str, str]] = []
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pki.elsewhere, pki.elsewhere_key)
+    context.set_alpn_protocols(["h2"])
+    context.sni_callback = lambda _, name, __: names.append(name)
+
+    def script(talk: Any) -> None:
+        with context.wrap_socket(talk.socket, server_side=True) as talk.socket:
+            talk.greet()
+            sent.append(talk.headers)
+            trailers = [("grpc-status", "5")]
+            talk.answer(
+                [(":status", "200"), ("content-type", "application/grpc"), *trailers], end=True
+            )
+            talk.until_closed()
+
+    port = peer(script).rpartition(":")[2]
+    resolve_hosts(monkeypatch, {"127.0.0.1": "127.0.0.1", "127.0.0.2": "127.0.0.1"})
+    target = f"dns:///infeed.example.org:{port}"
+    transport = GrpcTransport(target, Credentials("t", TLS(ca=pki.ca)))
+    with pytest.raises(ServerError, match="NOT_FOUND"):
+        transport.get_pipeline("fake")
+    servers = transport.servers()
+    assert servers == (f"127.0.0.1:{port}", f"127.0.0.2:{port}")
+    for server in servers:
+        call = transport.open_stream(server, iter(()), lambda: None)
+        with contextlib.closing(call), pytest.raises(ServerError, match=f"^{server} failed with"):
+            call.next()
+    transport.close()
+    assert names == ["infeed.example.org"] * 3
+    for headers in sent:
+        assert headers[":authority"] == f"infeed.example.org:{port}"
+        assert headers[":scheme"] == "https"
+        assert headers["authorization"] == "Bearer t"
+
+
+def test_certificate_for_an_ip_address_only_is_refused(
+    pki: Any, peer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pki.server, pki.server_key)
+    context.set_alpn_protocols(["h2"])
+
+    def script(talk: Any) -> None:
+        with (
+            contextlib.suppress(OSError),
+            context.wrap_socket(talk.socket, server_side=True) as tls,
+        ):
+            tls.recv(1)
+
+    port = peer(script).rpartition(":")[2]
+    resolve_hosts(monkeypatch, {"127.0.0.1": "127.0.0.1", "127.0.0.2": "127.0.0.1"})
+    transport = GrpcTransport(f"infeed.example.org:{port}", Credentials(tls=TLS(ca=pki.ca)))
+    for server in transport.servers():
+        call = transport.open_stream(server, iter(()), lambda: None)
+        with (
+            contextlib.closing(call),
+            pytest.raises(AuthenticationError, match="Hostname mis") as caught,
+        ):
+            call.next()
+        assert "verified for 'infeed.example.org': " in str(caught.value)
+    transport.close()
+
+
+def refuse(code: int, paths: list[str]) -> Any:
+    """A server that refuses every call."""
+
+    def script(talk: Any) -> None:
+        talk.greet()
+        paths.append(talk.headers[":path"])
+        status = [("grpc-status", str(code)), ("grpc-message", "no")]
+        talk.answer([(":status", "200"), ("content-type", "application/grpc"), *status], end=True)
+        talk.until_closed()
+
+    return script
+
+
+@pytest.mark.parametrize(("code", "kind"), [(16, AuthenticationError), (7, PermissionDeniedError)])
+def test_refusals_of_all_servers_are_raised_at_once(peer: Any, code: int, kind: Any) -> None:
+    paths: list[str] = []
+    target = f"{peer(refuse(code, paths))},{peer(refuse(code, paths))}"
+    transport = GrpcTransport(target)
+    with pytest.raises(kind, match="no"):
+        transport.get_pipeline("fake", timeout=HANG_SECONDS)
+    assert len(paths) == 2  # one call each
+    transport.close()
+
+
+@pytest.mark.parametrize("code", [16, 7])
+def test_server_that_refuses_is_skipped(
+    peer: Any, serve: Any, fake: FakeTransport, code: int
+) -> None:
+    refusing = peer(refuse(code, []))
+    for target in (f"{refusing},{serve(fake).address}", f"{serve(fake).address},{refusing}"):
+        transport = GrpcTransport(target)
+        assert transport.get_pipeline("fake", timeout=HANG_SECONDS) == fake.spec
+        transport.close()
+
+
+def test_refusal_precedes_an_unavailable_server(
+    unavailable: str, peer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(channel, "time", clock)
+    monkeypatch.setattr(channel, "MAX_BACKOFF_SECONDS", HANG_SECONDS)
+    transport = GrpcTransport(f"{unavailable},{peer(refuse(7, []))}")
+    with pytest.raises(PermissionDeniedError):
+        transport.get_pipeline("fake", timeout=HANG_SECONDS)
+    assert clock.now == pytest.approx(1000 + HANG_SECONDS)
+    transport.close()

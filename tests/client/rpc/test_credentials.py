@@ -1,0 +1,269 @@
+"""Credentials: a token appears in no text, and is not sent unencrypted to other machines."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import infeed
+from infeed.errors import ConfigError, InfeedError, InvalidRequestError, UserCodeError
+from infeed.http2.socket import ClientSocket
+from infeed.http2.tls_config import TLS
+from infeed.http2.tls_socket import TLSClientSocket
+from infeed.rpc.channel import GrpcTransport
+from infeed.rpc.credentials import Credentials
+from infeed.testing import FakeTransport
+
+SECRET = "infeed_s3cr3t-t0ken"
+
+
+def test_token_is_sent_as_a_header() -> None:
+    assert Credentials(SECRET).headers() == [("authorization", f"Bearer {SECRET}")]
+    assert Credentials().headers() == []
+
+
+@pytest.mark.parametrize(
+    "character",
+    ["\n", "\r\n", "\r", "\0", " ", "\t", "\x7f", "\x1b", "\xe9", "\u2028", "\U0001f511"],
+)
+@pytest.mark.parametrize("form", ["{0}{1}", "{1}{0}", "{1}{0}{1}", "{1}{0}x-admin: yes"])
+def test_invalid_token_is_not_in_the_error(character: str, form: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Credentials(form.format(character, SECRET)).headers()
+    text = "".join(traceback.format_exception_only(caught.value)) + str(caught.value.metadata)
+    assert SECRET not in text
+    assert "printable ASCII" in text
+
+
+@pytest.mark.parametrize("token", ["", lambda: ""])
+def test_empty_token_is_refused(token: Any) -> None:
+    with pytest.raises(ConfigError, match="the token is empty"):
+        Credentials(token).headers()
+
+
+@pytest.mark.parametrize("token", [lambda: None, lambda: b"secret", lambda: [SECRET]])
+def test_token_function_must_return_str(token: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^the token must be a str, not (NoneType|bytes|list)$"):
+        Credentials(token).headers()
+
+
+def test_token_is_not_in_any_repr() -> None:
+    credentials = Credentials(SECRET, TLS())
+    transport = GrpcTransport("127.0.0.1:1", credentials)
+    assert SECRET not in repr(credentials) + str(credentials) + repr(transport) + str(
+        vars(transport)
+    )
+
+
+UNENCRYPTED = "the token for {} would be sent unencrypted"
+
+
+@pytest.mark.parametrize(
+    ("target", "address"),
+    [
+        ("10.0.0.1:1", "10.0.0.1:1"),
+        ("example.org:1", "example.org:1"),
+        ("localhost.example.org:1", "localhost.example.org:1"),
+        ("127.0.0.1.example.org:1", "127.0.0.1.example.org:1"),
+        ("127.0.0.1:1,10.0.0.1:1", "10.0.0.1:1"),
+        ("unix:/run/a.sock, example.org:1", "example.org:1"),
+        ("dns:///example.org:1", "dns:///example.org:1"),
+        ("dns:///localhost:1,dns:///example.org:2", "dns:///example.org:2"),
+        ("dns://127.0.0.1/example.org:1", "dns://127.0.0.1/example.org:1"),
+        ("[2001:db8::1]:1", "[2001:db8::1]:1"),
+        ("ipv6:[fe80::1]:1", "ipv6:[fe80::1]:1"),
+        ("[::]:1", "[::]:1"),
+        ("0.0.0.0:1", "0.0.0.0:1"),
+        ("ipv4:8.8.8.8:53", "ipv4:8.8.8.8:53"),
+    ],
+)
+def test_token_to_other_machines_requires_tls(target: str, address: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        infeed.connect(target, "p", token=SECRET)
+    assert str(caught.value).startswith(UNENCRYPTED.format(address))
+    assert SECRET not in str(caught.value)
+    GrpcTransport(target, Credentials(SECRET, tls=False))
+    GrpcTransport(target, Credentials(SECRET, tls=True))
+    GrpcTransport(target, Credentials())
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "127.0.0.1:1",
+        "127.5.6.7:1",
+        "localhost:1",
+        "[::1]:1",
+        "ipv6:[::1]:1",
+        "ipv4:127.0.0.1:2",
+        "dns:///localhost:1",
+        "dns:///127.0.0.1:1",
+        "unix:/run/a.sock",
+        "unix:///run/a.sock",
+        "unix-abstract:a",
+        "127.0.0.1:1,[::1]:2,unix:a",
+    ],
+)
+def test_token_to_this_machine_needs_no_tls(target: str) -> None:
+    GrpcTransport(target, Credentials(SECRET))
+
+
+def test_custom_transport_has_its_own_credentials(fake: FakeTransport) -> None:
+    for options in ({"token": SECRET}, {"tls": True}, {"tls": False}, {"tls": TLS()}):
+        with pytest.raises(InvalidRequestError, match="token and tls cannot be combined"):
+            infeed.connect("x:1", "fake", transport=fake, **options)  # type: ignore[arg-type]
+
+
+def test_files_are_checked_before_the_connection(pki: Any) -> None:
+    with pytest.raises(ConfigError, match=r"tls: ca /none\.pem: no such file"):
+        infeed.connect("127.0.0.1:1", "p", tls=TLS(ca="/none.pem"))
+    with pytest.raises(ConfigError, match="is locked with a passphrase"):
+        infeed.connect("127.0.0.1:1", "p", tls=TLS(cert=pki.server, key=pki.locked_key))
+
+
+@pytest.mark.parametrize("host", ["a" * 70, ".a", "a..b", "\u00e9" * 70])
+def test_invalid_host_names_are_refused_with_tls(host: str) -> None:
+    with pytest.raises(ConfigError, match=r"is not a valid name for the certificate of .*:1: "):
+        infeed.connect(f"{host}:1", "p", tls=True)
+
+
+@pytest.mark.parametrize("name", [".a", "a\0b", "x" * 70])
+def test_invalid_server_names_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="is not a valid name for the certificate"):
+        infeed.connect("127.0.0.1:1", "p", tls=TLS(server_name=name))
+
+
+def test_create_socket(pki: Any) -> None:
+    assert type(Credentials(SECRET, tls=False).create_socket("a:1", "a:1")) is ClientSocket
+    assert type(Credentials(SECRET).create_socket("a:1", "a:1")) is ClientSocket
+    for tls in (True, TLS(ca=pki.ca)):
+        assert type(Credentials(tls=tls).create_socket("a:1", "a:1")) is TLSClientSocket
+    assert [Credentials(tls=tls).scheme for tls in (None, False, True, TLS())] == [
+        *("http", "http", "https", "https")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("server_name", "name", "expected"),
+    [
+        (None, "dns:///infeed.example.org:1", "infeed.example.org"),
+        (None, "infeed.example.org.:1", "infeed.example.org"),
+        (None, "[::1]:1", "::1"),
+        (None, "unix:/run/a.sock", "localhost"),
+        ("other.example.org", "infeed.example.org:1", "other.example.org"),
+    ],
+)
+def test_expected_name_of_the_certificate(
+    server_name: str | None, name: str, expected: str
+) -> None:
+    credentials = Credentials(tls=TLS(server_name=server_name))
+    socket: Any = credentials.create_socket("10.1.2.3:1", name)
+    assert socket._server_name == expected
+
+
+@pytest.fixture
+def recording_server(
+    serve: Any, fake: FakeTransport, monkeypatch: Any
+) -> tuple[str, list[str | None]]:
+    """The address of a server without authentication, and the authorizations of its calls."""
+    server = serve(fake)
+    seen: list[str | None] = []
+    for name in ("_get", "_stream"):
+        handle = getattr(server, name)
+
+        def record(request: Any, context: Any, handle: Any = handle) -> Any:
+            seen.append(dict(context.invocation_metadata()).get("authorization"))
+            return handle(request, context)
+
+        monkeypatch.setattr(server, name, record)
+    server.stop()
+    server.start()
+    return server.address, seen
+
+
+def test_token_function_is_called_for_each_call(recording_server: Any) -> None:
+    address, seen = recording_server
+    numbers = iter(range(100))
+    with infeed.connect(address, "fake", token=lambda: f"t{next(numbers)}") as feed:
+        next(feed)
+    assert seen == ["Bearer t0", "Bearer t1"]
+
+
+def test_token_is_sent_with_each_call(recording_server: Any) -> None:
+    address, seen = recording_server
+    with infeed.connect(address, "fake", token=SECRET) as feed:
+        next(feed)
+    assert seen == [f"Bearer {SECRET}"] * 2
+
+
+def failing_later(error: BaseException) -> Callable[[], str]:
+    """A function that returns its token for the first call, and then fails."""
+    calls = iter([SECRET])
+
+    def token() -> str:
+        for value in calls:
+            return value
+        raise error
+
+    return token
+
+
+@pytest.mark.parametrize("error", [ValueError("out of tokens"), FileNotFoundError("out of tokens")])
+def test_failing_token_function_ends_the_feed(
+    recording_server: Any, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An OSError too, which must not be mistaken for one of the connection."""
+    address, seen = recording_server
+    message = rf"the token function failed: {type(error).__name__}: out of tokens"
+
+    def fail() -> str:
+        raise error
+
+    with pytest.raises(UserCodeError, match=message) as caught:
+        infeed.connect(address, "fake", token=fail, timeout=100_000.0)
+    assert caught.value.__cause__ is error
+    with (
+        infeed.connect(address, "fake", token=failing_later(error)) as feed,
+        pytest.raises(UserCodeError, match=message),
+    ):
+        feed.next(timeout=100)
+    assert seen == [f"Bearer {SECRET}"]
+    assert SECRET not in caplog.text
+
+
+def test_token_function_may_raise_an_infeed_error(recording_server: Any) -> None:
+    def fail() -> str:
+        raise ConfigError("expired")
+
+    with pytest.raises(InfeedError, match=r"^expired$"):
+        infeed.connect(recording_server[0], "fake", token=fail)
+
+
+def test_token_that_became_invalid_ends_the_feed(
+    recording_server: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    tokens = iter([SECRET, SECRET + "\nx-admin: 1"])
+    with (
+        infeed.connect(recording_server[0], "fake", token=lambda: next(tokens)) as feed,
+        pytest.raises(ConfigError, match="printable ASCII") as caught,
+    ):
+        feed.next(timeout=100)
+    assert SECRET not in str(caught.value) + caplog.text.replace("\n", "")
+
+
+def test_token_function_is_called_from_several_threads(recording_server: Any) -> None:
+    address, seen = recording_server
+    transport = GrpcTransport(address, Credentials(lambda: SECRET))
+    threads = [threading.Thread(target=transport.get_pipeline, args=("fake",)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    transport.close()
+    assert seen == [f"Bearer {SECRET}"] * 8

@@ -1,0 +1,177 @@
+"""gRPC statuses: infeed's errors keep their class, and any other ending maps to an error."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import grpc
+import pytest
+from google.protobuf import any_pb2
+from google.rpc import error_details_pb2, status_pb2
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.harness.examples import examples
+
+from infeed import errors
+from infeed.errors import (
+    AuthenticationError,
+    InfeedError,
+    PermissionDeniedError,
+    ProtocolError,
+    ServerError,
+    ServerUnavailableError,
+    StallError,
+)
+from infeed.rpc.status import CODES, error_from_details, map_http_error, map_status
+
+LEAVES = [error for error in errors.BY_REASON.values() if error is not errors.InfeedError]
+GRPC = {":status": "200", "content-type": "application/grpc"}
+
+
+def trailers(code: int, message: str = "", details: bytes = b"", padded: bool = True) -> Any:
+    sent = {"grpc-status": str(code), "grpc-message": quote(message)}
+    if details:
+        text = base64.b64encode(details).decode()
+        sent["grpc-status-details-bin"] = text if padded else text.rstrip("=")
+    return sent
+
+
+def test_codes_match_grpc() -> None:
+    assert {name: number for number, name in enumerate(CODES)} == {
+        code.name: code.value[0] for code in grpc.StatusCode
+    }
+
+
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize("error", LEAVES)
+def test_infeed_errors_keep_class_message_and_metadata(
+    error: type[InfeedError], padded: bool, status_of: Callable[[InfeedError], Any]
+) -> None:
+    status = status_of(error("what happened: \u00e9 100%\n", sample_id=3))
+    ((key, details),) = status.trailing_metadata
+    assert key == "grpc-status-details-bin"
+    sent = trailers(status.code.value[0], status.details, details, padded)
+    for headers, trailing in ((GRPC, sent), ({**GRPC, **sent}, {})):  # trailers only
+        received = map_status(headers, trailing, "host:1")
+        assert type(received) is error
+        assert received.message == "what happened: \u00e9 100%\n"
+        assert received.metadata == {"sample_id": "3"}
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "expected"),
+    [
+        ("UNAVAILABLE", "connection refused", ServerUnavailableError),
+        ("CANCELLED", "bye", ServerUnavailableError),
+        ("INTERNAL", "Received RST_STREAM with error code 2", ServerUnavailableError),
+        ("UNKNOWN", "Stream removed", ServerUnavailableError),
+        ("DEADLINE_EXCEEDED", "too late", StallError),
+        ("UNIMPLEMENTED", "Method not found!", ProtocolError),
+        ("INTERNAL", "a bug", ServerError),
+        ("RESOURCE_EXHAUSTED", "too many: 100 %", ServerUnavailableError),
+        ("UNAUTHENTICATED", "no token", AuthenticationError),
+        ("PERMISSION_DENIED", "not yours", PermissionDeniedError),
+    ],
+)
+def test_errors_without_details_are_mapped_by_code(
+    code: str, details: str, expected: type[InfeedError]
+) -> None:
+    error = map_status(GRPC, trailers(CODES.index(code), details), "host:1")
+    assert type(error) is expected
+    assert "host:1" in error.message
+    assert details in error.message
+
+
+def test_invalid_and_foreign_details_are_ignored() -> None:
+    assert error_from_details(b"\xff\xff") is None
+    assert error_from_details(b"") is None
+    foreign = any_pb2.Any()
+    foreign.Pack(error_details_pb2.ErrorInfo(reason="STALLED", domain="example.com"))
+    other = any_pb2.Any()
+    other.Pack(error_details_pb2.DebugInfo(detail="stack"))
+    status = status_pb2.Status(code=5, message="no", details=[other, foreign])
+    assert error_from_details(status.SerializeToString()) is None
+    for details in (status.SerializeToString(), b"\xff\xff"):
+        error = map_status(GRPC, trailers(5, "no", details), "host:1")
+        assert isinstance(error, ServerError)
+        assert "NOT_FOUND: no" in error.message
+    assert isinstance(
+        map_status(GRPC, {"grpc-status": "5", "grpc-status-details-bin": "\xff!"}, "host:1"),
+        ServerError,
+    )
+
+
+def test_unknown_reason_is_a_server_error() -> None:
+    info = any_pb2.Any()
+    info.Pack(error_details_pb2.ErrorInfo(reason="BRAND_NEW", domain=errors.DOMAIN))
+    status = status_pb2.Status(code=5, message="it is new", details=[info])
+    error = map_status(GRPC, trailers(5, "", status.SerializeToString()), "host:1")
+    assert type(error) is ServerError
+    assert error.message == "it is new"
+
+
+@pytest.mark.parametrize("status", ["17", "-1", "x", "", "9" * 5000, "\u00b2"])
+def test_unknown_status_is_a_server_error(status: str) -> None:
+    error = map_status(GRPC, {"grpc-status": status}, "host:1")
+    assert isinstance(error, ServerError)
+    assert f"host:1 failed with status {status}: no reason given" in error.message
+
+
+def test_success_is_no_error() -> None:
+    assert map_status(GRPC, {"grpc-status": "0"}, "host:1") is None
+    assert map_status({**GRPC, "grpc-status": "0"}, {}, "host:1") is None
+    assert map_http_error(GRPC, "host:1") is None
+    assert map_http_error({**GRPC, "content-type": "application/grpc+proto"}, "host:1") is None
+
+
+def test_trailers_precede_headers() -> None:
+    error = map_status({**GRPC, "grpc-status": "0"}, trailers(13, "late"), "host:1")
+    assert isinstance(error, ServerError)
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected", "message"),
+    [
+        ({}, ServerUnavailableError, "the call ended without a response"),
+        (GRPC, ServerUnavailableError, "the call ended without a status"),
+        ({":status": "429"}, ServerUnavailableError, "HTTP status 429"),
+        ({**GRPC, ":status": "504"}, ServerUnavailableError, "HTTP status 504"),
+        ({":status": "404", "content-type": "text/html"}, ProtocolError, "404, text/html"),
+        ({":status": "200"}, ProtocolError, "200, no content type"),
+        ({":status": "301"}, ProtocolError, "301"),
+    ],
+)
+def test_responses_that_are_not_grpc(
+    headers: dict[str, str], expected: type[InfeedError], message: str
+) -> None:
+    error = map_status(headers, {}, "host:1")
+    assert type(error) is expected
+    assert "host:1" in error.message
+    assert message in error.message
+
+
+texts = st.text(st.characters(max_codepoint=255), max_size=20)
+
+
+@examples(300)
+@given(
+    st.dictionaries(st.sampled_from([":status", "content-type", "grpc-status"]), texts),
+    st.dictionaries(
+        st.sampled_from(["grpc-status", "grpc-message", "grpc-status-details-bin"]), texts
+    ),
+)
+def test_any_headers_and_trailers_are_mapped(
+    headers: dict[str, str], trailing: dict[str, str]
+) -> None:
+    error = map_status(headers, trailing, "host:1")
+    assert error is None or isinstance(error, InfeedError)
+
+
+@examples(200)
+@given(st.binary(max_size=60))
+def test_any_details_are_parsed(details: bytes) -> None:
+    error = error_from_details(details)
+    assert error is None or isinstance(error, InfeedError)

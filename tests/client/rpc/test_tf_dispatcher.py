@@ -1,0 +1,79 @@
+"""Dispatcher client, with TensorFlow's data service and with other processes."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+import tensorflow as tf
+from tests.client.waiting import HANG_SECONDS, until
+
+from infeed.errors import ProtocolError, ServerUnavailableError
+from infeed.rpc.tf_dispatcher import DispatcherClient, find_unreachable, get_worker_tasks
+
+SERVICE = tf.data.experimental.service
+
+
+@pytest.fixture(scope="module")
+def dispatcher() -> Iterator[str]:
+    server = SERVICE.DispatchServer()
+    yield server.target.partition("//")[2]
+    server._stop()
+
+
+@pytest.fixture(scope="module")
+def worker(dispatcher: str) -> Iterator[str]:
+    server = SERVICE.WorkerServer(
+        SERVICE.WorkerConfig(dispatcher, worker_address="127.0.0.1:%port%")
+    )
+    yield server._address
+    server._stop()
+
+
+def closed_address() -> str:
+    """An address where no process listens."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_version_and_workers(dispatcher: str, worker: str) -> None:
+    client = DispatcherClient(dispatcher, HANG_SECONDS)
+    assert client.get_version() > 0
+    until(client.get_workers)
+    assert client.get_workers() == ["127.0.0.1:" + worker.rpartition(":")[2]]
+
+
+def test_element_spec_of_a_registered_data_set(dispatcher: str) -> None:
+    numbers = tf.data.Dataset.range(1).map(lambda number: {"a name": number})
+    SERVICE.register_dataset(f"grpc://{dispatcher}", numbers, dataset_id="numbers")
+    client = DispatcherClient(dispatcher, HANG_SECONDS)
+    assert b"a name" in (client.get_element_spec("numbers") or b"")
+    assert client.get_element_spec("letters") is None
+
+
+def test_idle_worker_has_no_tasks(worker: str) -> None:
+    assert get_worker_tasks(worker, HANG_SECONDS) == []
+    assert find_unreachable([worker], HANG_SECONDS) == {}
+
+
+def test_closed_address_is_unavailable() -> None:
+    with pytest.raises(ServerUnavailableError, match="no dispatcher of TensorFlow's data service"):
+        DispatcherClient(closed_address()).get_version()
+    address = closed_address()
+    assert "Connection refused" in find_unreachable([address])[address]
+
+
+def test_other_process_is_refused(dispatcher: str, worker: str) -> None:
+    with pytest.raises(ProtocolError, match="is not a dispatcher"):
+        DispatcherClient(worker, HANG_SECONDS).get_version()
+    with pytest.raises(ProtocolError, match="is not a worker"):
+        get_worker_tasks(dispatcher, HANG_SECONDS)
+
+
+def test_silent_process_is_unavailable() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ServerUnavailableError, match="in time"):
+            DispatcherClient(address, timeout=0.1).get_version()

@@ -1,0 +1,296 @@
+"""Assembly of batches: valid streams, and messages that no correct server sends."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.harness.examples import examples
+
+from infeed.errors import FingerprintError, ProtocolError
+from infeed.spec import FieldSpec
+from infeed.v1 import stream_pb2
+from infeed.wire import batch as wire
+from infeed.wire.assembler import (
+    BatchAssembler,
+    EndOfData,
+    PendingRequest,
+    ReceivedBatch,
+    StreamContract,
+)
+from infeed.wire.buffer_pool import BufferPool
+from infeed.wire.checksum import checksum
+from infeed.wire.chunk import encode_chunk
+
+SPEC = (FieldSpec("x", "float32", (5,)), FieldSpec("label", "int64"))
+CONTRACT = StreamContract(fingerprint="ab", spec=SPEC, batch_size=3, stride=3, seed=9)
+
+
+def response(**event: Any) -> bytes:
+    return stream_pb2.StreamBatchesResponse(**event).SerializeToString()
+
+
+def opened(**change: Any) -> bytes:
+    fields = {
+        "fingerprint": "ab",
+        "spec": [field.to_proto() for field in SPEC],
+        "batch_size": 3,
+        "seed": 9,
+        "batch_stride": 3,
+    }
+    return response(opened=stream_pb2.StreamOpened(**{**fields, **change}))
+
+
+def batch_messages(request_id: int = 0, start: int = 12) -> list[bytes]:
+    arrays = {"x": np.arange(15, dtype=np.float32).reshape(3, 5), "label": np.arange(3)}
+    ids, mask = np.array([4, 5, -1]), np.array([True, True, False])
+    batch = wire.encode_batch(request_id, start, 1, SPEC, arrays, ids, mask)
+    return [b"".join(pieces) for pieces in batch.messages(chunk_bytes=40)]
+
+
+class Message:
+    """A message that is read in parts, like one of a call, and not beyond its end."""
+
+    def __init__(self, data: bytes) -> None:
+        self.rest = data
+        self.reads: list[memoryview] = []
+
+    def read_into(self, memory: memoryview) -> None:
+        assert len(memory) <= len(self.rest)
+        memory[:] = self.rest[: len(memory)]
+        self.rest = self.rest[len(memory) :]
+        self.reads.append(memory)
+
+
+def new_assembler(buffers: BufferPool | None = None) -> BatchAssembler:
+    return BatchAssembler(
+        CONTRACT, iter([PendingRequest(0, 12), PendingRequest(1, 18)]), buffers or BufferPool()
+    )
+
+
+def read(assembler: BatchAssembler, data: bytes) -> Any:
+    message = Message(data)
+    result = assembler.read_message(len(data), message.read_into)
+    assert not message.rest
+    return result
+
+
+def assemble(*messages: bytes) -> list[Any]:
+    assembler = new_assembler()
+    return [result for data in messages if (result := read(assembler, data)) is not None]
+
+
+def test_batches() -> None:
+    heartbeat = response(heartbeat=stream_pb2.Heartbeat())
+    head, *chunks = batch_messages()
+    first, second = assemble(
+        heartbeat, opened(), head, heartbeat, *chunks, heartbeat, *batch_messages(1, 18)
+    )
+    assert isinstance(first, ReceivedBatch)
+    assert (first.batch.start, first.batch.epoch, first.batch.slots) == (12, 1, 3)
+    assert first.batch.sample_ids.tolist() == [4, 5, -1]
+    assert first.batch.mask.tolist() == [True, True, False]
+    assert first.batch["x"].tolist() == np.arange(15.0).reshape(3, 5).tolist()
+    assert first.payload_bytes == 64 + 24
+    assert second.batch.start == 18
+    assert all(array.ctypes.data % wire.ALIGNMENT == 0 for array in first.batch.values())
+    # Each batch has its own memory, which the trainer may keep and write to.
+    second.batch["x"][:] = 0
+    assert first.batch["x"].any()
+
+
+def test_end_of_data() -> None:
+    end = response(end=stream_pb2.EndOfData(request_id=0, position_count=11))
+    assert assemble(opened(), end) == [EndOfData(0, 11)]
+
+
+def test_payload_bytes_of_a_contract() -> None:
+    assert CONTRACT.payload_bytes == 64 + 24
+    text = StreamContract("ab", (FieldSpec("text", "bytes"),), 3, 3, 9)
+    assert text.payload_bytes is None
+
+
+WORDS = (FieldSpec("word", "bytes"),)
+
+
+def assemble_words(payload_size: int | None = None) -> list[Any]:
+    """Assembles a batch of byte strings, whose header may have another size."""
+    arrays = {"word": np.array([b"a", b"", b"longer"], object)}
+    ids, mask = np.arange(3), np.ones(3, bool)
+    head, *chunks = map(b"".join, wire.encode_batch(0, 12, 1, WORDS, arrays, ids, mask).messages())
+    if payload_size is not None:
+        message = wire.parse_response(head)
+        message.header.payload_size = payload_size
+        head = message.SerializeToString()
+    assembler = BatchAssembler(
+        StreamContract("ab", WORDS, 3, 3, 9), iter([PendingRequest(0, 12)]), BufferPool()
+    )
+    spec = [field.to_proto() for field in WORDS]
+    return [read(assembler, data) for data in (opened(spec=spec), head, *chunks)]
+
+
+def test_payload_size_of_byte_strings_is_bounded() -> None:
+    assert assemble_words()[-1].batch["word"].tolist() == [b"a", b"", b"longer"]
+    for size in (-1, wire.MAX_PAYLOAD_BYTES + 1):
+        with pytest.raises(ProtocolError, match=f"{size}"):
+            assemble_words(size)
+
+
+def test_wrong_fingerprint_is_refused() -> None:
+    with pytest.raises(FingerprintError, match=r"'cd'.*'ab'"):
+        assemble(opened(fingerprint="cd"))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"batch_size": 4}, r"wrong batch size \(4, not 3\)"),
+        ({"batch_stride": 1}, r"wrong batch stride \(1, not 3\)"),
+        ({"seed": 1}, r"wrong seed \(1, not 9\)"),
+        ({"spec": []}, "wrong fields"),
+    ],
+)
+def test_wrong_stream_is_refused(change: dict[str, Any], text: str) -> None:
+    with pytest.raises(ProtocolError, match=text):
+        assemble(opened(**change))
+
+
+HEAD, *CHUNKS = batch_messages()
+END = response(end=stream_pb2.EndOfData(request_id=0, position_count=11))
+WRONG_END = response(end=stream_pb2.EndOfData(request_id=3, position_count=11))
+
+
+@pytest.mark.parametrize(
+    ("messages", "text"),
+    [
+        ([HEAD], "unexpected message .header"),
+        ([END], "unexpected message .end"),
+        ([opened(), opened()], "unexpected message .opened"),
+        ([b""], "of an unknown kind"),
+        ([b"\xff\xff"], "cannot be parsed"),
+        ([opened(), CHUNKS[0]], "outside of a batch"),
+        ([opened(), HEAD, HEAD], "ended after 0 of 88"),
+        ([opened(), HEAD, CHUNKS[0], END], "ended after 40 of 88"),
+        ([opened(), WRONG_END], "request 3 instead of 0"),
+        ([opened(), HEAD, *CHUNKS[:2], CHUNKS[0]], "120 bytes for a batch of 88"),
+        ([opened(), *batch_messages(3, 12)], "request 3 instead of 0"),
+        ([opened(), *batch_messages(0, 13)], "position 13 instead of 12"),
+        (
+            [opened(), *batch_messages(), *batch_messages(1, 18), *batch_messages(2, 24)],
+            "request 2, but none is pending",
+        ),
+        ([opened(), HEAD, CHUNKS[0][:-1] + b"!"], "checksum"),
+    ],
+)
+def test_invalid_messages_are_refused(messages: list[bytes], text: str) -> None:
+    with pytest.raises(ProtocolError, match=text):
+        assemble(*messages)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda header: header.sample_ids.pop(), "2 sample ids.*3 slots"),
+        (lambda header: header.mask.pop(), "2 mask.*3 slots"),
+        (lambda header: setattr(header, "payload_size", 1 << 35), "fields take 88"),
+        (lambda header: setattr(header, "payload_size", 0), "fields take 88"),
+        (lambda header: setattr(header, "payload_size", -1), "fields take 88"),
+        (lambda header: header.layouts.pop(), "1 fields instead of 2"),
+        (lambda header: setattr(header.layouts[1], "offset", 128), "lies outside"),
+    ],
+)
+def test_invalid_headers_are_refused(change: Any, text: str) -> None:
+    message = wire.parse_response(HEAD)
+    change(message.header)
+    with pytest.raises(ProtocolError, match=text):
+        assemble(opened(), message.SerializeToString(), *CHUNKS)
+
+
+def test_payload_is_read_without_a_copy() -> None:
+    x = np.arange(3 * 5, dtype=np.float32).reshape(3, 5)
+    arrays = {"x": x, "label": np.arange(3)}
+    ids, mask = np.arange(3), np.ones(3, bool)
+    head, chunk = map(b"".join, wire.encode_batch(0, 12, 1, SPEC, arrays, ids, mask).messages())
+    assembler = new_assembler()
+    read(assembler, opened())
+    read(assembler, head)
+    message = Message(chunk)
+    result = assembler.read_message(len(chunk), message.read_into)
+    assert isinstance(result, ReceivedBatch)
+    # All but the bytes that were read with the head.
+    assert len(message.reads[-1]) == len(chunk) - 24
+    assert np.shares_memory(np.frombuffer(message.reads[-1], np.uint8), result.batch["label"])
+
+
+def test_chunk_in_another_encoding_is_read() -> None:
+    messages = [opened(), HEAD]
+    for chunk in CHUNKS:
+        data = wire.parse_response(chunk).chunk.data
+        digest = checksum(np.frombuffer(data, np.uint8)).to_bytes(4, "little")
+        # The fields in reverse order, as another library may encode them.
+        body = bytes((0x12, len(data))) + data + b"\x0d" + digest
+        messages.append(bytes((0x7A, len(body))) + body)
+    (received,) = assemble(*messages)
+    assert received.batch["x"].tolist() == np.arange(15.0).reshape(3, 5).tolist()
+
+
+def test_empty_chunks_add_nothing() -> None:
+    (received,) = assemble(opened(), HEAD, b"".join(encode_chunk([])), *CHUNKS)
+    assert received.payload_bytes == 64 + 24
+
+
+@pytest.mark.parametrize("offset", range(len(CHUNKS[0])))
+def test_any_bit_flip_is_detected(offset: int) -> None:
+    for bit in range(8):
+        damaged = bytearray(CHUNKS[0])
+        damaged[offset] ^= 1 << bit
+        with pytest.raises(ProtocolError):
+            # A chunk with a damaged head may be another message, which is not expected here.
+            assemble(opened(), HEAD, bytes(damaged), *CHUNKS)
+
+
+@examples(200)
+@given(st.binary(max_size=60), st.booleans())
+def test_noise_never_crashes(noise: bytes, in_batch: bool) -> None:
+    for data in (noise, b"\x7a" + noise):
+        with contextlib.suppress(ProtocolError, FingerprintError):
+            assemble(opened(), *([HEAD] if in_batch else []), data)
+
+
+@examples(100)
+@given(st.data())
+def test_truncated_chunk_is_refused(data: st.DataObject) -> None:
+    part = CHUNKS[0][: data.draw(st.integers(1, len(CHUNKS[0]) - 1))]
+    with pytest.raises(ProtocolError):
+        assemble(opened(), HEAD, part)
+
+
+def test_invalid_header_allocates_no_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes: list[int] = []
+    allocate = BufferPool.allocate
+
+    def record(self: BufferPool, size: int) -> Any:
+        sizes.append(size)
+        return allocate(self, size)
+
+    monkeypatch.setattr(BufferPool, "allocate", record)
+    message = wire.parse_response(HEAD)
+    message.header.payload_size = 1 << 35
+    with pytest.raises(ProtocolError):
+        assemble(opened(), message.SerializeToString())
+    assert sizes == []
+
+
+def test_batch_that_does_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def allocate(self: BufferPool, size: int) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(BufferPool, "allocate", allocate)
+    with pytest.raises(ProtocolError, match="does not fit into memory"):
+        assemble(opened(), HEAD)

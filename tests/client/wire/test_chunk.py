@@ -1,0 +1,99 @@
+"""Chunk messages equal those of protobuf, and nothing else is parsed as one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.harness.examples import examples
+
+from infeed.v1 import stream_pb2
+from infeed.wire.checksum import checksum
+from infeed.wire.chunk import CHUNK_BYTES, MAX_HEAD_BYTES, encode_chunk, parse_head
+
+
+def checksum_of(data: bytes) -> int:
+    return checksum(np.frombuffer(data, np.uint8))
+
+
+def encode(pieces: list[Any]) -> bytes:
+    return b"".join(encode_chunk(pieces))
+
+
+def test_data_is_not_copied() -> None:
+    data = np.arange(1000, dtype=np.uint8)
+    _, encoded = encode_chunk([memoryview(data)])
+    assert np.shares_memory(np.frombuffer(encoded, np.uint8), data)
+
+
+@pytest.mark.parametrize(
+    "size", [0, 1, 119, 120, 127, 128, 16_370, 16_384, CHUNK_BYTES, 2 << 20, 1 << 22]
+)
+def test_round_trip(size: int) -> None:
+    data = np.random.default_rng(size).bytes(size)
+    message = encode([data])
+    head = parse_head(message[:MAX_HEAD_BYTES], len(message))
+    assert head is not None
+    assert (head.data_size, head.checksum) == (size, checksum_of(data))
+    assert message[head.data_offset :] == data
+    assert head.data_offset <= MAX_HEAD_BYTES
+
+
+@examples(100)
+@given(st.lists(st.binary(max_size=300), max_size=5))
+def test_encoding_equals_protobuf(pieces: list[bytes]) -> None:
+    data = b"".join(pieces)
+    views = [memoryview(piece) for piece in pieces]
+    message = encode(views)
+    parsed = stream_pb2.StreamBatchesResponse.FromString(message)
+    assert parsed.WhichOneof("event") == "chunk"
+    assert (parsed.chunk.data, parsed.chunk.checksum) == (data, checksum_of(data))
+    if data:  # protobuf omits empty fields
+        assert parsed.SerializeToString(deterministic=True) == message
+
+
+@examples(100)
+@given(st.binary(max_size=300), st.integers(0, 400))
+def test_truncated_message_is_no_chunk(data: bytes, size: int) -> None:
+    message = encode([data])
+    part = message[:size]
+    if part != message:
+        assert parse_head(part[:MAX_HEAD_BYTES], len(part)) is None
+    assert parse_head(message[: min(size, 8)], len(message)) is None
+    assert parse_head(message[:MAX_HEAD_BYTES], len(message) + 1) is None
+
+
+def test_other_messages_are_no_chunks() -> None:
+    heartbeat = stream_pb2.StreamBatchesResponse(heartbeat=stream_pb2.Heartbeat())
+    header = stream_pb2.StreamBatchesResponse(header=stream_pb2.BatchHeader(request_id=1))
+    for message in (b"", heartbeat.SerializeToString(), header.SerializeToString()):
+        assert parse_head(message[:MAX_HEAD_BYTES], len(message)) is None
+
+
+def test_other_encodings_are_left_to_protobuf() -> None:
+    digest = encode([b"abcd"])[2:7]
+    swapped = bytes((0x7A, 11, 0x12, 4)) + b"abcd" + digest
+    long_length = bytes((0x7A, 12)) + digest + bytes((0x12, 0x84, 0x00)) + b"abcd"
+    without_data = bytes((0x7A, 5)) + digest
+    without_checksum = bytes((0x7A, 6, 0x12, 4)) + b"abcd"
+    for message in (swapped, without_data, without_checksum):
+        assert parse_head(message[:MAX_HEAD_BYTES], len(message)) is None
+        assert stream_pb2.StreamBatchesResponse.FromString(message).HasField("chunk")
+    head = parse_head(long_length, len(long_length))  # also a valid varint
+    assert head is not None
+    assert long_length[head.data_offset :] == b"abcd"
+
+
+@examples(500)
+@given(st.binary(max_size=40))
+def test_noise_is_no_chunk_unless_protobuf_agrees(noise: bytes) -> None:
+    for message in (noise, b"\x7a" + noise, bytes((0x7A, len(noise))) + noise):
+        head = parse_head(message[:MAX_HEAD_BYTES], len(message))
+        if head is not None:
+            assert head.data_offset + head.data_size == len(message)
+            parsed = stream_pb2.StreamBatchesResponse.FromString(message)
+            assert parsed.chunk.data == message[head.data_offset :]
+            assert parsed.chunk.checksum == head.checksum

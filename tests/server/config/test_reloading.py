@@ -1,0 +1,190 @@
+"""Tests of `config/reloading.py`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infeed.errors import ConfigError
+from infeed_server.config import reloading
+from infeed_server.config.reloading import ReloadingValue
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "value"
+    file.write_text("one")
+    return file
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Replaces the clock; a test advances `seconds`."""
+
+    class Clock:
+        seconds = 100.0
+
+        def monotonic(self) -> float:
+            return self.seconds
+
+    clock = Clock()
+    monkeypatch.setattr(reloading, "time", clock)
+    return clock
+
+
+def reloading_text(file: Path) -> ReloadingValue[str]:
+    def make() -> str:
+        text = file.read_text()
+        if "wrong" in text:
+            raise ConfigError(f"{file}: {text}")
+        return text
+
+    return ReloadingValue([file], make)
+
+
+def test_change_is_seen_after_the_interval(file: Path, now: Any) -> None:
+    content = reloading_text(file)
+    assert content.value == "one"
+    file.write_text("other")
+    assert content.value == "one"
+    now.seconds += reloading.CHECK_INTERVAL_SECONDS
+    assert content.value == "other"
+
+
+def test_unchanged_file_is_read_once(file: Path, now: Any) -> None:
+    made: list[int] = []
+    content = ReloadingValue([file], lambda: made.append(1))
+    for _ in range(5):
+        now.seconds += 2
+        assert content.value is None
+    assert len(made) == 1
+
+
+def test_files_are_checked_at_most_once_a_second(
+    file: Path, now: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks: list[Any] = []
+    stamp = reloading._stamp
+    content = reloading_text(file)
+    monkeypatch.setattr(reloading, "_stamp", lambda name: (checks.append(name), stamp(name))[1])
+    for _ in range(1000):
+        now.seconds += 0.005
+        assert content.value == "one"
+    assert 4 <= len(checks) <= 6
+
+
+@pytest.mark.parametrize("change", ["size", "time", "inode", "link"])
+def test_every_kind_of_change_is_seen(file: Path, now: Any, tmp_path: Path, change: str) -> None:
+    content = reloading_text(file)
+    if change == "size":
+        old = file.stat()
+        file.write_text("two and more")
+        os.utime(file, ns=(old.st_atime_ns, old.st_mtime_ns))
+    elif change == "time":
+        file.write_text("two")
+        os.utime(file, ns=(1, 1))
+    elif change == "inode":
+        other = tmp_path / "new"
+        other.write_text("two")
+        old = file.stat()
+        os.utime(other, ns=(old.st_atime_ns, old.st_mtime_ns))
+        other.rename(file)
+    else:  # as orchestrators mount secrets
+        other = tmp_path / "new"
+        other.write_text("two")
+        file.unlink()
+        file.symlink_to(other)
+    now.seconds += 2
+    assert content.value.startswith("two")
+
+
+@pytest.mark.parametrize("problem", ["wrong", "deleted", "folder", "not text"])
+def test_previous_value_stays_when_the_file_is_invalid(
+    file: Path, now: Any, caplog: pytest.LogCaptureFixture, problem: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    content = reloading_text(file)
+    if problem == "wrong":
+        file.write_text("wrong")
+    elif problem == "not text":
+        file.write_bytes(b"\xff")  # raises UnicodeDecodeError
+    else:
+        file.unlink()
+        if problem == "folder":
+            file.mkdir()
+    for _ in range(4):
+        now.seconds += 2
+        assert content.value == "one"
+    assert caplog.text.count("the previous content stays in force") == 1  # not every second
+    assert ("Traceback" in caplog.text) == (problem != "wrong")  # a `ConfigError`
+    if problem == "folder":
+        file.rmdir()
+    file.write_text("good again")
+    now.seconds += 2
+    assert content.value == "good again"
+    assert f"reloaded: {file}" in caplog.text
+
+
+def test_invalid_file_at_first_is_an_error(file: Path) -> None:
+    file.write_text("wrong")
+    with pytest.raises(ConfigError, match="wrong"):
+        reloading_text(file)
+    file.unlink()
+    with pytest.raises(FileNotFoundError):
+        reloading_text(file)
+
+
+def test_change_of_any_file_is_seen(tmp_path: Path, now: Any) -> None:
+    files = [tmp_path / name for name in "ab"]
+    for each in files:
+        each.write_text("1")
+    content = ReloadingValue(files, lambda: "".join(each.read_text() for each in files))
+    for each, whole in zip(files, ("21", "22"), strict=True):
+        each.write_text("2")
+        os.utime(each, ns=(5, 5))
+        now.seconds += 2
+        assert content.value == whole
+
+
+def test_change_during_a_read_is_seen_at_the_next_check(file: Path, now: Any) -> None:
+    contents = iter(["two", "three and more"])
+
+    def make() -> str:
+        text = file.read_text()
+        for new in contents:
+            file.write_text(new)
+            break
+        return text
+
+    content = ReloadingValue([file], make)
+    seen = [content.value]
+    for _ in range(3):
+        now.seconds += 2
+        seen.append(content.value)
+    assert seen[-1] == "three and more"
+
+
+def test_threads_see_only_whole_values(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reloading, "CHECK_INTERVAL_SECONDS", 0.0)
+    content = reloading_text(file)
+    wrong: list[str] = []
+
+    def read() -> None:
+        values = [content.value for _ in range(300)]
+        wrong.extend(value for value in values if value not in ("one", "another"))
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    new = file.with_name("new")
+    for number in range(100):
+        new.write_text(("one", "another")[number % 2])
+        new.rename(file)
+    for thread in threads:
+        thread.join()
+    assert wrong == []

@@ -1,0 +1,87 @@
+"""Tests of `control/aggregate.py`, over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from infeed_server.control.aggregate import MergedHealth, MergedMetrics
+from infeed_server.control.app import ControlState, create_app
+from infeed_server.control.health import Health
+from infeed_server.control.http_server import ControlServer
+from infeed_server.control.metrics import Metrics
+
+
+class Process:
+    """The control plane of one process."""
+
+    def __init__(self) -> None:
+        self.health = Health()
+        self.metrics = Metrics("1", "2")
+        state = ControlState(self.health, self.metrics, "1")
+        self.server = ControlServer(create_app(state), "127.0.0.1", 0)
+        self.server.start()
+
+
+@pytest.fixture
+def processes() -> Iterator[list[Process]]:
+    processes = [Process(), Process()]
+    yield processes
+    for process in processes:
+        process.server.stop()
+
+
+def test_ready_when_all_processes_are(processes: list[Process]) -> None:
+    health = MergedHealth(lambda: [process.server.address for process in processes])
+    assert not health.overall.ready
+    first, second = processes
+    first.health.set("a", True, "fine")
+    second.health.set("a", False, "making its first batch")
+    second.health.set("b", True, "fine")
+    health.update()
+    assert not health.overall.ready
+    assert health.overall.reason.startswith("1 of 2 not ready: process 1: 1 of 2 not ready: a: ")
+    assert not health.parts["a"].ready
+    assert health.parts["a"].reason == "process 1: making its first batch"
+    assert health.parts["b"].ready
+    second.health.set("a", True, "fine")
+    health.update()
+    assert (health.overall.ready, health.overall.reason) == (
+        True,
+        "every pipeline is ready in 2 processes",
+    )
+
+
+def test_process_without_an_answer_is_not_ready(processes: list[Process]) -> None:
+    first, second = processes
+    first.health.set("a", True, "fine")
+    second.server.stop()
+    for unreachable in (None, second.server.address):
+        health = MergedHealth(lambda address=unreachable: [first.server.address, address])
+        health.update()
+        assert health.overall.reason == "1 of 2 not ready: process 1: it does not answer"
+        assert health.parts["a"].ready
+        body, _ = MergedMetrics(
+            lambda address=unreachable: [first.server.address, address]
+        ).expose()
+        assert b'process="0"' in body
+        assert b'process="1"' not in body
+
+
+def test_metrics_have_the_label_process(processes: list[Process]) -> None:
+    for number, process in enumerate(processes):
+        process.metrics.add_pipeline("a")
+        process.metrics.on_batch_sent("a", 8, 100 + number)
+        process.metrics.on_stage("a", "send", 0.002)
+    metrics = MergedMetrics(lambda: [process.server.address for process in processes])
+    body, content_type = metrics.expose()
+    assert content_type.startswith("text/plain")
+    lines = body.decode().splitlines()
+    assert lines.count("# TYPE infeed_sent_bytes_total counter") == 1
+    for number in range(2):
+        assert (
+            f'infeed_sent_bytes_total{{pipeline="a",process="{number}"}} {100 + number}.0' in lines
+        )
+        labels = f'pipeline="a",process="{number}",stage="send"'
+        assert f"infeed_stage_seconds_count{{{labels}}} 1.0" in lines

@@ -1,0 +1,118 @@
+"""Tests of `control/http_server.py`."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+import urllib.request
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from infeed.errors import ConfigError
+from infeed_server.control.app import ControlState, create_app
+from infeed_server.control.http_server import ControlServer, open_control_server
+
+HOST = "127.43.0.4"
+"""A loopback address of these tests alone, so that a free port stays free."""
+
+
+def fetch(server: ControlServer) -> int:
+    with urllib.request.urlopen(f"http://{server.address}/livez", timeout=60) as response:
+        return int(response.status)
+
+
+def test_port_0_is_any_free_one(state: ControlState):
+    with (
+        ControlServer(create_app(state), "127.0.0.1", 0) as one,
+        ControlServer(create_app(state), "127.0.0.1", 0) as two,
+    ):
+        assert one.port != two.port
+        assert one.address == f"127.0.0.1:{one.port}"
+        assert fetch(one) == fetch(two) == 200
+
+
+def test_taken_port_is_refused(server: ControlServer, state: ControlState):
+    with pytest.raises(ConfigError) as caught:
+        ControlServer(create_app(state), "127.0.0.1", server.port)
+    assert str(caught.value) == f"cannot listen on {server.address}: address already in use"
+
+
+def test_port_is_bound_before_start(state: ControlState):
+    early = ControlServer(create_app(state), HOST, 0)
+    with pytest.raises(ConfigError, match="address already in use"):
+        ControlServer(create_app(state), HOST, early.port)
+    early.stop()
+    with ControlServer(create_app(state), HOST, early.port) as late:
+        assert fetch(late) == 200
+
+
+@pytest.mark.parametrize(
+    ("http", "insecure", "message"),
+    [
+        ("unix:/tmp/http.sock", False, "^--http unix:/tmp/http.sock: HTTP needs host:port$"),
+        ("0.0.0.0:0", False, "^--http 0.0.0.0:0: .*; add --insecure"),
+        ("nothing", True, "'nothing' is not of the form host:port"),
+    ],
+)
+def test_invalid_http_option_is_refused(
+    state: ControlState, http: str, insecure: bool, message: str
+):
+    with pytest.raises(ConfigError, match=message):
+        open_control_server(state, http, insecure=insecure)
+
+
+@pytest.mark.parametrize("http", [None, "off"])
+def test_http_option_off_opens_no_server(state: ControlState, http: str | None):
+    assert open_control_server(state, http, insecure=False) is None
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "message"),
+    [
+        ("192.0.2.1", 0, "cannot listen on 192.0.2.1:0: cannot assign requested address"),
+        ("no such host", 80, "cannot listen on no such host:80: "),
+        ("127.0.0.1", 70_000, "cannot listen on 127.0.0.1:70000: a port is from 0 to 65535"),
+        ("a" * 64, 80, "cannot listen on a+:80: "),
+        ("::2", 8471, r"cannot listen on \[::2\]:8471: "),
+    ],
+)
+def test_unusable_address_is_refused(state: ControlState, host: str, port: int, message: str):
+    with pytest.raises(ConfigError, match=message):
+        ControlServer(create_app(state), host, port)
+
+
+def test_port_is_free_right_after_stop(state: ControlState):
+    with ControlServer(create_app(state), HOST, 0) as server:
+        assert fetch(server) == 200
+        port = server.port
+    with ControlServer(create_app(state), HOST, port) as server:
+        assert fetch(server) == 200
+
+
+def test_stop_does_not_wait_for_a_hanging_request():
+    requested = threading.Event()
+
+    async def slow(scope: Any, receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
+        """An app that never answers."""
+        requested.set()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    server = ControlServer(slow, "127.0.0.1", 0)
+    server.start()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert requested.wait(60)
+        server.stop()
+        server._thread.join(60)
+        assert not server._thread.is_alive()
+    server.stop()
+
+
+def test_signal_handlers_are_unchanged(state: ControlState):
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    with ControlServer(create_app(state), "127.0.0.1", 0):
+        assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before

@@ -1,0 +1,242 @@
+"""Tests of the service client, with TensorFlow's dispatcher and workers in this process."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from types import SimpleNamespace
+
+import pytest
+import tensorflow as tf
+
+from infeed.errors import ConfigError, ServerUnavailableError, SourceError
+from infeed.rpc.tf_dispatcher import DispatcherClient
+from infeed.v1 import cluster_pb2 as messages
+from infeed_server.data_service import process_info
+from infeed_server.data_service.gateway import client as module
+from infeed_server.data_service.gateway.client import DataServiceClient
+
+TF = tf.data.experimental.service
+
+
+@pytest.fixture
+def dispatcher() -> Iterator[str]:
+    server = TF.DispatchServer()
+    yield server.target.partition("//")[2]
+    server._stop()
+
+
+@pytest.fixture
+def worker(dispatcher: str) -> Iterator[str]:
+    server = TF.WorkerServer(
+        TF.WorkerConfig(dispatcher, worker_address="127.0.0.1:%port%", heartbeat_interval_ms=100)
+    )
+    yield server._address
+    server._stop()
+
+
+def numbers() -> tf.data.Dataset:
+    return tf.data.Dataset.range(10)
+
+
+def unused_address() -> str:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now = 0.0
+    checks = 0
+    """The number of checks that have begun."""
+
+    def __call__(self) -> float:
+        return self.now
+
+    def wait_for_check(self) -> None:
+        """Waits until a check that began after this call has ended."""
+        before = self.checks
+        until(lambda: self.checks >= before + 2)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of every `DataServiceClient`, which checks its dispatcher all the time."""
+    fake = Clock()
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=fake, sleep=time.sleep))
+    monkeypatch.setattr(module, "CHECK_INTERVAL_SECONDS", 0.01)
+    find_problem = DataServiceClient._find_problem
+
+    def counted(client: DataServiceClient) -> str | None:
+        fake.checks += 1
+        return find_problem(client)
+
+    monkeypatch.setattr(DataServiceClient, "_find_problem", counted)
+    return fake
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 100
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_registered_data_set_is_read_by_jobs(dispatcher: str, worker: str) -> None:
+    client = DataServiceClient(dispatcher)
+    client.wait_until_ready(100)
+    for _ in range(2):
+        client.register("numbers", "none", numbers)
+    assert sorted(int(i) for i in client.read("numbers", "a")) == list(range(10))
+    assert sorted(int(i) for i in client.read("numbers", "b")) == list(range(10))
+
+
+def test_data_set_is_made_once_unless_the_dispatcher_lost_it(dispatcher: str, worker: str) -> None:
+    client = DataServiceClient(dispatcher)
+    made = []
+
+    def make() -> tf.data.Dataset:
+        made.append(1)
+        return numbers()
+
+    client.register("numbers", "none", make)
+    client.register("numbers", "none", make)
+    assert len(made) == 1
+    client._registered.add("lost")
+    client.register("lost", "none", make)
+    assert len(made) == 2
+
+
+def test_data_set_that_tensorflow_rejects_is_an_error(dispatcher: str) -> None:
+    DataServiceClient(dispatcher).register("numbers", "none", numbers)
+
+    def others() -> tf.data.Dataset:
+        return numbers().map(tf.strings.as_string)
+
+    with pytest.raises(ConfigError, match=f"{dispatcher} rejects the data set: .*numbers"):
+        DataServiceClient(dispatcher).register("numbers", "none", others)
+
+
+def test_unreachable_dispatcher_is_an_error() -> None:
+    unused = unused_address()
+    client = DataServiceClient(unused)
+    with pytest.raises(
+        ServerUnavailableError, match=f"not ready after 0.1 s: no dispatcher .*{unused}"
+    ):
+        client.wait_until_ready(0.1)
+    with pytest.raises(ServerUnavailableError, match="no dispatcher"):
+        client.register("numbers", "none", numbers)
+
+
+def test_dispatcher_without_workers_is_not_ready(dispatcher: str) -> None:
+    with pytest.raises(ServerUnavailableError, match=f"infeed worker --dispatcher {dispatcher}"):
+        DataServiceClient(dispatcher).wait_until_ready(0.1)
+
+
+def test_unreachable_worker_is_not_ready(dispatcher: str) -> None:
+    unused = unused_address()
+    worker = TF.WorkerServer(
+        TF.WorkerConfig(dispatcher, worker_address=unused, heartbeat_interval_ms=100)
+    )
+    try:
+        until(lambda: DispatcherClient(dispatcher).get_workers() == [unused])
+        with pytest.raises(ServerUnavailableError, match=f"no worker .* answers at {unused}"):
+            DataServiceClient(dispatcher).wait_until_ready(0)
+    finally:
+        worker._stop()
+
+
+def test_one_answering_worker_is_ready(dispatcher: str, worker: str) -> None:
+    unused = unused_address()
+    DispatcherClient(dispatcher).call(
+        "WorkerHeartbeat",
+        messages.WorkerHeartbeat(worker_address=unused),
+        messages.WorkerHeartbeatAnswer,
+    )
+    client = DataServiceClient(dispatcher)
+    client.wait_until_ready(100)
+    assert client.lost_workers == (unused,)
+    assert client.answering_workers == 1
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_other_tensorflow_of_an_answering_worker_is_refused(
+    dispatcher: str, worker: str, answers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (address,) = DispatcherClient(dispatcher).get_workers()
+    monkeypatch.setattr(tf, "__version__", "2.20.0")
+    process_info.publish(dispatcher, process_info.worker_role(address))
+    monkeypatch.undo()
+    client = DataServiceClient(dispatcher)
+    if answers:
+        with pytest.raises(ConfigError, match=f"worker {address} runs TensorFlow 2.20.0"):
+            client.register("numbers", "none", numbers)
+    else:
+        client.lost_workers = (address,)
+        client.register("numbers", "none", numbers)
+
+
+def test_service_is_not_lost_while_sources_open(dispatcher: str, worker: str, clock: Clock) -> None:
+    client = DataServiceClient(dispatcher)
+    client.wait_until_ready(100)
+    clock.now = module.LOST_TIMEOUT_SECONDS
+    with pytest.raises(SourceError, match="has not answered for 120 s"):
+        client.require()  # as of the last check
+    client.start_checks()
+    try:
+        clock.wait_for_check()
+        client.require()
+    finally:
+        client.close()
+    assert not client._checks._thread.is_alive()
+
+
+def test_outage_is_reported_after_a_timeout_and_its_end_at_once(clock: Clock) -> None:
+    reports: queue.Queue[str | None] = queue.Queue()
+    server = TF.DispatchServer()
+    address = server.target.partition("//")[2]
+    worker = TF.WorkerServer(TF.WorkerConfig(address, worker_address="127.0.0.1:%port%"))
+    client = DataServiceClient(address)
+    try:
+        client.wait_until_ready(100)
+        client.watch(reports.put)
+        client.start_checks()
+        server._stop()
+        until(lambda: client._problem)
+        clock.wait_for_check()
+        assert reports.empty(), "no time has passed"
+        clock.now = module.UNAVAILABLE_TIMEOUT_SECONDS
+        assert "no dispatcher" in (reports.get(timeout=100) or "")
+        client.require()
+        clock.now = module.LOST_TIMEOUT_SECONDS
+        with pytest.raises(SourceError, match=f"at {address} has not answered for 120 s"):
+            client.require()
+        port = int(address.rpartition(":")[2])
+        server = TF.DispatchServer(TF.DispatcherConfig(port=port))
+        again = TF.WorkerServer(TF.WorkerConfig(address, worker_address="127.0.0.1:%port%"))
+        assert reports.get(timeout=100) is None
+        client.require()
+        again._stop()
+    finally:
+        client.close()
+        worker._stop()
+        server._stop()
+
+
+def test_problem_found_before_watch_is_reported(clock: Clock) -> None:
+    unused = unused_address()
+    client = DataServiceClient(unused)
+    clock.now = module.UNAVAILABLE_TIMEOUT_SECONDS
+    client.start_checks()
+    try:
+        until(lambda: client._reported)
+        reports: list[str | None] = []
+        client.watch(reports.append)
+        assert len(reports) == 1
+        assert unused in str(reports[0])
+    finally:
+        client.close()

@@ -1,0 +1,157 @@
+"""Tests of the restriction of listeners to loopback."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.server.data_service.conftest import LOCAL, non_loopback_host
+
+from infeed.errors import ConfigError
+from infeed_server.config.address import Address
+from infeed_server.data_service import loopback
+from infeed_server.data_service.dispatcher.role import DispatcherRole
+from infeed_server.data_service.loopback import (
+    check_listen_address,
+    restrict_if_loopback,
+    restrict_to_loopback,
+)
+
+
+def can_connect(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), 10).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def test_dispatcher_and_worker_accept_loopback_only(
+    dispatcher: DispatcherRole, worker: Callable[..., Any]
+) -> None:
+    host = non_loopback_host()
+    for port in (dispatcher.port, worker().port):
+        assert can_connect("127.0.0.1", port)
+        assert not can_connect(host, port)
+
+
+def test_earlier_remote_connection_is_closed() -> None:
+    host = non_loopback_host()
+    with closing(socket.create_server(("0.0.0.0", 0))) as server:
+        port = server.getsockname()[1]
+        with (
+            closing(socket.create_connection((host, port), 10)) as remote,
+            closing(socket.create_connection(("127.0.0.1", port), 10)) as local,
+        ):
+            accepted = [server.accept()[0] for _ in range(2)]
+            assert restrict_to_loopback(port)
+            assert remote.recv(1) == b""
+            for each in accepted:
+                if each.getpeername()[0] == "127.0.0.1":
+                    each.send(b"x")
+            assert local.recv(1) == b"x"
+            for each in accepted:
+                each.close()
+        assert not can_connect(host, port)
+
+
+def test_port_without_listener_is_not_restricted() -> None:
+    assert not restrict_to_loopback(1)
+
+
+class Kernel:
+    """A listener whose kernel accepts the option, refuses it or ignores it."""
+
+    def __init__(self, device: bytes | None) -> None:
+        self.device = device
+
+    def setsockopt(self, *_: object) -> None:
+        if self.device is None:
+            raise PermissionError("only root")
+
+    def getsockopt(self, *_: object) -> bytes | None:
+        return self.device
+
+
+@pytest.mark.parametrize(
+    ("device", "restricted"), [(loopback.LOOPBACK_DEVICE, True), (b"", False), (None, False)]
+)
+def test_result_is_what_the_kernel_reports(
+    device: bytes | None, restricted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener = SimpleNamespace(is_listening=True, socket=Kernel(device))
+    monkeypatch.setattr(loopback, "process_sockets", lambda port: [listener])
+    assert restrict_to_loopback(1) is restricted
+
+
+class Accepted:
+    """A connection from a host."""
+
+    is_open = True
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+
+    def getpeername(self) -> tuple[str, int]:
+        return self.host, 1
+
+    def shutdown(self, how: int) -> None:
+        self.is_open = False
+
+
+@pytest.mark.parametrize(
+    ("host", "stays_open"),
+    [
+        ("127.0.0.2", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("::ffff:10.0.0.3", False),
+        ("10.0.0.3", False),
+        ("fe80::3%eth0", False),
+    ],
+)
+def test_remote_connections_are_closed(
+    host: str, stays_open: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accepted = Accepted(host)
+    connection = SimpleNamespace(is_listening=False, socket=accepted)
+    monkeypatch.setattr(loopback, "process_sockets", lambda port: [connection])
+    assert not restrict_to_loopback(1), "there is no listener"
+    assert accepted.is_open is stays_open
+
+
+def test_system_without_restriction_needs_insecure(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(loopback, "restrict_to_loopback", lambda port: False)
+    with pytest.raises(
+        ConfigError, match="this system cannot restrict them to loopback; add --insec"
+    ):
+        restrict_if_loopback(LOCAL, 1, insecure=False)
+    restrict_if_loopback(LOCAL, 1, insecure=True)
+    assert "other machines can reach 127.0.0.1:0" in caplog.text
+    restrict_if_loopback(Address("0.0.0.0", 0), 1, insecure=True)
+
+
+def test_non_loopback_address_needs_insecure() -> None:
+    with pytest.raises(ConfigError, match="use neither encryption nor authentication; add --ins"):
+        check_listen_address(Address("0.0.0.0", 0), insecure=False)
+    check_listen_address(Address("0.0.0.0", 0), insecure=True)
+    check_listen_address(Address("::1", 0), insecure=False)
+
+
+def test_unix_path_is_refused() -> None:
+    with pytest.raises(ConfigError, match="unix:/x: TensorFlow's processes need host:port"):
+        check_listen_address(Address.parse("unix:/x"), insecure=True)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "0.0.0.0"])
+def test_port_in_use_on_any_address_is_refused(host: str) -> None:
+    with closing(socket.create_server((host, 0))) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(ConfigError, match="address already in use"):
+            check_listen_address(Address("127.0.0.1", port), insecure=False)

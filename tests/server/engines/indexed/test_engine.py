@@ -1,0 +1,137 @@
+"""Tests of the indexed engine through a real server: exact batches, padding, several streams."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import infeed
+from infeed_server.engines.indexed import engine
+
+N = 40
+
+
+@pytest.fixture(scope="module")
+def server(shared: Any, numbers: Any) -> Any:
+    """A server that all tests of this module may read."""
+    return shared({"numbers": numbers()})
+
+
+def test_epochs_are_exact_and_ordered_differently(server: Any) -> None:
+    with infeed.connect(str(server.address), "numbers", epochs=2) as feed:
+        batches = list(feed)
+    assert [batch.start for batch in batches] == list(range(0, 2 * N, 4))
+    ids = np.concatenate([batch.sample_ids for batch in batches])
+    assert sorted(ids[:N]) == sorted(ids[N:]) == list(range(N))
+    assert not np.array_equal(ids[:N], ids[N:])
+    for batch in batches:
+        assert np.array_equal(batch["x"], batch.sample_ids)
+        assert np.array_equal(batch["twice"], batch["x"] * 2)
+        assert batch.mask.all()
+
+
+def test_padding_is_zero_and_masked(server: Any) -> None:
+    feeds = [
+        infeed.connect(
+            str(server.address),
+            "numbers",
+            batch_size=7,
+            shard=infeed.Shard(rank, 2),
+            epochs=1,
+            remainder="pad",
+        )
+        for rank in range(2)
+    ]
+    batches = [batch for feed in feeds for batch in feed]
+    for feed in feeds:
+        feed.close()
+    assert len(batches) == 6
+    seen = np.concatenate([batch.sample_ids[batch.mask] for batch in batches])
+    assert sorted(seen) == list(range(N))
+    for batch in batches:
+        assert batch["twice"].shape == (7,)
+        assert (batch.sample_ids[~batch.mask] == -1).all()
+        assert (batch["twice"][~batch.mask] == 0).all()
+
+
+def test_streams_of_several_batch_sizes_get_the_same_order(server: Any) -> None:
+    results: dict[int, list[int]] = {}
+
+    def read(size: int) -> None:
+        with infeed.connect(
+            str(server.address), "numbers", batch_size=size, epochs=1, remainder="pad"
+        ) as feed:
+            results[size] = [int(i) for batch in feed for i in batch.sample_ids[batch.mask]]
+
+    threads = [threading.Thread(target=read, args=(size,)) for size in (1, 3, 4, 7, 40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    expected = results[1]
+    assert sorted(expected) == list(range(N))
+    assert all(ids == expected for ids in results.values())
+
+
+def test_arrays_without_transforms_need_no_graph(serve: Any, numbers: Any) -> None:
+    server = serve({"n": numbers(transforms=[])})
+    with infeed.connect(str(server.address), "n", epochs=1) as feed:
+        ids = [int(i) for batch in feed for i in batch["x"]]
+    assert sorted(ids) == list(range(N))
+
+
+def test_finish_on_the_server_gives_the_same_bits(serve: Any, numbers: Any) -> None:
+    arrays = {"x": np.arange(N * 3, dtype=np.uint8).reshape(N, 3), "y": np.arange(N) % 5}
+    pipeline = numbers(
+        source={"arrays": arrays},
+        transforms=[
+            {"normalize": {"field": "x", "scale": 255.0, "mean": [0.4, 0.5, 0.6], "std": [0.2]}},
+            {"one_hot": {"field": "y", "depth": 5}},
+        ],
+    )
+    server = serve({"n": pipeline})
+    runs = []
+    for finish in ("trainer", "server"):
+        with infeed.connect(
+            str(server.address), "n", epochs=1, batch_size=7, remainder="pad", finish=finish
+        ) as feed:
+            assert [field.data_type for field in feed.spec.wire_spec] == ["uint8", "int64"]
+            runs.append(list(feed))
+    for one, other in zip(*runs, strict=True):
+        for name in ("x", "y"):
+            assert one[name].dtype == np.float32
+            assert one[name].tobytes() == other[name].tobytes()
+    assert (runs[0][-1]["x"][~runs[0][-1].mask] == 0).all()
+
+
+def test_batch_sizes_in_use_are_limited(
+    serve: Any, numbers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_MAX_SIZES_IN_USE", 2)
+    address = str(serve({"numbers": numbers()}).address)
+
+    def feed(size: int) -> infeed.Feed:
+        return infeed.connect(address, "numbers", batch_size=size, reconnect_timeout=0.5)
+
+    with feed(4) as one, feed(5) as two:
+        assert [len(next(each)["x"]) for each in (one, two)] == [4, 5]
+        with (
+            feed(6) as third,
+            pytest.raises(infeed.ServerUnavailableError, match=r"of 2 sizes already \(4, 5\)"),
+        ):
+            third.next(timeout=60)
+        with feed(5) as another:  # a size in use
+            assert len(next(another)["x"]) == 5
+        two.close()
+        deadline = time.monotonic() + 60
+        while True:  # the server notices the close a moment later
+            try:
+                with feed(6) as third:
+                    assert len(third.next(timeout=60)["x"]) == 6
+                break
+            except infeed.ServerUnavailableError:
+                assert time.monotonic() < deadline

@@ -1,0 +1,152 @@
+"""Tests of the fair queue: streams take turns, each within its quota."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from tests.client.waiting import blocked_in, until
+
+from infeed_server.engines import memory_budget
+from infeed_server.engines.base import Request
+from infeed_server.engines.indexed.batch_task import BatchTask
+from infeed_server.engines.indexed.fair_queue import FairQueue
+from infeed_server.engines.memory_budget import MemoryBudget, StreamQuota
+from infeed_server.order import SampleOrder
+
+Quotas = dict[str, StreamQuota]
+
+
+@pytest.fixture
+def open_quotas(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Quotas]:
+    """`open_quotas(limit)`: quotas `a`, `b` and `c` of `limit` batches each."""
+
+    def open_all(limit: int) -> Quotas:
+        monkeypatch.setattr(memory_budget, "MIN_BATCHES", min(limit, memory_budget.MIN_BATCHES))
+        monkeypatch.setattr(memory_budget, "MAX_BATCHES", limit)
+        budget = MemoryBudget(1 << 40)
+        quotas = {name: budget.open_quota("p") for name in "abc"}
+        for quota in quotas.values():
+            quota.set_batch_bytes(1)
+        return quotas
+
+    return open_all
+
+
+def new_task(quota: StreamQuota, start: int = 0) -> BatchTask:
+    return BatchTask(Request(1, start, 2, 2), SampleOrder(10, 1), quota)
+
+
+def turns(queue: FairQueue, quotas: Quotas) -> str:
+    """Takes all tasks that the quotas allow; returns the names of their streams."""
+    names = {id(quota): name for name, quota in quotas.items()}
+    taken = ""
+    while (task := queue.take(wait=False)) is not None:
+        taken += names[id(task.quota)]
+    return taken
+
+
+def test_streams_take_turns(open_quotas: Callable[[int], Quotas]) -> None:
+    queue, quotas = FairQueue(), open_quotas(10)
+    for name in "aaabbc":
+        queue.put(new_task(quotas[name]))
+    assert turns(queue, quotas) == "abcaba"
+
+
+def test_stream_keeps_its_order(open_quotas: Callable[[int], Quotas]) -> None:
+    queue, quotas = FairQueue(), open_quotas(10)
+    for start in (4, 2, 8):
+        queue.put(new_task(quotas["a"], start))
+    taken = [queue.take(wait=False) for _ in range(3)]
+    assert [task.request.start for task in taken if task] == [4, 2, 8]
+
+
+def test_stalled_stream_holds_its_quota_and_no_turn(
+    open_quotas: Callable[[int], Quotas],
+) -> None:
+    queue, quotas = FairQueue(), open_quotas(2)
+    for name in "aaaab":
+        queue.put(new_task(quotas[name]))
+    assert turns(queue, quotas) == "aba"
+    assert (len(queue), quotas["a"].batches, quotas["b"].batches) == (2, 2, 1)
+    queue.release(quotas["a"])
+    assert turns(queue, quotas) == "a"
+
+
+def test_release_wakes_the_consumer(open_quotas: Callable[[int], Quotas]) -> None:
+    queue, quotas = FairQueue(), open_quotas(1)
+    for name in "aa":
+        queue.put(new_task(quotas[name]))
+    assert turns(queue, quotas) == "a"
+    taken: list[BatchTask | None] = []
+    consumer = threading.Thread(target=lambda: taken.append(queue.take(wait=True)))
+    consumer.start()
+    queue.release(quotas["a"])
+    consumer.join(60)
+    assert [task.quota for task in taken if task] == [quotas["a"]]
+
+
+@pytest.mark.parametrize("put", [FairQueue.put, FairQueue.requeue])
+def test_task_wakes_the_consumer(
+    open_quotas: Callable[[int], Quotas], put: Callable[[FairQueue, BatchTask], bool]
+) -> None:
+    queue, task = FairQueue(), new_task(open_quotas(1)["a"])
+    taken: list[BatchTask | None] = []
+    consumer = threading.Thread(target=lambda: taken.append(queue.take(wait=True)), daemon=True)
+    consumer.start()
+    until(lambda: blocked_in(consumer, "wait", "take"))
+    assert put(queue, task)
+    consumer.join(60)
+    assert taken == [task]
+
+
+def test_requeued_task_comes_first_and_still_counts(
+    open_quotas: Callable[[int], Quotas],
+) -> None:
+    queue, quotas = FairQueue(), open_quotas(1)
+    queue.put(new_task(quotas["a"]))
+    first = queue.take(wait=False)
+    assert first is not None
+    queue.put(new_task(quotas["b"]))
+    queue.requeue(first)
+    assert turns(queue, quotas) == "ab"
+    assert [quota.batches for quota in quotas.values()] == [1, 1, 0]
+
+
+def test_removed_stream_holds_nothing(open_quotas: Callable[[int], Quotas]) -> None:
+    queue, quotas = FairQueue(), open_quotas(1)
+    queue.put(new_task(quotas["a"]))
+    queue.put(new_task(quotas["a"], 2))
+    assert queue.take(wait=False) is not None
+    assert len(queue.remove(quotas["a"])) == 1
+    assert (quotas["a"].batches, quotas["a"].try_acquire()) == (0, False)
+    queue.release(quotas["a"])
+    assert (len(queue), quotas["a"].batches) == (0, 0)
+
+
+def test_close_wakes_the_consumer(
+    open_quotas: Callable[[int], Quotas],
+) -> None:
+    queue, quotas = FairQueue(), open_quotas(1)
+    taken: list[BatchTask | None] = []
+    consumer = threading.Thread(target=lambda: taken.append(queue.take(wait=True)))
+    consumer.start()
+    assert queue.close() == []
+    consumer.join(60)
+    assert taken == [None]
+    assert not queue.put(new_task(quotas["a"]))
+    assert not queue.requeue(new_task(quotas["a"]))
+
+
+def test_close_returns_waiting_and_requeued_tasks_once(
+    open_quotas: Callable[[int], Quotas],
+) -> None:
+    queue, quotas = FairQueue(), open_quotas(1)
+    first, second = (new_task(quotas[name]) for name in "ab")
+    queue.put(first)
+    assert queue.take(wait=False) is first
+    queue.requeue(first)
+    queue.put(second)
+    assert queue.close() == [first, second]
+    assert (len(queue), queue.close()) == (0, [])

@@ -1,0 +1,433 @@
+"""Tests of the sequential engine through a real server, over a user's `tf.data.Dataset`."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import infeed
+from infeed_server import Pipeline
+from infeed_server.engines.sequential import engine as engine_module
+from infeed_server.pipeline.load import parse
+
+N = 10
+
+Make = Callable[[], tf.data.Dataset]
+
+
+def numbers() -> tf.data.Dataset:
+    """{x: i, square: i²} for i < N, of known length."""
+    return tf.data.Dataset.range(N).map(lambda i: {"x": i, "square": i * i})
+
+
+def unknown_length() -> tf.data.Dataset:
+    """The same from a Python generator, of unknown length."""
+
+    def rows() -> Iterator[dict[str, int]]:
+        for i in range(N):
+            yield {"x": i, "square": i * i}
+
+    signature = {"x": tf.TensorSpec([], tf.int64), "square": tf.TensorSpec([], tf.int64)}
+    return tf.data.Dataset.from_generator(rows, output_signature=signature)
+
+
+def batches() -> tf.data.Dataset:
+    """Batches of 4, the last one of 2."""
+    return numbers().batch(4)
+
+
+def unknown_length_batches() -> tf.data.Dataset:
+    """The same, of unknown length."""
+    return unknown_length().batch(4)
+
+
+def shuffled() -> tf.data.Dataset:
+    return numbers().shuffle(N)
+
+
+def unordered() -> tf.data.Dataset:
+    options = tf.data.Options()
+    options.deterministic = False
+    return numbers().with_options(options)
+
+
+def pipeline(make: Make, **options: Any) -> Pipeline:
+    return parse({"source": {"dataset": make}, "batch": {"size": 4}, **options})
+
+
+def batched_pipeline(make: Make) -> Pipeline:
+    return parse({"source": {"dataset": make}})
+
+
+def read(server: Any, name: str = "n", **options: Any) -> list[infeed.Batch]:
+    with infeed.connect(str(server.address), name, **options) as feed:
+        return list(feed)
+
+
+def values(batches: list[infeed.Batch], field: str = "x") -> list[int]:
+    """Returns the values of a field in the filled slots of all batches."""
+    return [int(value) for batch in batches for value in batch[field][batch.mask]]
+
+
+def equal(one: infeed.Batch, other: infeed.Batch) -> bool:
+    return (one.start, one.epoch) == (other.start, other.epoch) and all(
+        np.array_equal(a, b)
+        for a, b in [
+            (one.sample_ids, other.sample_ids),
+            (one.mask, other.mask),
+            *((one[name], other[name]) for name in one),
+        ]
+    )
+
+
+@pytest.fixture(scope="module")
+def server(shared: Any) -> Any:
+    """A server of the datasets of this module, by their names, that all tests may read."""
+    return shared(
+        {
+            **{
+                make.__name__: pipeline(make)
+                for make in (numbers, unknown_length, shuffled, unordered)
+            },
+            **{make.__name__: batched_pipeline(make) for make in (batches, unknown_length_batches)},
+        }
+    )
+
+
+@pytest.mark.parametrize("make", [numbers, unknown_length])
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_remainder_is_dropped_or_padded(server: Any, make: Make, epochs: int) -> None:
+    name = make.__name__
+    expected = [i for _ in range(epochs) for i in range(N)]
+    dropped = read(server, name, epochs=epochs)
+    assert values(dropped) == expected[: epochs * N // 4 * 4]
+    assert all(batch.mask.all() for batch in dropped)
+
+    padded = read(server, name, epochs=epochs, remainder="pad")
+    assert values(padded) == expected
+    assert values(padded, "square") == [i * i for i in expected]
+    assert [batch.start for batch in padded] == list(range(0, epochs * N, 4))
+    assert [batch.epoch for batch in padded] == [start // N for start in range(0, epochs * N, 4)]
+    for batch in padded:
+        assert batch["x"].shape == batch["square"].shape == (4,)
+        assert np.array_equal(batch.sample_ids[batch.mask], batch["x"][batch.mask])
+        assert (batch.sample_ids[~batch.mask] == -1).all()
+        assert (batch["square"][~batch.mask] == 0).all()
+    assert sum(int((~batch.mask).sum()) for batch in padded) == -len(expected) % 4
+
+
+@pytest.mark.parametrize("make", [numbers, unknown_length])
+def test_endless_feed_continues_over_epochs(server: Any, make: Make) -> None:
+    with infeed.connect(str(server.address), make.__name__) as feed:
+        assert feed.spec.sample_count == (N if make is numbers else None)
+        assert feed.steps is None
+        received = [feed.next(60) for _ in range(12)]
+    assert values(received) == [i % N for i in range(48)]
+    assert [batch.epoch for batch in received] == [batch.start // N for batch in received]
+    # The third batch has the last two samples of epoch 0 and the first two of epoch 1.
+    assert received[2].sample_ids.tolist() == [8, 9, 0, 1]
+
+
+def test_trainer_chooses_the_batch_size(server: Any) -> None:
+    padded = read(server, "numbers", epochs=1, batch_size=7, remainder="pad")
+    assert values(padded) == list(range(N))
+    assert values(read(server, "numbers", epochs=1, batch_size=N)) == list(range(N))
+
+
+@pytest.mark.parametrize("make", [batches, unknown_length_batches])
+def test_batched_dataset_keeps_its_elements(server: Any, make: Make) -> None:
+    with infeed.connect(str(server.address), make.__name__, epochs=2) as feed:
+        assert feed.batch_size == 4
+        assert feed.may_mask
+        received = list(feed)
+    # A position is an element, and an epoch has three.
+    assert [batch.start for batch in received] == list(range(6))
+    assert [batch.epoch for batch in received] == [0, 0, 0, 1, 1, 1]
+    assert values(received) == [*range(N), *range(N)]
+    for batch in received[2::3]:
+        assert batch.sample_ids.tolist() == [8, 9, -1, -1]
+        assert batch.mask.tolist() == [True, True, False, False]
+        assert batch["square"].tolist() == [64, 81, 0, 0]
+    assert received[1].sample_ids.tolist() == received[4].sample_ids.tolist() == [4, 5, 6, 7]
+
+
+def test_batched_dataset_refuses_another_batch_size(server: Any) -> None:
+    with pytest.raises(infeed.InvalidRequestError, match=r"batch_size 8 is not available.*4"):
+        infeed.connect(str(server.address), "batches", batch_size=8)
+
+
+@pytest.mark.parametrize("make", [numbers, unknown_length])
+@pytest.mark.parametrize("batch_size", [2, 3, 4])
+def test_ranks_share_a_dataset(server: Any, make: Make, batch_size: int) -> None:
+    options: dict[str, Any] = {"batch_size": batch_size, "epochs": 1, "remainder": "pad"}
+    ranks = [read(server, make.__name__, shard=infeed.Shard(rank, 2), **options) for rank in (0, 1)]
+    assert len(ranks[0]) == len(ranks[1]) == -(-N // (2 * batch_size))
+    for rank in (0, 1):
+        assert values(ranks[rank]) == [i for i in range(N) if i // batch_size % 2 == rank]
+
+
+def test_rank_behind_the_end_gets_padding(server: Any) -> None:
+    options: dict[str, Any] = {"batch_size": 8, "epochs": 1, "remainder": "pad"}
+    ranks = [read(server, "numbers", shard=infeed.Shard(rank, 3), **options) for rank in range(3)]
+    assert [len(rank) for rank in ranks] == [1, 1, 1]
+    assert [values(rank) for rank in ranks] == [list(range(8)), [8, 9], []]
+    assert ranks[2][0].sample_ids.tolist() == [-1] * 8
+    assert not ranks[2][0]["x"].any()
+
+
+RESUMED: dict[str, Any] = {"epochs": 2, "remainder": "pad"}
+
+
+@pytest.fixture(scope="module")
+def second_server(shared: Any) -> Any:
+    """A second server, which has read nothing."""
+    return shared(
+        {
+            **{make.__name__: pipeline(make) for make in (shuffled, unknown_length)},
+            **{make.__name__: batched_pipeline(make) for make in (batches, unknown_length_batches)},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("shuffled", 3), ("unknown_length", 3), ("batches", None), ("unknown_length_batches", None)],
+)
+def test_resumed_feed_has_the_same_rest_at_every_step(
+    server: Any, second_server: Any, name: str, size: int | None
+) -> None:
+    options = RESUMED if size is None else {**RESUMED, "batch_size": size}
+    with infeed.connect(str(server.address), name, **options) as feed:
+        states, received = [feed.state()], []
+        for batch in feed:
+            received.append(batch)
+            states.append(feed.state())
+    for step, state in reversed(list(enumerate(states))):
+        for address in (server, second_server):
+            rest = read(address, name, state=state, **options)
+            assert len(rest) == len(received) - step
+            assert all(equal(one, two) for one, two in zip(rest, received[step:], strict=True))
+
+
+def test_seed_orders_an_unseeded_shuffle(serve: Any, server: Any) -> None:
+    other_server = server
+    server = serve(
+        {"n": pipeline(shuffled, batch={"size": 5}, shuffle={"mode": "none", "seed": 1})}
+    )
+    first = values(read(server, epochs=2))
+    assert values(read(server, epochs=2, seed=1)) == first
+    assert sorted(first[:N]) == sorted(first[N:]) == list(range(N))
+    assert first[:N] != first[N:]
+    other = values(read(server, epochs=2, seed=2))
+    assert sorted(other) == sorted(first)
+    assert other != first
+    assert values(read(other_server, "shuffled", epochs=2, seed=1, batch_size=5)) == first
+
+
+def test_unordered_dataset_declares_no_order(server: Any) -> None:
+    (spec,) = (spec for spec in server.specs() if spec.startswith("unordered: "))
+    assert "none order, at most once delivery, none resume" in spec
+    name = "unordered"
+    with infeed.connect(str(server.address), name, epochs=1, remainder="pad") as feed:
+        guarantee = feed.guarantee
+        assert (guarantee.order, guarantee.delivery, guarantee.resume) == (
+            "none",
+            "at_most_once",
+            "none",
+        )
+        start = feed.state()
+        assert sorted(values(list(feed))) == list(range(N))
+        state = feed.state()
+    assert len(read(server, name, epochs=1, state=start)) == 2
+    with pytest.raises(infeed.CursorError, match=r"guarantees no order.* at position 10"):
+        infeed.connect(str(server.address), name, epochs=2, state=state)
+
+
+def test_declared_deterministic_dataset_has_an_order(serve: Any) -> None:
+    source = {"dataset": unordered, "deterministic": True}
+    server = serve({"n": parse({"source": source, "batch": {"size": 4}})})
+    assert "deterministic order, exactly once delivery, replay resume" in server.specs()[0]
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_finish_transforms_follow_a_dataset(serve: Any, batched: bool) -> None:
+    def pictures() -> tf.data.Dataset:
+        images = np.arange(N * 12, dtype=np.uint8).reshape(N, 2, 2, 3)
+        dataset = tf.data.Dataset.from_tensor_slices((images, np.arange(N) % 3))
+        return dataset.batch(4) if batched else dataset
+
+    transforms = [
+        {"normalize": {"field": "features", "scale": 255.0, "mean": [0.1, 0.2, 0.3]}},
+        {"one_hot": {"field": "label", "depth": 3}},
+    ]
+    options = {} if batched else {"batch": {"size": 4}}
+    definition = {"source": {"dataset": pictures}, "transforms": transforms, **options}
+    server = serve({"n": parse(definition)})
+    runs = [
+        read(server, epochs=1, remainder="pad", finish=finish) for finish in ("trainer", "server")
+    ]
+    assert [len(run) for run in runs] == [3, 3]
+    assert all(equal(one, other) for one, other in zip(*runs, strict=True))
+    first, last = runs[0][0], runs[0][-1]
+    assert first["features"].dtype == first["label"].dtype == np.float32
+    assert first["label"].tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0]]
+    assert np.allclose(first["features"][1, 0, 0], np.array([12, 13, 14]) / 255 - [0.1, 0.2, 0.3])
+    # Empty slots are zeros, even where the transform of zero is another value.
+    assert not last["features"][2:].any()
+    assert not last["label"][2:].any()
+
+
+def failing_at_5() -> tf.data.Dataset:
+    def check(i: tf.Tensor) -> int:
+        if int(i) == 5:
+            raise KeyError("no entry for five")
+        return int(i)
+
+    def transform(i: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"x": tf.ensure_shape(tf.py_function(check, [i], tf.int64), [])}
+
+    return tf.data.Dataset.range(N).map(transform)
+
+
+def test_failing_element_ends_the_feed_after_earlier_batches(serve: Any) -> None:
+    server = serve({"n": pipeline(failing_at_5, batch={"size": 2})})
+    for _ in range(3):
+        with infeed.connect(str(server.address), "n", epochs=1) as feed:
+            assert values([feed.next(60), feed.next(60)]) == [0, 1, 2, 3]
+            with pytest.raises(infeed.UserCodeError) as caught:
+                feed.next(60)
+            with pytest.raises(infeed.UserCodeError):
+                feed.next(60)
+        message = str(caught.value)
+        assert "failing_at_5 failed: Traceback (most recent call last):" in message
+        assert 'raise KeyError("no entry for five")' in message
+        assert message.endswith("KeyError: 'no entry for five'")
+        assert "site-packages" not in message
+        assert caught.value.metadata["pipeline"] == "n"
+
+
+def test_empty_dataset_of_known_length_is_refused(serve: Any) -> None:
+    with pytest.raises(infeed.InfeedError, match=r"empty|which has 0 samples"):
+        serve({"n": pipeline(lambda: numbers().take(0))})
+
+
+def test_empty_dataset_of_unknown_length_is_not_ready(serve: Any) -> None:
+    def none() -> tf.data.Dataset:
+        return numbers().filter(lambda _: False)
+
+    server = serve({"n": pipeline(none)})
+    assert not server.health.ready
+    assert "is empty" in server.health.overall.reason
+    for _ in range(2):
+        feed = infeed.connect(str(server.address), "n")
+        with feed, pytest.raises(infeed.SourceError, match=r"none is empty$"):
+            feed.next(60)
+
+
+def test_closed_feed_stops_a_long_read(serve: Any, eventually: Any) -> None:
+    def slow() -> tf.data.Dataset:
+        def rows() -> Iterator[int]:
+            while True:
+                threading.Event().wait(0.01)  # so the read would take hours
+                yield 0
+
+        return tf.data.Dataset.from_generator(rows, output_signature=tf.TensorSpec([], tf.int64))
+
+    server = serve({"n": pipeline(slow)})
+    (engine,) = server._engines.values()
+    with infeed.connect(str(server.address), "n") as feed:
+        state = feed.state()
+    with infeed.connect(str(server.address), "n", state={**state, "position": 1_000_000}) as feed:
+
+        def read_next() -> None:
+            with contextlib.suppress(Exception):  # the feed is closed
+                feed.next()
+
+        thread = threading.Thread(target=read_next)
+        thread.start()
+        eventually(lambda: any(each._position > 40 for each in engine._readers), "it reads")
+        feed.close()
+        thread.join(60)
+    eventually(lambda: not engine._sessions, "the stream ends")
+    eventually(lambda: not any(each._reading for each in engine._readers), "the read stops")
+
+
+def thousand() -> tf.data.Dataset:
+    return tf.data.Dataset.range(1000).map(lambda i: {"x": i})
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows of their minimum of three steps."""
+    monkeypatch.setattr(engine_module, "_MAX_WINDOW_BYTES", 2)
+
+
+def test_distant_streams_read_concurrently(serve: Any, narrow: None) -> None:
+    server = serve({"n": pipeline(thousand)})
+    steps = 30  # enough for the stream at 900 to pass the end of the epoch
+    wrong: list[Any] = []
+    with infeed.connect(str(server.address), "n") as feed:
+        begin = feed.state()
+
+    def check(position: int) -> None:
+        state = {**begin, "position": position}
+        try:
+            with infeed.connect(str(server.address), "n", state=state) as feed:
+                batches = [feed.next(60) for _ in range(steps)]
+            if values(batches) != [i % 1000 for i in range(position, position + 4 * steps)]:
+                wrong.append((position, values(batches)))
+        except infeed.InfeedError as error:
+            wrong.append((position, error))
+
+    threads = [threading.Thread(target=check, args=(position,)) for position in (0, 3, 400, 900)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not wrong
+
+
+def one_sample() -> tf.data.Dataset:
+    """One sample, of unknown length."""
+    return tf.data.Dataset.range(3).filter(lambda i: i == 1).map(lambda i: {"x": i})
+
+
+def test_batch_spans_several_short_epochs(serve: Any, narrow: None) -> None:
+    server = serve({"n": pipeline(one_sample)})
+    with infeed.connect(str(server.address), "n", epochs=6, remainder="pad") as feed:
+        batches = [feed.next(60) for _ in range(2)]
+        assert next(feed, None) is None
+    assert [batch.epoch for batch in batches] == [0, 4]
+    assert values(batches) == [1] * 6
+    assert batches[1].sample_ids.tolist() == [0, 0, -1, -1]
+
+
+def test_ranks_of_one_job_read_the_dataset_once(serve: Any) -> None:
+    reads = 0
+
+    def counted() -> tf.data.Dataset:
+        def rows() -> Iterator[dict[str, int]]:
+            nonlocal reads
+            reads += 1
+            for i in range(40):
+                yield {"x": i}
+
+        return tf.data.Dataset.from_generator(
+            rows, output_signature={"x": tf.TensorSpec([], tf.int64)}
+        )
+
+    server = serve({"n": pipeline(counted)})
+    reads = 0  # the server has made the first batch
+    shards = [infeed.Shard(rank, 2) for rank in range(2)]
+    feeds = [infeed.connect(str(server.address), "n", epochs=1, shard=shard) for shard in shards]
+    batches = [feed.next(60) for _ in range(5) for feed in feeds]
+    for feed in feeds:
+        feed.close()
+    assert values(batches) == list(range(40))
+    assert reads == 1

@@ -1,0 +1,88 @@
+"""Tests of the container's limits, read from files as the kernel writes them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from infeed_server.engines import cgroup as module
+
+
+@pytest.fixture
+def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(module, "_CGROUP_ROOT", tmp_path / "groups")
+    monkeypatch.setattr(module, "_PROCESS_CGROUP", tmp_path / "own")
+    (tmp_path / "own").write_text("1:name=systemd:/\n0::/\n")
+    (tmp_path / "groups").mkdir()
+    return tmp_path / "groups"
+
+
+def test_without_limits_the_host_counts(groups: Path) -> None:
+    assert module.cpu_count() == len(os.sched_getaffinity(0))
+    assert module.memory_bytes() > 1 << 28
+
+
+@pytest.mark.parametrize(
+    ("quota", "expected"),
+    [("100000 100000", 1), ("50000 100000", 1), ("150000 100000", 2), ("max 100000", None)],
+)
+def test_cpu_quota_of_cgroup_v2(groups: Path, quota: str, expected: int | None) -> None:
+    (groups / "cpu.max").write_text(quota + "\n")
+    allowed = len(os.sched_getaffinity(0))
+    assert module.cpu_count() == min(expected or allowed, allowed)
+
+
+def test_cpu_quota_of_cgroup_v1(groups: Path) -> None:
+    (groups / "cpu").mkdir()
+    (groups / "cpu" / "cpu.cfs_quota_us").write_text("100000\n")
+    (groups / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
+    assert module.cpu_count() == 1
+    (groups / "cpu" / "cpu.cfs_quota_us").write_text("-1\n")
+    assert module.cpu_count() == len(os.sched_getaffinity(0))
+
+
+def test_memory_limit_of_cgroup_v2(groups: Path) -> None:
+    (groups / "memory.max").write_text("max\n")
+    unlimited = module.memory_bytes()
+    (groups / "memory.max").write_text("1000000\n")
+    assert module.memory_bytes() == 1_000_000 < unlimited
+
+
+def test_memory_limit_of_cgroup_v1(groups: Path) -> None:
+    (groups / "memory").mkdir()
+    limit = groups / "memory" / "memory.limit_in_bytes"
+    limit.write_text("9223372036854771712\n")
+    assert module.memory_bytes() > 1 << 28
+    limit.write_text("2000000\n")
+    assert module.memory_bytes() == 2_000_000
+
+
+def test_lowest_limit_of_all_ancestors_counts(groups: Path) -> None:
+    (groups.parent / "own").write_text("0::/slice/unit\n")
+    unit = groups / "slice" / "unit"
+    unit.mkdir(parents=True)
+    (unit / "memory.max").write_text("3000000\n")
+    (unit.parent / "memory.max").write_text("1000000\n")
+    (unit / "cpu.max").write_text("max 100000\n")
+    (unit.parent / "cpu.max").write_text("100000 100000\n")
+    assert module.memory_bytes() == 1_000_000
+    assert module.cpu_count() == 1
+
+
+def test_controllers_of_cgroup_v1_have_own_paths(groups: Path) -> None:
+    (groups.parent / "own").write_text("4:memory:/batch\n3:cpu,cpuacct:/jobs\n0::/\n")
+    (groups / "memory" / "batch").mkdir(parents=True)
+    (groups / "memory" / "batch" / "memory.limit_in_bytes").write_text("4000000\n")
+    (groups / "cpu" / "jobs").mkdir(parents=True)
+    (groups / "cpu" / "jobs" / "cpu.cfs_quota_us").write_text("50000\n")
+    (groups / "cpu" / "jobs" / "cpu.cfs_period_us").write_text("100000\n")
+    assert module.memory_bytes() == 4_000_000
+    assert module.cpu_count() == 1
+
+
+def test_missing_path_falls_back_to_the_root(groups: Path) -> None:
+    (groups.parent / "own").write_text("0::/docker/1f2e\n")
+    (groups / "memory.max").write_text("5000000\n")
+    assert module.memory_bytes() == 5_000_000

@@ -1,0 +1,106 @@
+"""Tests of `pipeline/sample_graph.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from infeed.errors import ConfigError, UserCodeError
+from infeed_server.pipeline import sample_graph
+from infeed_server.pipeline.load import parse
+from infeed_server.sources import open_source
+
+
+def open_steps(*transforms: Any) -> tuple[Any, list[sample_graph.Step]]:
+    arrays = {"x": np.arange(6, dtype=np.int32), "image": np.zeros((6, 4, 4, 3), np.uint8)}
+    pipeline = parse({"source": {"arrays": arrays}, "transforms": list(transforms)})
+    assert pipeline.source is not None
+    return open_source(pipeline.source), list(enumerate(pipeline.transforms))
+
+
+def test_trace_has_the_fields_before_each_step_and_last() -> None:
+    source, steps = open_steps(
+        {"resize": {"field": "image", "size": [2, 5], "dtype": "float32"}},
+        {"drop": {"fields": ["x"]}},
+    )
+    stages = sample_graph.trace(source, steps)
+    assert [sorted(stage) for stage in stages] == [["image", "x"], ["image", "x"], ["image"]]
+    assert [tuple(stage["image"].shape) for stage in stages] == [(4, 4, 3), (2, 5, 3), (2, 5, 3)]
+    assert str(sample_graph.field_specs(stages[-1])[0]) == "image: float32[2, 5, 3]"
+
+
+def test_random_steps_have_independent_keys() -> None:
+    def draw(sample: dict[str, tf.Tensor], key: tf.Tensor) -> dict[str, tf.Tensor]:
+        name = f"draw{len(sample)}"
+        return {**sample, name: tf.random.stateless_uniform([], key)}
+
+    source, steps = open_steps({"map": {"function": draw}}, {"map": {"function": draw}})
+    function = sample_graph.sample_function(source, steps)
+    sample = {name: tf.constant(rows[0]) for name, rows in source.read(np.array([0])).items()}
+    first = function(sample, tf.constant([1, 2], tf.int64))
+    again = function(sample, tf.constant([1, 2], tf.int64))
+    other = function(sample, tf.constant([1, 3], tf.int64))
+    assert float(first["draw2"]) != float(first["draw3"])
+    assert float(first["draw2"]) == float(again["draw2"])
+    assert float(first["draw2"]) != float(other["draw2"])
+
+
+def test_key_of_a_step_depends_on_its_ordinal() -> None:
+    _, steps = open_steps({"random_flip_left_right": {"field": "image"}})
+    step, moved = steps[0], (5, steps[0][1])
+    image = tf.cast(tf.reshape(tf.range(48), [4, 4, 3]), tf.uint8)
+    sample = {"x": tf.constant(0), "image": image}
+
+    def flipped(step: sample_graph.Step) -> list[bool]:
+        keys = [tf.constant([3, number], tf.int64) for number in range(20)]
+        images = [sample_graph.apply_step(step, sample, key)["image"] for key in keys]
+        return [not bool(tf.reduce_all(each == image)) for each in images]
+
+    assert flipped(step) == flipped(step)
+    assert flipped(step) != flipped(moved)
+
+
+def unknown(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    return {"x": sample["nothing"]}
+
+
+@pytest.mark.parametrize(
+    ("transforms", "error", "message"),
+    [
+        (
+            [{"cast": {"field": "x", "dtype": "int8"}}, {"resize": {"field": "y", "size": [2, 2]}}],
+            ConfigError,
+            r"^transforms\[1\].resize: no field 'y'; available: image, x$",
+        ),
+        (
+            [{"decode_raw": {"field": "x", "shape": [2]}}],
+            ConfigError,
+            r"^transforms\[0\].decode_raw: field 'x' holds int32\[\], not ",
+        ),
+        ([{"map": {"function": unknown}}], UserCodeError, r"^transforms\[0\].map: (.|\n)*KeyError"),
+        (
+            [{"drop": {"fields": ["x", "image"]}}],
+            ConfigError,
+            r"^transforms\[0\].drop: no field is l",
+        ),
+    ],
+)
+def test_invalid_step_is_named(transforms: Any, error: Any, message: str) -> None:
+    source, steps = open_steps(*transforms)
+    with pytest.raises(error, match=message) as caught:
+        sample_graph.trace(source, steps)
+    assert caught.value.metadata["stage"] == str(caught.value).partition(": ")[0]
+
+
+def test_field_that_cannot_be_sent_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^here: field 'x' ends as complex64, which cannot be se"
+    ):
+        sample_graph.field_specs({"x": tf.TensorSpec([], tf.complex64)}, "here")
+    with pytest.raises(
+        ConfigError, match=r"^transforms: field 'x' ends with the shape \(3, None\)"
+    ):
+        sample_graph.field_specs({"x": tf.TensorSpec([3, None], tf.uint8)})

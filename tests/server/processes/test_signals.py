@@ -1,0 +1,99 @@
+"""Tests of `processes/signals.py`; each signal is sent to another process."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from infeed_server.processes import signals
+
+# Prints "ready", then does what `kind` selects. Runs in another process, which a shutdown ends.
+PROGRAM = """
+import ctypes, sys, threading, time
+from infeed_server.processes import signals
+kind, signals._EXIT_TIMEOUT_SECONDS = sys.argv[1], float(sys.argv[2])
+class ReadyEvent(threading.Event):
+    def wait(self, seconds):
+        if not self.is_set():
+            print("ready", flush=True)
+        return super().wait(seconds)
+stop = signals.ShutdownSignal()
+stop._event = ReadyEvent()
+stop.install()
+if kind == "starting":
+    try:
+        print("ready", flush=True)
+        time.sleep(300)
+    finally:
+        print("cleaned up", flush=True)
+if kind == "requesting":
+    print("ready", flush=True)
+    stop.set()
+stop.wait(0.0)
+print("stopping", flush=True)
+if kind == "stuck":
+    time.sleep(300)
+if kind == "locked":
+    ctypes.PyDLL(None).sleep(300)  # holds the interpreter's lock
+print("done", flush=True)
+"""
+
+
+def run(kind: str, *numbers: int, exit_timeout: float = 600.0) -> tuple[int, list[str]]:
+    """Runs the program, sends it the signals, and returns its exit status and its output."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, kind, str(exit_timeout)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    with process.stdout as output:
+        assert output.readline() == "ready\n"
+        lines = []
+        for number in numbers:
+            process.send_signal(number)
+            if len(numbers) > 1 and not lines:
+                lines.append(output.readline().strip())
+        lines += output.read().split("\n")[:-1]
+    return process.wait(60), lines
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_first_signal_requests_shutdown(number: int) -> None:
+    assert run("waiting", number) == (0, ["stopping", "done"])
+
+
+def test_second_signal_ends_process_at_once() -> None:
+    status, lines = run("stuck", signal.SIGTERM, signal.SIGINT)
+    assert status == 128 + signal.SIGINT
+    assert lines == ["stopping"]
+
+
+@pytest.mark.parametrize("kind", ["stuck", "locked"])
+def test_shutdown_that_hangs_is_ended(kind: str) -> None:
+    assert run(kind, signal.SIGTERM, exit_timeout=0.3) == (1, ["stopping"])
+
+
+def test_signal_during_start_exits() -> None:
+    assert run("starting", signal.SIGTERM) == (128 + signal.SIGTERM, ["cleaned up"])
+
+
+def test_program_requests_shutdown() -> None:
+    assert run("requesting") == (0, ["stopping", "done"])
+
+
+def test_forced_exit_waits_for_the_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    timers: list[tuple[float, bool]] = []
+
+    def dump_traceback_later(seconds: float, *, exit: bool, file: int) -> None:  # noqa: A002 - faulthandler's name
+        os.close(file)
+        timers.append((seconds, exit))
+
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", dump_traceback_later)
+    stop = signals.ShutdownSignal()
+    stop.set()
+    stop.wait(70)
+    assert timers == [(70 + signals._EXIT_TIMEOUT_SECONDS, True)]

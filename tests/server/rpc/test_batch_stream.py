@@ -1,0 +1,269 @@
+"""A stream's request reader and responses: order, errors, heartbeats and clean-up."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from infeed.errors import InfeedError, InvalidRequestError
+from infeed.v1 import stream_pb2
+from infeed_server.engines.monitor import NullMonitor
+from infeed_server.rpc import batch_stream as module
+from infeed_server.rpc.batch_encoder import BatchEncoder, EncodedAnswer
+from infeed_server.rpc.batch_stream import Once, RequestReader, serve_stream
+from infeed_server.rpc.call import CallCancelledError, GrpcFrames, grpc_frames
+
+BATCH = stream_pb2.StreamBatchesRequest(batch=stream_pb2.BatchRequest(request_id=7))
+
+
+class FakeStream:
+    """Accepts requests and never answers them."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error
+
+    def submit(self, _: stream_pb2.BatchRequest) -> Future[Any]:
+        if self._error:
+            raise self._error
+        return Future()
+
+
+class RequestIdEncoder(BatchEncoder):
+    """Returns the request's id as the encoded answer."""
+
+    def __init__(self) -> None: ...
+
+    def encode(self, stream: Any, request_id: int, answer: Future[Any]) -> Future[Any]:
+        encoded: Future[Any] = Future()
+        encoded.set_result(request_id)
+        return encoded
+
+
+def read_all(requests: Iterator[Any], error: Exception | None = None) -> list[Any]:
+    """Returns what a reader makes of requests."""
+    stream: Any = FakeStream(error)
+    reader = RequestReader(stream, RequestIdEncoder(), requests, lambda: None)
+    reader.start()
+    result = []
+    while (pending := reader.next(60)) is not None:
+        result.append(pending)
+    return result
+
+
+def test_requests_keep_their_order_and_ids() -> None:
+    requests = [
+        stream_pb2.StreamBatchesRequest(batch=stream_pb2.BatchRequest(request_id=number))
+        for number in (5, 3, 9)
+    ]
+    assert [pending.result() for pending in read_all(iter(requests))] == [5, 3, 9]
+
+
+def test_error_follows_the_valid_requests() -> None:
+    again = stream_pb2.StreamBatchesRequest(open=stream_pb2.StreamOpen(pipeline="x"))
+    first, error = read_all(iter([BATCH, again, BATCH]))
+    assert first.result() == 7
+    assert isinstance(error, InvalidRequestError)
+
+
+def test_too_many_pending_requests_are_an_error() -> None:
+    def endless() -> Iterator[Any]:
+        while True:
+            yield BATCH
+
+    stream: Any = FakeStream()
+    reader = RequestReader(stream, RequestIdEncoder(), endless(), lambda: None)
+    reader._run()  # to its end, before any `next`
+    results = [reader.next(1) for _ in range(1025)]
+    assert isinstance(results[-1], InvalidRequestError)
+    assert "more than 1024 requests are unanswered" in str(results[-1])
+    assert not any(isinstance(pending, InfeedError) for pending in results[:-1])
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no more threads"), KeyError("slots")])
+def test_unexpected_error_is_passed_on(error: Exception) -> None:
+    (result,) = read_all(iter([BATCH]), error)
+    assert result is error
+
+
+def test_lost_client_ends_the_requests_without_error() -> None:
+    def lost() -> Iterator[Any]:
+        yield BATCH
+        raise CallCancelledError
+
+    assert len(read_all(lost())) == 1
+
+
+def test_stop_wakes_next() -> None:
+    stream: Any = FakeStream()
+    reader = RequestReader(stream, RequestIdEncoder(), iter(()), lambda: None)
+    with pytest.raises(queue.Empty):
+        reader.next(0.01)
+    reader.stop()
+    assert reader.stopped
+    assert reader.next(60) is None
+
+
+def test_nothing_is_submitted_after_stop() -> None:
+    """A closed session would never free the request."""
+    submitted: list[Any] = []
+    stream: Any = SimpleNamespace(submit=submitted.append)
+
+    def requests() -> Iterator[Any]:
+        yield BATCH
+        reader.stop()
+        yield BATCH
+
+    reader = RequestReader(stream, RequestIdEncoder(), requests(), lambda: None)
+    reader._run()
+    assert len(submitted) == 1
+    assert reader.next(60) is None
+
+
+def test_once_runs_its_function_once() -> None:
+    calls: list[int] = []
+    once = Once(lambda: calls.append(1))
+    once()
+    once()
+    assert calls == [1]
+
+
+class FakeCall:
+    """One StreamBatches call without a server; also its catalog, caller and encoder."""
+
+    def __init__(self, *, is_active: bool = True) -> None:
+        self.caller = SimpleNamespace(require_access=lambda name: None)
+        self.answers: list[Future[Any]] = []
+        """The answer to each request."""
+        self.closed = self.sent = 0
+        self._is_active = is_active
+        self._callbacks: list[Callable[[], None]] = []
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        self._callbacks.append(callback)
+        return self._is_active
+
+    def end(self) -> None:
+        """Ends the call."""
+        for callback in self._callbacks:
+            callback()
+
+    def open(self, request: Any) -> Any:
+        def close() -> None:
+            self.closed += 1
+
+        def on_sent() -> None:
+            self.sent += 1
+
+        return SimpleNamespace(
+            pipeline=SimpleNamespace(name="n"),
+            session=SimpleNamespace(close=close, on_sent=on_sent),
+            submit=lambda request: None,
+            opened_message=stream_pb2.StreamOpened,
+        )
+
+    def visible_to(self, caller: Any) -> Any:
+        return self
+
+    def encode(self, stream: Any, request_id: int, answer: Any) -> Future[Any]:
+        self.answers.append(Future())
+        return self.answers[-1]
+
+    def serve(self, messages: Iterator[bytes]) -> Iterator[GrpcFrames]:
+        fake: Any = self
+        return serve_stream(fake, fake, NullMonitor(), messages, fake)
+
+
+OPEN = stream_pb2.StreamBatchesRequest(open=stream_pb2.StreamOpen(pipeline="n"))
+
+
+@pytest.fixture
+def waiting_client() -> Iterator[Iterator[bytes]]:
+    """Yields a request for one batch, then blocks until the test ends."""
+    is_over = threading.Event()
+
+    def messages() -> Iterator[bytes]:
+        yield OPEN.SerializeToString()
+        yield BATCH.SerializeToString()
+        is_over.wait(60)
+
+    yield messages()
+    is_over.set()
+
+
+@pytest.fixture
+def frequent_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes heartbeats follow each other at once."""
+    monkeypatch.setattr(module, "_HEARTBEAT_INTERVAL_SECONDS", 0.001)
+
+
+def test_call_cancelled_before_the_first_message_yields_nothing() -> None:
+    def lost() -> Iterator[bytes]:
+        raise CallCancelledError
+        yield
+
+    assert list(FakeCall().serve(lost())) == []
+
+
+def test_call_that_ended_before_its_callback_closes_the_session(
+    waiting_client: Iterator[bytes],
+) -> None:
+    call = FakeCall(is_active=False)
+    assert next(call.serve(waiting_client), None) is None
+    assert call.closed == 1
+
+
+def test_closed_generator_closes_the_session_once(waiting_client: Iterator[bytes]) -> None:
+    call = FakeCall()
+    answer: Any = call.serve(waiting_client)
+    next(answer)
+    answer.close()
+    call.end()
+    assert call.closed == 1
+
+
+@pytest.mark.parametrize("heartbeats", [0, 1])
+def test_call_that_ends_before_an_answer_closes_the_session(
+    waiting_client: Iterator[bytes], frequent_heartbeats: None, heartbeats: int
+) -> None:
+    call = FakeCall()
+    answer = call.serve(waiting_client)
+    assert next(answer)
+    while not call.answers:
+        next(answer)
+    for _ in range(heartbeats):
+        assert next(answer) is module._HEARTBEAT
+    call.end()
+    assert next(answer, None) is None
+    assert call.closed == 1
+
+
+def test_cancelled_answer_ends_the_stream(
+    waiting_client: Iterator[bytes], frequent_heartbeats: None
+) -> None:
+    call = FakeCall()
+    answer = call.serve(waiting_client)
+    while not call.answers:
+        next(answer)
+    call.answers[0].cancel()
+    call.answers[0].set_running_or_notify_cancel()
+    assert all(each is module._HEARTBEAT for each in answer)
+
+
+def test_sent_batch_is_released(waiting_client: Iterator[bytes], frequent_heartbeats: None) -> None:
+    call = FakeCall()
+    answer = call.serve(waiting_client)
+    while not call.answers:
+        next(answer)
+    batch = grpc_frames([b"batch"])
+    call.answers[0].set_result(EncodedAnswer(batch, 4, 5))
+    while (sent := next(answer)) is not batch:
+        assert sent is module._HEARTBEAT
+    assert (bool(batch), call.sent) == (True, 0)
+    next(answer)
+    assert (bool(batch), call.sent) == (False, 1)

@@ -1,0 +1,302 @@
+"""StreamBatches calls with valid and invalid messages."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from infeed.errors import InvalidRequestError, UserCodeError
+from infeed.v1 import stream_pb2
+from infeed_server.rpc import batch_stream
+
+
+def test_responses_are_in_order_and_end_with_the_requests(live: Any, new_call: Any) -> None:
+    call = new_call().open()
+    for number in range(20):
+        call.request(4 * number, request_id=100 + number)
+    answers, rpc_error = call.half_close().rest()
+    assert rpc_error is None
+    opened, *rest = answers
+    assert opened.opened.fingerprint == "f" * 32
+    assert (opened.opened.batch_size, opened.opened.batch_stride, opened.opened.seed) == (4, 4, 7)
+    headers, chunks = rest[::2], rest[1::2]
+    assert [answer.header.request_id for answer in headers] == list(range(100, 120))
+    assert [answer.header.start for answer in headers] == list(range(0, 80, 4))
+    assert all(answer.chunk.data for answer in chunks)
+    assert live.held.sent == 20
+    assert live.gauge("batches_total") == 20
+
+
+def test_sent_batches_are_freed(live: Any, new_call: Any, eventually: Any) -> None:
+    gc.disable()  # which would free reference cycles too
+    try:
+        call = new_call().open()
+        for number in range(5):
+            call.request(4 * number)
+        kinds = [call.next().WhichOneof("event") for _ in range(11)]
+        assert kinds[-2:] == ["header", "chunk"]
+        # The stream is open and waits for requests.
+        eventually(
+            lambda: not any(ref() is not None for ref in live.held.batches), "all five are freed"
+        )
+        assert len(live.held.batches) == 5
+    finally:
+        gc.enable()
+
+
+def test_engine_gets_the_batch_bytes(live: Any, new_call: Any) -> None:
+    call = new_call().open(batch_size=9)
+    call.next()
+    assert live.held.batch_bytes == 9 * 8
+
+
+def test_pending_requests_are_answered_after_half_close(
+    live: Any, new_call: Any, eventually: Any
+) -> None:
+    live.held.held = True
+    call = new_call().open().request(0).request(4).half_close()
+    eventually(lambda: live.gauge("queued_requests") == 2, "two requests wait")
+    live.held.release()
+    answers, rpc_error = call.rest()
+    assert rpc_error is None
+    kinds = [answer.WhichOneof("event") for answer in answers]
+    assert kinds == ["opened", "header", "chunk", "header", "chunk"]
+
+
+def test_stream_without_requests_ends_without_error(new_call: Any) -> None:
+    answers, rpc_error = new_call().open().half_close().rest()
+    assert [answer.WhichOneof("event") for answer in answers] == ["opened"]
+    assert rpc_error is None
+
+
+def test_options_of_the_stream_are_used(live: Any, new_call: Any) -> None:
+    call = new_call().open(seed=0, batch_size=9, fingerprint="f" * 32).request(3, 5).half_close()
+    (opened, header, _), rpc_error = call.rest()
+    assert rpc_error is None
+    assert (opened.opened.seed, opened.opened.batch_size, opened.opened.batch_stride) == (0, 9, 9)
+    assert list(header.header.mask) == [True] * 5 + [False] * 4
+    request = live.held.sessions[0].requests[0]
+    assert (request.seed, request.start, request.count, request.slots) == (0, 3, 5, 9)
+
+
+GARBAGE = b"\xff\xfe no message"
+
+
+@pytest.mark.parametrize(
+    ("break_stream", "message"),
+    [
+        (lambda call: call.half_close(), "the first message of a stream must be StreamOpen"),
+        (lambda call: call.request(0), "the first message of a stream must be StreamOpen"),
+        (lambda call: call.send(b""), "the first message of a stream must be StreamOpen"),
+        (
+            lambda call: call.send(GARBAGE),
+            "a message of 13 bytes is not a valid StreamBatchesRequest",
+        ),
+        (lambda call: call.open(batch_size=-1), "batch size -1 is outside of"),
+        (lambda call: call.open(batch_size=1 << 40), "batch size 1099511627776 is outside of"),
+        (lambda call: call.open(seed=-1), "seed -1 is outside of"),
+        (lambda call: call.open(epochs=-1), "epochs -1 is negative"),
+    ],
+)
+def test_invalid_first_message_is_refused(
+    live: Any, new_call: Any, error_of: Any, break_stream: Callable[[Any], Any], message: str
+) -> None:
+    answers, rpc_error = break_stream(new_call()).rest()
+    code, error = error_of(rpc_error)
+    assert answers == []
+    assert code == "INVALID_ARGUMENT"
+    assert isinstance(error, InvalidRequestError)
+    assert error.message.startswith(message)
+    assert live.gauge("streams") == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "reason", "message"),
+    [
+        ({"pipeline": "x"}, "NOT_FOUND", "PIPELINE_NOT_FOUND", "no pipeline 'x'.*: held, other"),
+        ({"pipeline": ""}, "NOT_FOUND", "PIPELINE_NOT_FOUND", "no pipeline ''"),
+        (
+            {"fingerprint": "abc"},
+            "FAILED_PRECONDITION",
+            "FINGERPRINT_MISMATCH",
+            "'held' has the fingerprint f+ here, not abc",
+        ),
+    ],
+)
+def test_unknown_pipeline_or_fingerprint_is_refused(
+    new_call: Any, error_of: Any, options: dict[str, Any], code: str, reason: str, message: str
+) -> None:
+    _, rpc_error = new_call().open(**options).rest()
+    status, error = error_of(rpc_error)
+    assert (status, error.reason) == (code, reason)
+    with pytest.raises(type(error), match=message):
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("break_stream", "message"),
+    [
+        (lambda call: call.open(), "after StreamOpen, a stream takes BatchRequest only"),
+        (lambda call: call.send(b""), "after StreamOpen, a stream takes BatchRequest only"),
+        (
+            lambda call: call.send(GARBAGE),
+            "a message of 13 bytes is not a valid StreamBatchesRequest",
+        ),
+        (lambda call: call.request(0, 5), "5 positions requested; .* has 0 to 4"),
+        (lambda call: call.request(0, -1), "-1 positions requested"),
+        (
+            lambda call: call.request(8, min_position_count=-1),
+            "min_position_count -1 is out of range for .* at position 8",
+        ),
+        (
+            lambda call: call.request(8, min_position_count=13),
+            "a step of 1 ranks ends at 12 at most",
+        ),
+        (
+            lambda call: call.request(8, step_end=-1),
+            "step_end -1 is out of range for .* at position 8",
+        ),
+        (lambda call: call.request(8, step_end=13), "a step of 1 ranks ends at 12 at most"),
+        (lambda call: call.request(-1), "position -1 is outside of"),
+        (lambda call: call.request((1 << 62) + 1), "position 4611686018427387905 is outside of"),
+    ],
+)
+def test_invalid_message_ends_the_stream_after_earlier_requests(
+    live: Any,
+    new_call: Any,
+    error_of: Any,
+    eventually: Any,
+    break_stream: Callable[[Any], Any],
+    message: str,
+) -> None:
+    call = new_call().open().request(0, request_id=1).request(4, 0, request_id=2)
+    answers, rpc_error = break_stream(call).request(8).rest()
+    code, error = error_of(rpc_error)
+    assert code == "INVALID_ARGUMENT"
+    with pytest.raises(InvalidRequestError, match=message):
+        raise error
+    headers = [answer.header for answer in answers if answer.HasField("header")]
+    assert [header.request_id for header in headers] == [1, 2]
+    assert not any(headers[1].mask)
+    eventually(lambda: live.gauge("streams") == 0, "the stream is closed")
+    assert live.held.sessions[0].closed
+
+
+def test_engine_error_ends_the_stream_after_earlier_batches(
+    live: Any, new_call: Any, error_of: Any, eventually: Any
+) -> None:
+    call = new_call().open().request(0)
+    assert [call.next().WhichOneof("event") for _ in range(3)] == ["opened", "header", "chunk"]
+    live.held.error = UserCodeError("it raised", sample_id=3)
+    answers, rpc_error = call.request(4).request(8).rest()
+    code, error = error_of(rpc_error)
+    assert answers == []
+    assert (code, error.message) == ("FAILED_PRECONDITION", "it raised")
+    assert error.metadata == {"sample_id": "3"}
+    eventually(lambda: live.gauge("streams") == 0, "the stream is closed")
+
+
+def test_unexpected_error_is_internal(
+    live: Any, new_call: Any, error_of: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    live.held.error = ZeroDivisionError("division by zero")
+    _, rpc_error = new_call().open().request(0).rest()
+    code, error = error_of(rpc_error)
+    assert (code, error.reason) == ("INTERNAL", "INTERNAL")
+    assert error.message.startswith(
+        "the server failed (ZeroDivisionError); its log has the details"
+    )
+    assert f"a call failed ({error.metadata['log']})" in caplog.text
+    assert "division by zero" in caplog.text
+
+
+def test_requests_beyond_the_limit_are_refused(
+    live: Any, new_call: Any, error_of: Any, eventually: Any
+) -> None:
+    live.held.held = True
+    call = new_call().open()
+    for number in range(1024 + 2):
+        call.request(4 * number, request_id=number)
+    # One is being answered, 1024 may be pending.
+    eventually(lambda: live.gauge("queued_requests") >= 1024, "all but the last are queued")
+    live.held.release()
+    live.held.held = False
+    answers, rpc_error = call.rest()
+    code, error = error_of(rpc_error)
+    assert code == "INVALID_ARGUMENT"
+    assert error.message == "more than 1024 requests are unanswered"
+    headers = [answer.header for answer in answers if answer.HasField("header")]
+    assert [header.request_id for header in headers] == list(range(len(headers)))
+    assert len(headers) in (1024, 1025)
+
+
+def test_heartbeats_are_sent_while_no_batch_is_ready(
+    live: Any, new_call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_stream, "_HEARTBEAT_INTERVAL_SECONDS", 0.02)
+    live.held.held = True
+    call = new_call().open()
+    kinds = []
+    for message in call.call:
+        kinds.append(stream_pb2.StreamBatchesResponse.FromString(message).WhichOneof("event"))
+        if len(kinds) == 3:
+            call.request(0)  # heartbeats before and after a request
+        if len(kinds) == 6:
+            live.held.held = False
+            live.held.release()
+            call.half_close()
+    assert kinds[:6] == ["opened"] + ["heartbeat"] * 5
+    assert [kind for kind in kinds[6:] if kind != "heartbeat"] == ["header", "chunk"]
+
+
+def test_cancelled_stream_frees_its_session_and_requests(
+    live: Any, new_call: Any, eventually: Any
+) -> None:
+    live.held.held = True
+    call = new_call().open()
+    for number in range(100):
+        call.request(4 * number)
+    assert call.next().HasField("opened")
+    eventually(lambda: live.gauge("queued_requests") == 100, "all are queued")
+    assert live.gauge("streams") == 1
+    call.cancel()
+    eventually(lambda: live.gauge("streams") == 0, "the stream is closed")
+    eventually(lambda: live.gauge("queued_requests") == 0, "no request is queued")
+    assert live.held.sessions[0].closed
+
+
+def test_many_cancelled_streams_leave_no_threads(live: Any, new_call: Any, eventually: Any) -> None:
+    def threads() -> list[str]:
+        return [each.name for each in threading.enumerate() if each.name == "infeed-requests"]
+
+    for number in range(60):
+        call = new_call().open().request(0)
+        if number % 3:
+            call.next()
+        if number % 3 == 2:
+            call.half_close()
+        call.cancel()
+    eventually(lambda: live.gauge("streams") == 0, "every stream is closed")
+    eventually(lambda: not threads(), "no thread reads requests")
+    assert all(session.closed for session in live.held.sessions)
+    # Threads of the pool are reused: there are fewer than calls.
+    pool = [each for each in threading.enumerate() if each.name.startswith("infeed-rpc")]
+    assert len(pool) < 60
+    answers, rpc_error = new_call().open().request(0).half_close().rest()
+    assert (len(answers), rpc_error) == (3, None)
+
+
+def test_streams_do_not_block_each_other(live: Any, new_call: Any) -> None:
+    live.held.held = True
+    waiting = [new_call().open().request(0) for _ in range(20)]
+    other = new_call().open("other").request(8).half_close()
+    answers, rpc_error = other.rest()
+    assert (len(answers), rpc_error) == (3, None)
+    live.held.held = False
+    live.held.release()
+    for call in waiting:
+        assert len(call.half_close().rest()[0]) == 3

@@ -1,0 +1,389 @@
+"""Authentication: callers without tokens, and the tokens of a file."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infeed.errors import AuthenticationError, ConfigError, PermissionDeniedError
+from infeed_server.config import reloading
+from infeed_server.serving import auth
+from infeed_server.serving.auth import (
+    AllowAll,
+    TokenAuthenticator,
+    hash_token,
+    new_token,
+    read_tokens,
+    token_entry,
+)
+
+ANN, BEN = "infeed_ann", "infeed_ben"
+
+Write = Callable[..., str]
+
+
+def grant(token: str, name: str, *pipelines: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "sha256": hash_token(token), "pipelines": list(pipelines), **more}
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes the file: text, or grants."""
+    file = tmp_path / "tokens.yaml"
+
+    def make(*content: Any) -> str:
+        text = content[0] if isinstance(content[0], str) else yaml.safe_dump({"tokens": content})
+        new = tmp_path / "new"
+        new.write_text(text)
+        new.rename(file)
+        return str(file)
+
+    return make
+
+
+@pytest.fixture
+def token_file(write: Write) -> str:
+    return write(grant(ANN, "ann", "imagenet-*", "photos"), grant(BEN, "ben", "*"))
+
+
+@pytest.fixture
+def reload_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes each use check the file for changes."""
+    monkeypatch.setattr(reloading, "CHECK_INTERVAL_SECONDS", 0.0)
+
+
+@pytest.mark.parametrize("authorization", [None, "", "Bearer x", "anything"])
+def test_allow_all_gives_access_to_every_pipeline(authorization: str | None) -> None:
+    caller = AllowAll().authenticate(authorization)
+    assert caller.has_access("any")
+    caller.require_access("any")
+    assert caller.has_access("")
+
+
+# Identification.
+
+
+@pytest.mark.parametrize("scheme", ["Bearer ", "bearer ", "BEARER ", "Bearer   ", "bEaReR "])
+def test_valid_token_is_accepted(token_file: str, scheme: str) -> None:
+    caller = TokenAuthenticator(token_file).authenticate(f"{scheme}{ANN} ")
+    assert caller.has_access("photos")
+    assert not caller.has_access("secrets")
+
+
+def test_missing_token_is_refused(token_file: str) -> None:
+    with pytest.raises(AuthenticationError, match=r"requires a token: connect\(\.\.\., token="):
+        TokenAuthenticator(token_file).authenticate(None)
+
+
+@pytest.mark.parametrize(
+    "header", ["", "Bearer", ANN, f"Basic {ANN}", f"Token {ANN}", f"Bearer:{ANN}", f" Bearer {ANN}"]
+)
+def test_other_authorization_is_refused(token_file: str, header: str) -> None:
+    with pytest.raises(AuthenticationError, match="not of the form 'Bearer <token>'") as caught:
+        TokenAuthenticator(token_file).authenticate(header)
+    assert ANN not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "infeed_else",
+        "",
+        ANN[:-1],
+        ANN + "x",
+        ANN.upper(),
+        f"{ANN},{BEN}",
+        f"{ANN} {BEN}",
+        f"Bearer {ANN}",
+        hash_token(ANN),  # the hash in the file is not a token
+        "\xff",
+        "x" * 60_000,
+    ],
+)
+def test_unknown_token_is_refused(token_file: str, token: str) -> None:
+    with pytest.raises(AuthenticationError, match="unknown or revoked token") as caught:
+        TokenAuthenticator(token_file).authenticate(f"Bearer {token}")
+    text = str(caught.value) + str(caught.value.metadata)
+    assert "ann" not in text
+    assert (token or "-") not in text
+
+
+def test_every_token_is_compared_in_constant_time(
+    token_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[tuple[str, str]] = []
+
+    class Counting:
+        @staticmethod
+        def compare_digest(one: str, other: str) -> bool:
+            compared.append((one, other))
+            return hmac.compare_digest(one, other)
+
+    authenticator = TokenAuthenticator(token_file)
+    monkeypatch.setattr(auth, "hmac", Counting)
+    for token in (ANN, BEN, "infeed_else"):
+        compared.clear()
+        try:
+            authenticator.authenticate(f"Bearer {token}")
+        except AuthenticationError:
+            assert token == "infeed_else"
+        assert {one for one, _ in compared} == {hash_token(ANN), hash_token(BEN)}
+        assert {other for _, other in compared} == {hash_token(token)}
+
+
+@pytest.mark.parametrize("case", [str.upper, str.lower, str.title])
+def test_hash_is_case_insensitive(write: Write, case: Callable[[str], str]) -> None:
+    one = grant(ANN, "ann", "*")
+    TokenAuthenticator(write({**one, "sha256": case(one["sha256"])})).authenticate(f"Bearer {ANN}")
+
+
+# Pipelines.
+
+
+@pytest.mark.parametrize(
+    ("pattern", "allowed", "denied"),
+    [
+        ("photos", ["photos"], ["photo", "photoss", "Photos", "", "photos "]),
+        ("imagenet-*", ["imagenet-", "imagenet-a"], ["imagenet", "my-imagenet-x", "IMAGENET-x"]),
+        ("*", ["", "any", "a/b", "a\nb"], []),
+        ("a?c", ["abc"], ["ac", "abbc"]),
+        ("[ab]*", ["a1", "b"], ["c"]),
+        ("[!a]", ["b"], ["a", "bb"]),
+        ("a.c", ["a.c"], ["abc"]),
+        ("a|b", ["a|b"], ["a", "b"]),
+    ],
+)
+def test_pipeline_patterns(
+    write: Write, pattern: str, allowed: list[str], denied: list[str]
+) -> None:
+    caller = TokenAuthenticator(write(grant(ANN, "ann", pattern))).authenticate(f"Bearer {ANN}")
+    for name in allowed:
+        assert caller.has_access(name)
+        caller.require_access(name)
+    for name in denied:
+        assert not caller.has_access(name)
+        with pytest.raises(PermissionDeniedError) as caught:
+            caller.require_access(name)
+        assert str(caught.value) == f"the token of 'ann' has no access to pipeline {name!r}"
+        assert caught.value.metadata == {"token": "ann", "pipeline": name}
+
+
+def test_pattern_with_many_stars_is_fast(write: Write) -> None:
+    caller = TokenAuthenticator(write(grant(ANN, "ann", "*a" * 20 + "b"))).authenticate(
+        f"Bearer {ANN}"
+    )
+    assert not caller.has_access("a" * 60_000)
+
+
+# Expiry.
+
+
+@pytest.mark.parametrize(
+    ("expires", "end"),
+    [
+        ("2027-06-30", "2027-06-30 00:00"),
+        ("2027-06-30 12:30:00", "2027-06-30 12:30"),
+        ("2027-06-30T12:30:00Z", "2027-06-30 12:30"),
+        ("2027-06-30T12:30:00+02:00", "2027-06-30 10:30"),
+        ("2027-06-30T23:30:00-05:00", "2027-07-01 04:30"),
+        ("2024-02-29", "2024-02-29 00:00"),
+    ],
+)
+def test_token_expires(write: Write, expires: str, end: str) -> None:
+    text = yaml.safe_dump({"tokens": [grant(ANN, "ann", "*")]})
+    file = write(text.replace("- name:", f"- expires: {expires}\n  name:"))
+    expiry = datetime.strptime(f"{end} +0000", "%Y-%m-%d %H:%M %z")
+    now = [expiry.replace(year=expiry.year - 1, day=28)]
+    authenticator = TokenAuthenticator(file, lambda: now[0])
+    caller = authenticator.authenticate(f"Bearer {ANN}")
+    now[0] = expiry.fromtimestamp(expiry.timestamp() - 1, timezone.utc)
+    caller.require_access("any")
+    now[0] = expiry
+    expected = f"the token of 'ann' expired on {end} UTC"
+    for use in (
+        lambda: caller.require_access("any"),
+        lambda: caller.has_access("any"),
+        lambda: authenticator.authenticate(f"Bearer {ANN}"),
+    ):
+        with pytest.raises(AuthenticationError) as caught:
+            use()
+        assert str(caught.value) == expected
+
+
+@pytest.mark.parametrize("expires", ["9999-12-31", "9999-12-31T23:59:59-05:00", "null"])
+def test_token_without_expiry_or_far_ahead_is_valid(write: Write, expires: str) -> None:
+    text = yaml.safe_dump({"tokens": [grant(ANN, "ann", "*")]})
+    file = write(text.replace("- name:", f"- expires: {expires}\n  name:"))
+    TokenAuthenticator(file).authenticate(f"Bearer {ANN}").require_access("any")
+
+
+# Changes of the file.
+
+
+def test_tokens_are_added_and_revoked(token_file: str, write: Write, reload_at_once: None) -> None:
+    authenticator = TokenAuthenticator(token_file)
+    ann = authenticator.authenticate(f"Bearer {ANN}")
+    write(grant("infeed_new", "new", "*"))
+    authenticator.authenticate("Bearer infeed_new").require_access("any")
+    for use in (lambda: ann.require_access("photos"), lambda: ann.has_access("photos")):
+        with pytest.raises(AuthenticationError, match="unknown or revoked token"):
+            use()
+
+
+def test_changed_pipelines_apply_to_open_callers(
+    token_file: str, write: Write, reload_at_once: None
+) -> None:
+    authenticator = TokenAuthenticator(token_file)
+    ann, ben = (
+        authenticator.authenticate(f"Bearer {ANN}"),
+        authenticator.authenticate(f"Bearer {BEN}"),
+    )
+    write(grant(BEN, "ben", "other"), grant(ANN, "anna", "other"))
+    for caller in (ann, ben):
+        caller.require_access("other")
+        with pytest.raises(PermissionDeniedError):
+            caller.require_access("photos")
+
+
+def test_empty_file_revokes_all_tokens(token_file: str, write: Write, reload_at_once: None) -> None:
+    authenticator = TokenAuthenticator(token_file)
+    write("tokens: []\n")
+    with pytest.raises(AuthenticationError):
+        authenticator.authenticate(f"Bearer {ANN}")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "tokens:\n", "tokens: [{name: x}]\n", "tokens: [", "\0", "tokens: &a [*a]\n"]
+)
+def test_invalid_new_file_keeps_the_previous_tokens(
+    token_file: str, write: Write, reload_at_once: None, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    authenticator = TokenAuthenticator(token_file)
+    ann = authenticator.authenticate(f"Bearer {ANN}")
+    write(text)
+    for _ in range(3):
+        ann.require_access("photos")
+        authenticator.authenticate(f"Bearer {BEN}")
+    assert caplog.text.count("stays in force") == 1
+    assert token_file in caplog.text
+    Path(token_file).unlink()
+    ann.require_access("photos")
+    write(grant(BEN, "ben", "*"))
+    with pytest.raises(AuthenticationError):
+        ann.require_access("photos")
+
+
+# Invalid files.
+
+
+FILE = f"""\
+tokens:
+  - name: ann
+    sha256: {hash_token(ANN)}
+    pipelines: [photos]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ["tokens.yaml:1"]),
+        ("tokens:\n", ["tokens.yaml:1: tokens"]),
+        ("[]\n", ["tokens.yaml:1"]),
+        ("token: []\n", ["tokens.yaml:1", "did you mean 'tokens'"]),
+        ("tokens: {}\n", ["tokens.yaml:1: tokens"]),
+        (FILE.replace("name: ann", "name: ''"), ["tokens.yaml:2: tokens[0].name"]),
+        (FILE.replace("name: ann", "name: 5"), ["tokens.yaml:2: tokens[0].name"]),
+        (FILE.replace("    pipelines: [photos]\n", ""), ["tokens.yaml:2: tokens[0].pipelines"]),
+        (FILE.replace("[photos]", "[]"), ["tokens.yaml:4: tokens[0].pipelines"]),
+        (FILE.replace("[photos]", "photos"), ["tokens.yaml:4: tokens[0].pipelines"]),
+        (FILE.replace("[photos]", "[photos, 7]"), ["tokens.yaml:4: tokens[0].pipelines[1]"]),
+        (FILE.replace(hash_token(ANN), ANN), ["tokens.yaml:3: tokens[0].sha256", "64 hexadecimal"]),
+        (FILE.replace(hash_token(ANN), "0" * 64), ["tokens.yaml:3: tokens[0].sha256"]),  # a number
+        (FILE.replace(hash_token(ANN), f"'{'a' * 63}'"), ["64 hexadecimal", "`infeed token`"]),
+        (FILE.replace(hash_token(ANN), f"'{'a' * 63}\u0661'"), ["64 hexadecimal"]),
+        (FILE.replace(hash_token(ANN), f'"{"a" * 64}\\n"'), ["64 hexadecimal"]),
+        (FILE + "    until: 2027-01-01\n", ["tokens.yaml:5: tokens[0].until"]),
+        (FILE + "    expires: soon\n", ["tokens.yaml:5: tokens[0].expires"]),
+        (FILE + "    expires: '2027-01-01'\n", ["tokens.yaml:5: tokens[0].expires"]),
+        (FILE + "    expires: 1830000000\n", ["tokens.yaml:5: tokens[0].expires"]),
+        (FILE + "    expires: 2027-13-01\n", ["tokens.yaml:5: tokens[0].expires: month"]),
+        (FILE + "    name: ben\n", ["tokens.yaml:5: tokens[0].name: given twice, first in line 2"]),
+        (
+            FILE + f"  - name: ann\n    sha256: {hash_token(BEN)}\n    pipelines: ['*']\n",
+            ["tokens.yaml:5: tokens[1].name: another token has the same"],
+        ),
+        (
+            FILE + f"  - name: ben\n    sha256: {hash_token(ANN).upper()}\n    pipelines: ['*']\n",
+            ["tokens.yaml:6: tokens[1].sha256: another token has the same"],
+        ),
+        ("tokens: [!!python/name:os.system x]\n", ["tokens.yaml:1: not valid YAML"]),
+        ("tokens: [\n", ["tokens.yaml:2: not valid YAML"]),
+    ],
+)
+def test_invalid_file_error_has_the_line(write: Write, text: str, expected: list[str]) -> None:
+    file = write(text)
+    with pytest.raises(ConfigError) as caught:
+        read_tokens(file)
+    for words in expected:
+        assert words in str(caught.value)
+    assert caught.value.metadata["file"] == file
+    with pytest.raises(ConfigError):
+        TokenAuthenticator(file)
+
+
+def test_token_in_the_file_is_not_shown_in_the_error(write: Write) -> None:
+    secret = new_token()
+    for text in (
+        FILE.replace(hash_token(ANN), secret),
+        FILE.replace(hash_token(ANN), secret.replace("infeed_", "")),
+        f"tokens: [{secret}]\n",
+        f"tokens: {secret}\n",
+        f"{secret}\n",
+        FILE + f"    {secret}: 1\n",
+    ):
+        with pytest.raises(ConfigError) as caught:
+            read_tokens(write(text))
+        assert secret.removeprefix("infeed_") not in str(caught.value)
+
+
+def test_missing_file_raises(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read .*none\.yaml: No such file"):
+        TokenAuthenticator(str(tmp_path / "none.yaml"))
+
+
+# Generated tokens.
+
+
+def test_new_tokens_are_unique_and_printable() -> None:
+    generated = {new_token() for _ in range(1000)}
+    assert len(generated) == 1000
+    for token in generated:
+        assert token.startswith("infeed_")
+        assert len(token) >= 40
+        assert token.isascii()
+        assert token.isprintable()
+        assert " " not in token
+
+
+@pytest.mark.parametrize("name", ["team", "5", "a: b", "- x", "#no", "null", "\u00fc\n2", "'\""])
+def test_token_entry_is_valid_in_the_file(write: Write, name: str) -> None:
+    token = new_token()
+    text = token_entry(token, name, ["imagenet-*", "*", "a: b", "7"])
+    assert token not in text
+    (generated,) = read_tokens(write(text))
+    assert (generated.name, generated.sha256) == (name, hash_token(token))
+    assert generated.pipelines == ["imagenet-*", "*", "a: b", "7"]
+
+
+def test_token_entry_without_a_name_raises() -> None:
+    with pytest.raises(ConfigError, match="a token needs a name"):
+        token_entry(new_token(), "", ["*"])

@@ -1,0 +1,239 @@
+"""The `arrays` source: mapped files, arrays in memory, and errors."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from tests.harness.examples import examples
+
+from infeed import SourceError
+from infeed_server.sources import ArraysSource
+from infeed_server.sources.arrays.npy_files import open_npz
+from infeed_server.sources.arrays.source import ArrayReader
+
+X = np.arange(60, dtype=np.float32).reshape(10, 2, 3)
+Y = np.arange(10, dtype=np.int64)
+
+
+def open_arrays(arrays: Any) -> ArrayReader:
+    return ArraysSource.model_validate({"arrays": arrays}).open()
+
+
+@pytest.fixture
+def npz(tmp_path: Path) -> Path:
+    np.savez(tmp_path / "train.npz", x=X, y=Y)
+    return tmp_path / "train.npz"
+
+
+def test_npz_is_mapped(npz: Path) -> None:
+    source = open_arrays(npz)
+    assert len(source) == 10
+    assert source.parsed
+    assert source.columns == {
+        "x": tf.TensorSpec((2, 3), tf.float32),
+        "y": tf.TensorSpec((), tf.int64),
+    }
+    indices = np.array([9, 0, 0, 4])
+    read = source.read(indices)
+    np.testing.assert_array_equal(read["x"], X[indices])
+    np.testing.assert_array_equal(read["y"], Y[indices])
+    assert read["x"].flags.c_contiguous
+    assert type(read["x"]) is np.ndarray
+    assert not any(each.array.flags.owndata for each in open_npz(str(npz)).values())
+    assert source.provenance(3).file == str(npz)
+
+
+def test_compressed_npz_is_loaded(tmp_path: Path, npz: Path) -> None:
+    np.savez_compressed(tmp_path / "small.npz", x=X, y=Y)
+    source = open_arrays(tmp_path / "small.npz")
+    np.testing.assert_array_equal(source.read(np.array([3]))["x"], X[[3]])
+    assert source.identity == open_arrays(npz).identity
+
+
+def test_npy_files_become_fields(tmp_path: Path) -> None:
+    np.save(tmp_path / "photo.npy", X)
+    np.save(tmp_path / "label.npy", Y)
+    assert list(open_arrays(tmp_path / "photo.npy").columns) == ["photo"]
+    source = open_arrays({"a": str(tmp_path / "photo.npy"), "b": tmp_path / "label.npy"})
+    assert list(source.columns) == ["a", "b"]
+    np.testing.assert_array_equal(source.read(np.array([2, 1]))["b"], [2, 1])
+    assert "label.npy" in source.provenance(0).file
+
+
+@examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    dtype=st.sampled_from(["<f4", ">f4", "<i8", ">u2", "bool", "u1", "f2", "S5", "<U4", ">U4"]),
+    fortran=st.booleans(),
+    storage=st.sampled_from(["npy", "npz", "compressed", "memory", "gfile"]),
+    indices=st.lists(st.integers(0, 6), max_size=10),
+)
+def test_rows_equal_numpy(
+    dtype: str, fortran: bool, storage: str, indices: list[int], tmp_path: Path
+) -> None:
+    array = np.arange(42).reshape(7, 3, 2).astype(dtype, order="F" if fortran else "C")
+    if storage == "memory":
+        source = open_arrays({"a": array})
+    elif storage in ("npy", "gfile"):
+        np.save(tmp_path / "a.npy", array)
+        source = open_arrays(f"{'file://' if storage == 'gfile' else ''}{tmp_path}/a.npy")
+    else:
+        (np.savez if storage == "npz" else np.savez_compressed)(tmp_path / "a.npz", a=array)
+        source = open_arrays(tmp_path / "a.npz")
+    rows = source.read(np.array(indices, np.int64))["a"]
+    selected = array[indices]
+    if array.dtype.kind in "SU":
+        assert rows.dtype == object
+        expected = [v if isinstance(v, bytes) else v.encode() for v in selected.ravel().tolist()]
+        assert rows.ravel().tolist() == expected
+        assert source.columns["a"].dtype == tf.string
+    else:
+        np.testing.assert_array_equal(rows, selected)
+        assert rows.dtype == array.dtype.newbyteorder("=")
+        assert rows.dtype.isnative
+        assert source.columns["a"].dtype == tf.as_dtype(rows.dtype)
+    assert rows.shape == (len(indices), 3, 2)
+    assert rows.flags.c_contiguous
+
+
+def test_strings_are_encoded_as_utf8() -> None:
+    assert open_arrays({"a": np.array(["naïve", ""])}).read(np.array([0, 1]))["a"].tolist() == [
+        "naïve".encode(),
+        b"",
+    ]
+    mixed = np.array([b"\0ends with zero\0", "text"], object)
+    assert open_arrays({"a": mixed}).read(np.array([0, 1]))["a"].tolist() == [
+        b"\0ends with zero\0",
+        b"text",
+    ]
+
+
+def test_remote_npz_equals_local_npz(npz: Path) -> None:
+    source = open_arrays(f"file://{npz}")
+    np.testing.assert_array_equal(source.read(np.array([5]))["x"], X[[5]])
+    assert source.identity == open_arrays(npz).identity
+
+
+def test_different_lengths_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=X, y=Y[:9])
+    with pytest.raises(SourceError, match="differ in their first dimension: x: 10, y: 9"):
+        open_arrays(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.array(3), "is a single value"),
+        (np.zeros(3, np.complex64), "data type complex64; supported: strings, bool, int8"),
+        (np.zeros(3, "datetime64[s]"), "datetime64"),
+        (np.zeros(3, [("a", "i4")]), "; supported: strings"),
+        (np.zeros((0, 3)), "are empty"),
+        (np.array([object(), b"x"]), "Python objects that are not strings"),
+    ],
+)
+def test_invalid_arrays_are_refused(array: Any, message: str) -> None:
+    with pytest.raises(SourceError, match=message):
+        open_arrays({"a": array})
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed, np.save])
+def test_pickled_objects_are_refused(tmp_path: Path, save: Any) -> None:
+    objects = np.array([{"a": 1}], object)
+    if save is np.save:
+        np.save(tmp_path / "a.npy", objects, allow_pickle=True)
+    else:
+        save(tmp_path / "a.npz", a=objects)
+    with pytest.raises(SourceError, match=r"cannot read .*(objects|[Oo]bject arrays)"):
+        open_arrays(next(tmp_path.glob("a.np*")))
+
+
+@pytest.mark.parametrize("name", ["a.npz", "a.npy"])
+@pytest.mark.parametrize("keep", [0, 3, 200])
+def test_truncated_files_are_refused(tmp_path: Path, name: str, keep: int) -> None:
+    (np.savez if name == "a.npz" else np.save)(tmp_path / name, X)
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:keep])
+    with pytest.raises(SourceError, match=rf"cannot read '.*{name}' as \.{name[2:]}"):
+        open_arrays(tmp_path / name)
+
+
+def test_invalid_paths_are_refused(tmp_path: Path, npz: Path) -> None:
+    with pytest.raises(SourceError, match="no file matches"):
+        open_arrays(tmp_path / "none.npz")
+    (tmp_path / "a.csv").write_text("1")
+    with pytest.raises(SourceError, match=r"neither \.npy nor \.npz"):
+        open_arrays(tmp_path / "a.csv")
+    with pytest.raises(SourceError, match=r"arrays\.x: .* is not a \.npy file"):
+        open_arrays({"x": str(npz)})
+    np.savez(tmp_path / "b.npz", x=X)
+    with pytest.raises(SourceError, match="matches 2 files"):
+        open_arrays(tmp_path / "*.npz")
+    with pytest.raises(
+        ValidationError, match=r"neither the path of a \.npy file nor a NumPy array"
+    ):
+        ArraysSource(arrays={"x": 3})
+    with pytest.raises(ValidationError, match="at least one array"):
+        ArraysSource(arrays={})
+
+
+def test_zip_without_arrays_is_refused(tmp_path: Path) -> None:
+    import zipfile
+
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("notes.txt", "hello")
+    with pytest.raises(SourceError, match=r"its member 'notes\.txt' is not an array"):
+        open_arrays(tmp_path / "a.npz")
+    with zipfile.ZipFile(tmp_path / "b.npz", "w"):
+        pass
+    with pytest.raises(SourceError, match="no array"):
+        open_arrays(tmp_path / "b.npz")
+
+
+def test_mapped_file_that_is_modified_is_refused(npz: Path) -> None:
+    source = open_arrays(npz)
+    source.read(np.array([0]))
+    os.utime(npz, ns=(1, 1))
+    with pytest.raises(SourceError, match="changed since it was opened"):
+        source.read(np.array([0]))
+
+
+def test_mapped_file_is_read_after_its_path_is_replaced(tmp_path: Path, npz: Path) -> None:
+    source = open_arrays(npz)
+    np.savez(tmp_path / "new.npz", x=X + 1, y=Y)
+    (tmp_path / "new.npz").replace(npz)
+    np.testing.assert_array_equal(source.read(np.array([1]))["x"], X[[1]])
+
+
+def test_identity_follows_the_content(
+    tmp_path: Path, npz: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = open_arrays(npz).identity
+    os.utime(npz, ns=(1, 1))
+    assert open_arrays(npz.rename(tmp_path / "moved.npz")).identity == first
+    np.savez(npz, x=X, y=Y + 1)
+    assert open_arrays(npz).identity != first
+    memory = {"x": X, "y": Y}
+    assert open_arrays(memory).identity == open_arrays(dict(memory)).identity
+    assert open_arrays(memory).identity != open_arrays({"x": X, "y": Y + 1}).identity
+    monkeypatch.setattr("infeed_server.sources.arrays.npy_files._MAX_HASHED", 128)
+    monkeypatch.setattr("infeed_server.sources.arrays.npy_files._HASH_BLOCK", 32)
+    np.save(tmp_path / "a.npy", X)
+    sampled = open_arrays(tmp_path / "a.npy").identity
+    np.save(tmp_path / "a.npy", np.concatenate([X[:-1], X[:1]]))  # the last block differs
+    assert open_arrays(tmp_path / "a.npy").identity != sampled
+
+
+def test_resolve_and_dump_keep_arrays_in_memory() -> None:
+    base = Path("/base")
+    assert ArraysSource(arrays="a.npz").resolve(base).arrays == "/base/a.npz"
+    mixed = ArraysSource(arrays={"a": "a.npy", "b": Y}).resolve(base)
+    assert isinstance(mixed.arrays, dict)
+    assert mixed.arrays["a"] == "/base/a.npy"
+    assert mixed.arrays["b"] is Y
+    assert mixed.model_dump(mode="json") == {"arrays": {"a": "/base/a.npy", "b": "int64(10,)"}}

@@ -1,0 +1,244 @@
+"""The `dataset` source: field names, seeds, determinism, and errors in the user's code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from pydantic import ValidationError
+
+from infeed import ConfigError, UserCodeError
+from infeed_server.sources import DatasetSource
+
+Data = tf.data.Dataset
+
+
+class Pair(NamedTuple):
+    image: Any
+    name: Any
+
+
+def slices(*parts: Any) -> Data:
+    return Data.from_tensor_slices(parts if len(parts) > 1 else parts[0])
+
+
+def element_spec(dataset: Data, fields: list[str] | None = None) -> dict[str, tf.TensorSpec]:
+    spec: dict[str, tf.TensorSpec] = (
+        DatasetSource(dataset=lambda: dataset, fields=fields).make(0).element_spec
+    )
+    return spec
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
+    """`module(code)` writes a module into the working directory and returns its name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    names: list[str] = []
+
+    def write(text: str) -> str:
+        name = f"user_{tmp_path.name.replace('-', '_')}_{len(names)}"
+        (tmp_path / f"{name}.py").write_text("import tensorflow as tf\n\n" + text)
+        names.append(name)
+        return name
+
+    yield write
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "fields", "names"),
+    [
+        (Data.range(3), None, ["features"]),
+        (slices([1], [2]), None, ["features", "label"]),
+        (slices([1], [2], [3.0]), None, ["features", "label", "sample_weight"]),
+        (slices([1], [2], [3], [4]), list("abcd"), ["a", "b", "c", "d"]),
+        (Data.range(3), ["x"], ["x"]),
+        (slices({"b": [1], "a": [2]}), None, ["a", "b"]),
+        (slices({"b": [1], "a": [2]}, [3]), None, ["a", "b", "label"]),
+        (slices({"b": [1], "a": [2]}, [3]), ["inputs", "y"], ["a", "b", "y"]),
+        (slices({"a": {"b": [1], "c": [2]}}), None, ["b", "c"]),
+        (Data.from_tensors(Pair(1, b"x")), None, ["image", "name"]),
+    ],
+)
+def test_field_names(dataset: Data, fields: list[str] | None, names: list[str]) -> None:
+    assert sorted(element_spec(dataset, fields)) == sorted(names)
+
+
+def test_values_keep_their_names() -> None:
+    dataset = DatasetSource(dataset=lambda: slices({"a": [1, 2]}, [3, 4])).make(0)
+    elements = [{k: int(v) for k, v in each.items()} for each in dataset]
+    assert elements == [{"a": 1, "label": 3}, {"a": 2, "label": 4}]
+    assert dataset.cardinality() == 2
+    assert dataset.element_spec["a"] == tf.TensorSpec((), tf.int32)
+
+
+@pytest.mark.parametrize(
+    ("make", "fields", "message"),
+    [
+        (
+            lambda: slices([1], [2], [3], [4]),
+            None,
+            r"tuples of 4; name their components with fields",
+        ),
+        (lambda: slices([1], [2]), ["a"], r"fields has 1 names \(a\), but an element has 2"),
+        (lambda: slices({"a": [1]}), ["b"], r"are dicts, which keep their names \(a\)"),
+        (lambda: slices({"label": [1]}, [2]), None, "both named 'label'"),
+        (lambda: slices([1], ([2], [3])), None, "'label' of its elements is a tuple of 2"),
+        (lambda: slices(tf.ragged.constant([[1], [2, 3]])), None, "'features' .* is ragged"),
+        (lambda: slices(tf.sparse.from_dense([[1], [0]])), None, "'features' .* is sparse"),
+        (lambda: slices(np.zeros(2, np.complex64)), None, "is complex64; supported: bool"),
+        (lambda: Data.range(4).window(2), None, "is a Dataset, not a tensor"),
+        (lambda: [1, 2], None, "returned a list, not a tf.data.Dataset"),
+    ],
+)
+def test_unsupported_elements_are_refused(
+    make: Callable[[], Any], fields: list[str] | None, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        DatasetSource(dataset=make, fields=fields).make(0)
+
+
+def test_seed_is_set_for_the_function() -> None:
+    def make() -> Data:
+        return Data.range(50).shuffle(50).map(lambda x: x + tf.random.uniform((), 0, 9, tf.int64))
+
+    source = DatasetSource(dataset=make)
+
+    def elements(seed: int) -> list[int]:
+        return [int(each["features"]) for each in source.make(seed)]
+
+    assert elements(3) == elements(3)
+    assert elements(3) != elements(4)
+    assert len(elements((1 << 63) - 1)) == 50
+
+
+def test_function_is_loaded_by_name(module: Callable[[str], str]) -> None:
+    name = module("def make():\n    return tf.data.Dataset.range(5)\n\nDATA = 3\n")
+    source = DatasetSource(dataset=f"{name}:make")
+    assert source.make(0).cardinality() == 5
+    assert source.label == f"{name}:make"
+    assert len(source.identity()) == 64
+    assert source.identity() != DatasetSource(dataset=f"{name}:make", fields=["x"]).identity()
+    with pytest.raises(ConfigError, match=f"{name}:DATA is a int, not a function"):
+        DatasetSource(dataset=f"{name}:DATA").make(0)
+    with pytest.raises(ConfigError, match="no module 'no_such_module'"):
+        DatasetSource(dataset="no_such_module:make").make(0)
+    with pytest.raises(ConfigError, match="has no 'mak'"):
+        DatasetSource(dataset=f"{name}:mak").make(0)
+
+
+def test_function_error_has_the_users_traceback(module: Callable[[str], str]) -> None:
+    name = module(
+        "def inner():\n    raise RuntimeError('no data today')\n\ndef make():\n    return inner()\n"
+    )
+    with pytest.raises(UserCodeError) as caught:
+        DatasetSource(dataset=f"{name}:make").make(0)
+    message = str(caught.value)
+    assert message.startswith(f"the function {name}:make raised RuntimeError:\nTraceback")
+    assert message.endswith("RuntimeError: no data today")
+    assert message.count("File ") == 2
+    assert "in make" in message
+    assert "raise RuntimeError('no data today')" in message
+
+
+def test_traced_function_error_has_the_users_traceback(module: Callable[[str], str]) -> None:
+    name = module(
+        "def double(x):\n    return x + undefined_name\n\n"
+        "def make():\n    return tf.data.Dataset.range(5).map(double)\n"
+    )
+    with pytest.raises(UserCodeError, match="undefined_name") as caught:
+        DatasetSource(dataset=f"{name}:make").make(0)
+    assert "in double\n    return x + undefined_name" in str(caught.value)
+
+
+def test_import_error_has_the_users_traceback(module: Callable[[str], str]) -> None:
+    name = module("raise ValueError('at import')\n")
+    with pytest.raises(UserCodeError, match=r"the module of .* raised ValueError") as caught:
+        DatasetSource(dataset=f"{name}:make").make(0)
+    assert str(caught.value).endswith("ValueError: at import")
+    assert str(caught.value).count("File ") == 1
+
+
+def add_stateful_noise(x: Any) -> Any:
+    return x + tf.random.uniform((), 0, 9, tf.int64)
+
+
+def add_stateless_noise(x: Any) -> Any:
+    return x + tf.random.stateless_uniform((), (1, 2), 0, 9, tf.int64)
+
+
+def without_order(dataset: Data) -> Data:
+    options = tf.data.Options()
+    options.deterministic = False
+    return dataset.with_options(options)
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: Data.range(5).shuffle(5).map(add_stateless_noise).batch(2).prefetch(1), True),
+        (lambda: Data.range(5).map(lambda x: x, num_parallel_calls=2), True),
+        (lambda: Data.range(5).map(add_stateful_noise).batch(2).prefetch(1), False),
+        (lambda: Data.range(5).map(tf.function(add_stateful_noise)), False),
+        (
+            lambda: Data.range(5).map(
+                lambda x: tf.cond(x > 1, lambda: add_stateful_noise(x), lambda: x)
+            ),
+            False,
+        ),
+        (lambda: without_order(Data.range(5)).batch(2), False),
+        (lambda: Data.range(5).map(lambda x: x, num_parallel_calls=2, deterministic=False), False),
+        (lambda: Data.range(5).interleave(lambda x: Data.range(x).map(add_stateful_noise)), False),
+        (
+            lambda: Data.range(5).interleave(
+                lambda x: Data.range(x).map(lambda y: y, num_parallel_calls=2, deterministic=False)
+            ),
+            False,
+        ),
+        (lambda: Data.range(5).interleave(lambda x: Data.range(x).shuffle(3)), True),
+        (lambda: Data.zip((Data.range(5), Data.range(5).map(add_stateful_noise))), False),
+        (lambda: Data.range(5).map(lambda x: tf.py_function(int, [x], tf.int64)), True),
+        (lambda: Data.range(5).map(lambda _: tf.timestamp()), False),
+    ],
+)
+def test_is_deterministic(make: Callable[[], Data], expected: bool) -> None:
+    source = DatasetSource(dataset=make)
+    assert source.is_deterministic(source.make(0)) is expected
+    overridden = DatasetSource(dataset=make, deterministic=not expected)
+    assert overridden.is_deterministic(overridden.make(0)) is not expected
+
+
+def test_options() -> None:
+    source = DatasetSource.model_validate({"dataset": "m:make", "fields": ["a"]})
+    assert source.resolve(Path("/base")) is source
+    assert source.model_dump(mode="json") == {
+        "dataset": "m:make",
+        "fields": ["a"],
+        "deterministic": None,
+    }
+    assert DatasetSource(dataset=slices).model_dump(mode="json")["dataset"].endswith(":slices")
+    for wrong in ("make", ":make", "m:"):
+        with pytest.raises(ValidationError, match="a dataset is named module:attr"):
+            DatasetSource(dataset=wrong)
+
+
+def test_data_service_dataset_is_not_deterministic() -> None:
+    service = tf.data.experimental.service
+    dispatcher = service.DispatchServer()
+    address = dispatcher.target.partition("://")[2]
+    worker = service.WorkerServer(service.WorkerConfig(address))
+    source = DatasetSource(
+        dataset=lambda: Data.range(5).apply(
+            service.distribute("distributed_epoch", dispatcher.target)
+        )
+    )
+    assert not source.is_deterministic(source.make(0))
+    worker._stop()
+    dispatcher._stop()

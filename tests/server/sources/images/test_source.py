@@ -1,0 +1,211 @@
+"""The `images` source: order, labels, and errors of the CSV."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from infeed import SampleError, SourceError
+from infeed_server.sources import ImagesSource
+from infeed_server.sources.images.source import ImageReader
+
+Parse = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of images by class, with other files among them."""
+    root = tmp_path / "photos"
+    for name in ("dog/b.jpg", "dog/a.JPEG", "cat/deep/x.png", "cat/y.Jpg"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(name.encode())
+    for name in ("notes.txt", "dog/._b.jpg", "cat/thumbs.db"):
+        (root / name).write_bytes(b"no image")
+    (root / "ant").mkdir()
+    return root
+
+
+def open_images(folder: Path | str, labels: Path | str | None = None) -> ImageReader:
+    return ImagesSource.model_validate({"images": folder, "labels": labels}).open()
+
+
+def open_images_with_csv(folder: Path, text: str) -> ImageReader:
+    csv = folder.parent / "labels.csv"
+    csv.write_text(text)
+    return open_images(folder, csv)
+
+
+def test_images_without_labels(folder: Path, parse: Parse) -> None:
+    source = open_images(folder)
+    assert [parse(source, index) for index in range(len(source))] == [
+        {"image": b"cat/deep/x.png"},
+        {"image": b"cat/y.Jpg"},
+        {"image": b"dog/a.JPEG"},
+        {"image": b"dog/b.jpg"},
+    ]
+    assert set(source.columns) == {"path"}
+    assert source.provenance(1).file == str(folder / "cat" / "y.Jpg")
+    assert source.provenance(1).offset is None
+
+
+def test_labels_from_folders(folder: Path, parse: Parse) -> None:
+    source = open_images(folder, "folders")
+    # An empty class counts, so that a class missing from one split does not renumber the others.
+    assert source.class_names == ("ant", "cat", "dog")
+    read = source.read(np.array([3, 0]))
+    assert read["label"].tolist() == [2, 1]
+    assert read["label"].dtype == np.int64
+    assert parse(source, 2) == {"image": b"dog/a.JPEG", "label": 2}
+
+
+def test_image_outside_of_folders_is_refused(folder: Path) -> None:
+    (folder / "loose.jpg").write_bytes(b"")
+    with pytest.raises(SourceError, match=r"are in none: loose\.jpg"):
+        open_images(folder, "folders")
+
+
+ROWS = "cat/deep/x.png,0\n./cat/y.Jpg,1\ndog/a.JPEG,-2\ndog/b.jpg,+3\n"
+
+
+@pytest.mark.parametrize("header", ["file,label\n", "", "\ufeffFile, Label\n"])
+def test_labels_from_csv(folder: Path, header: str) -> None:
+    source = open_images_with_csv(folder, header + ROWS)
+    labels = source.read(np.arange(4))["label"]
+    assert labels.tolist() == [0, 1, -2, 3]
+    assert labels.dtype == np.int64
+
+
+def test_csv_with_more_columns(folder: Path) -> None:
+    text = "label,width,file\n" + "".join(
+        f"{label},9,{file}\n" for file, label in (row.split(",") for row in ROWS.split())
+    )
+    assert open_images_with_csv(folder, text).read(np.arange(4))["label"].tolist() == [0, 1, -2, 3]
+
+
+def test_csv_labels_not_all_integers_are_strings(folder: Path, parse: Parse) -> None:
+    source = open_images_with_csv(
+        folder,
+        ROWS.replace("-2", "a cat, perhaps")
+        .replace("a cat,", '"a cat,')
+        .replace("perhaps", 'perhaps"'),
+    )
+    assert source.columns["label"].dtype == tf.string
+    assert parse(source, 2)["label"] == b"a cat, perhaps"
+    assert parse(source, 0)["label"] == b"0"
+
+
+def test_image_without_csv_row_is_a_bad_sample(folder: Path) -> None:
+    source = open_images_with_csv(folder, "file,label\ncat/y.Jpg,1\ndog/a.JPEG,2\n")
+    assert source.read(np.array([2, 1]))["label"].tolist() == [2, 1]
+    with pytest.raises(
+        SampleError, match=r"sample 3 has no label: .*b\.jpg is not in .*labels\.csv"
+    ) as caught:
+        source.read(np.array([1, 3, 0]))
+    assert caught.value.metadata == {"sample_id": "3", "file": str(folder / "dog" / "b.jpg")}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("file,label\n" + ROWS + "dog/c.jpg,1\n", r"line 6: 'dog/c\.jpg'.*named like 'cat/deep/x"),
+        ("".join(f"{n}.jpg,1\n" for n in range(9)), r"'4\.jpg' and 4 more"),
+        (ROWS + "cat/y.Jpg,1\n", r"line 5: 'cat/y\.Jpg' has a label already, in line 2"),
+        (ROWS + "cat/y.Jpg\n", "line 5: 'cat/y.Jpg' is not a row of 2 columns"),
+        (ROWS + "cat/y.Jpg,\n", "line 5: .* is not a row of 2 columns"),
+        ("name,width,class\na,1,2\n", "names the columns name, width, class"),
+        ("", "is empty"),
+        ("file,label\n", "contains no label"),
+        ('file,label\n"cat', "line 2: unexpected end"),
+        (ROWS.replace("-2", "9" * 30), "does not fit into 64 bits"),
+    ],
+)
+def test_invalid_csv_is_refused(folder: Path, text: str, message: str) -> None:
+    with pytest.raises(SourceError, match=message):
+        open_images_with_csv(folder, text)
+
+
+def test_unreadable_csv_is_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"none\.csv.*No such file"):
+        open_images(folder, tmp_path / "none.csv")
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(SourceError, match="is not UTF-8 text"):
+        open_images(folder, tmp_path / "binary.csv")
+
+
+def test_missing_and_empty_folders_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"no folder .*nearest folder that exists"):
+        open_images(tmp_path / "none" / "such")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "a.gif").write_bytes(b"")
+    with pytest.raises(SourceError, match=r"none of its 1 files ends with \.jpg, \.jpeg, \.png"):
+        open_images(tmp_path / "empty")
+
+
+def test_folder_links_are_followed_unless_cyclic(folder: Path) -> None:
+    (folder / "wolf").symlink_to(folder / "dog")
+    source = open_images(folder, "folders")
+    assert len(source) == 6
+    assert source.read(np.array([5]))["label"].tolist() == [3]
+    (folder / "dog" / "loop").symlink_to(folder)
+    with pytest.raises(SourceError, match="is a link to a folder that contains it"):
+        open_images(folder)
+
+
+def test_error_of_a_deleted_file_names_it(folder: Path, parse: Parse) -> None:
+    source = open_images(folder)
+    (folder / "dog" / "b.jpg").unlink()
+    with pytest.raises(tf.errors.NotFoundError, match=r"dog/b\.jpg"):
+        parse(source, 3)
+
+
+def test_identity_follows_files_and_labels(folder: Path) -> None:
+    plain = open_images(folder).identity
+    moved = folder.rename(folder.parent / "elsewhere")
+    assert open_images(moved).identity == plain
+    first = open_images_with_csv(moved, ROWS).identity
+    assert open_images_with_csv(moved, ROWS.replace("+3", "4")).identity != first != plain
+    (moved / "dog" / "b.jpg").write_bytes(b"of another size")
+    assert open_images(moved).identity != plain
+
+
+def test_remote_folder_equals_local_folder(folder: Path, parse: Parse) -> None:
+    local, remote = open_images(folder, "folders"), open_images(f"file://{folder}", "folders")
+    assert remote.identity == local.identity
+    assert remote.class_names == local.class_names
+    assert [parse(remote, n) for n in range(4)] == [parse(local, n) for n in range(4)]
+    (folder.parent / "l.csv").write_text(ROWS)
+    source = open_images(f"file://{folder}", f"file://{folder.parent}/l.csv")
+    assert source.read(np.arange(4))["label"].tolist() == [0, 1, -2, 3]
+    with pytest.raises(SourceError, match="no folder"):
+        open_images(f"file://{folder}/none")
+
+
+def test_file_names_outside_of_utf8(tmp_path: Path, parse: Parse) -> None:
+    (tmp_path / os.fsdecode(b"\xff.jpg")).write_bytes(b"bytes")
+    assert parse(open_images(tmp_path), 0) == {"image": b"bytes"}
+
+
+def test_resolve_rebases_relative_paths() -> None:
+    base = Path("/base")
+    source = ImagesSource(images="photos", labels="l.csv").resolve(base)
+    assert (source.images, source.labels) == ("/base/photos", "/base/l.csv")
+    source = ImagesSource(images="gs://b/photos", labels="folders").resolve(base)
+    assert (source.images, source.labels) == ("gs://b/photos", "folders")
+    assert ImagesSource(images="/x").resolve(base).labels is None
+
+
+def test_photos_and_labels_of_the_data_set(photos: SimpleNamespace, parse: Parse) -> None:
+    source = open_images(photos.folder, photos.folder / "labels.csv")
+    assert len(source) == photos.count
+    read = source.read(np.arange(len(source)))
+    names = [Path(os.fsdecode(path)).name for path in read["path"]]
+    assert names == sorted(photos.labels)
+    assert read["label"].tolist() == [photos.labels[name] for name in names]
+    assert parse(source, 0)["image"] == (photos.folder / names[0]).read_bytes()

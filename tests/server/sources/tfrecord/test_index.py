@@ -1,0 +1,241 @@
+"""The record index: content, identity, progress, and errors of data files."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
+from tests.harness.examples import examples
+
+from infeed import SourceError
+from infeed_server.sources.files import INDEX_SUFFIX
+from infeed_server.sources.tfrecord import framing
+from infeed_server.sources.tfrecord.index import build_index
+from infeed_server.sources.tfrecord.reader import TFRecordReader
+
+Write = Callable[..., Path]
+
+
+def index_path(path: Path) -> Path:
+    return path.with_name(path.name + INDEX_SUFFIX)
+
+
+def read_all(path: Path) -> list[bytes]:
+    records = TFRecordReader(build_index([str(path)], rebuild=True), {})
+    result: list[bytes] = records.read(np.arange(len(records)))["record"].tolist()
+    return result
+
+
+@examples(30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    sizes=st.lists(st.integers(0, 300), max_size=40),
+    window=st.integers(16, 400),
+    threshold=st.integers(0, 200),
+)
+def test_scan_finds_every_record_for_any_window(
+    sizes: list[int],
+    window: int,
+    threshold: int,
+    write_records: Write,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Small windows split the scan at every position in a record.
+    monkeypatch.setattr(framing, "_SCAN_WINDOW", window)
+    monkeypatch.setattr(framing, "_SKIP_WINDOW", 16)
+    monkeypatch.setattr(framing, "_SKIP_THRESHOLD", threshold)
+    records = [os.urandom(size) for size in sizes]
+    assert read_all(write_records("any.tfrecord", records)) == records
+
+
+def test_encode_record_equals_tensorflow(write_records: Write) -> None:
+    records = [b"", b"one", bytes(1000)]
+    path = write_records("a.tfrecord", records)
+    assert path.read_bytes() == b"".join(map(framing.encode_record, records))
+
+
+def test_scan_skips_large_records(write_records: Write) -> None:
+    records = [os.urandom(200_000), b"small", os.urandom(9 << 20), b"", os.urandom(70_000)]
+    assert read_all(write_records("large.tfrecord", records)) == records
+
+
+def test_identity_depends_on_content_only(write_records: Write) -> None:
+    one = build_index([str(write_records("x/a.tfrecord", [b"one", b"two"]))])
+    moved = build_index([str(write_records("y/b.tfrecord", [b"one", b"two"]))])
+    split = [
+        str(write_records("z/0.tfrecord", [b"one"])),
+        str(write_records("z/1.tfrecord", [b"two"])),
+    ]
+    swapped = build_index([str(write_records("w/a.tfrecord", [b"two", b"one"]))])
+    assert one.identity == moved.identity == build_index(split).identity
+    assert one.identity != swapped.identity
+
+
+def test_progress_ends_at_the_total(write_records: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [str(write_records(f"{n}.tfrecord", [bytes(1000)] * 50)) for n in range(3)]
+    total = sum(Path(path).stat().st_size for path in paths)
+    monkeypatch.setattr(framing, "_SCAN_WINDOW", 4096)
+    monkeypatch.setattr("infeed_server.sources.tfrecord.index._PROGRESS_STEP", 5000)
+    reports: list[tuple[int, int]] = []
+    build_index(paths, progress=lambda done, whole: reports.append((done, whole)))
+    done = [each for each, _ in reports]
+    assert done == sorted(done)
+    assert len(done) > len(paths)
+    assert reports[-1] == (total, total)
+    reports.clear()
+    build_index(paths, progress=lambda done, whole: reports.append((done, whole)))
+    assert len(reports) == len(paths)
+    assert reports[-1] == (total, total)
+
+
+@pytest.mark.parametrize(
+    ("cut", "whole", "offset"), [(1, 1, 21), (6, 1, 21), (20, 1, 21), (24, 0, 0)]
+)
+def test_truncated_file_is_refused(cut: int, whole: int, offset: int, write_records: Write) -> None:
+    path = write_records("a.tfrecord", [b"first", b"other"])
+    path.write_bytes(path.read_bytes()[:-cut])
+    for _ in range(2):  # the second time from the cache
+        with pytest.raises(
+            SourceError, match=f"{whole} whole records precede byte {offset}"
+        ) as caught:
+            build_index([str(path)])
+        assert caught.value.metadata == {"file": str(path), "offset": str(offset)}
+
+
+def test_truncated_header_is_refused(write_records: Write) -> None:
+    path = write_records("a.tfrecord", [b"first"])
+    path.write_bytes(path.read_bytes() + bytes(7))
+    with pytest.raises(SourceError, match="1 whole records precede byte 21"):
+        build_index([str(path)])
+
+
+def test_keep_truncated_keeps_the_truncated_record(write_records: Write) -> None:
+    truncated = write_records("0.tfrecord", [b"one", b"two"])
+    truncated.write_bytes(truncated.read_bytes()[:-2])
+    paths = [str(truncated), str(write_records("1.tfrecord", [b"three"]))]
+    index = build_index(paths, keep_truncated=True)
+    assert len(index) == 3
+    assert [index.is_truncated(number) for number in range(3)] == [False, True, False]
+    assert [index.file_of(number) for number in range(3)] == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("record", "length", "message"),
+    [
+        (framing.encode_record(b"four")[:-1], 4, "the file ends inside it, after 19 of 20 bytes"),
+        (framing.encode_record(b"four"), 3, "its length is 4, but 3 in the index"),
+        (b"\5" + framing.encode_record(b"four")[1:], 4, "the CRC of its length does not match"),
+        (
+            framing.encode_record(b"four")[:12] + b"FOUR" + framing.encode_record(b"four")[16:],
+            4,
+            "of its data",
+        ),
+    ],
+)
+def test_decode_record_refuses_damage(record: bytes, length: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        framing.decode_record(record, length)
+
+
+def test_record_of_4_gib_is_refused(tmp_path: Path) -> None:
+    length = struct.pack("<Q", 1 << 32)
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(
+        framing.encode_record(b"one")
+        + length
+        + struct.pack("<I", framing.masked_crc(length))
+        + bytes(99)
+    )
+    with pytest.raises(SourceError, match="byte 19 has 4294967296 bytes; the maximum is") as caught:
+        build_index([str(path)])
+    assert caught.value.metadata["offset"] == "19"
+
+
+def test_file_that_shrinks_while_indexed_is_refused(
+    write_records: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_records("a.tfrecord", [b"one", b"two"])
+
+    def scan_and_truncate(handle: object, *args: object) -> object:
+        path.write_bytes(path.read_bytes()[:19])
+        return framing.scan_records(handle, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("infeed_server.sources.tfrecord.index.scan_records", scan_and_truncate)
+    with pytest.raises(SourceError, match=r"a\.tfrecord became shorter while it was indexed"):
+        build_index([str(path)])
+
+
+def test_corrupt_length_is_reported_with_its_offset(write_records: Write) -> None:
+    path = write_records("a.tfrecord", [b"first", b"other"])
+    content = bytearray(path.read_bytes())
+    content[22] ^= 255
+    path.write_bytes(content)
+    with pytest.raises(SourceError, match=r"a\.tfrecord is corrupt at byte 21") as caught:
+        build_index([str(path)])
+    assert "1 whole records precede" in str(caught.value)
+    assert caught.value.metadata["offset"] == "21"
+    assert not index_path(path).exists()
+
+
+def test_compressed_file_is_refused_with_a_remedy(write_records: Write) -> None:
+    path = write_records("a.tfrecord.gz", [b"one" * 100], "GZIP")
+    with pytest.raises(SourceError, match=r"compressed with GZIP.*gunzip .*a\.tfrecord\.gz"):
+        build_index([str(path)])
+    other = write_records("b.tfrecord", [b"one" * 100], "GZIP")
+    with pytest.raises(SourceError, match="compressed with GZIP"):
+        build_index([str(other)])
+
+
+def test_length_that_looks_like_gzip_is_accepted(write_records: Write) -> None:
+    records = [bytes(0x8B1F)]
+    path = write_records("a.tfrecord", records)
+    assert path.read_bytes()[:2] == b"\x1f\x8b"
+    assert read_all(path) == records
+
+
+def test_file_of_another_format_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.tfrecord"
+    path.write_text("file,label\nphoto.jpg,1\n")
+    with pytest.raises(SourceError, match="is not a TFRecord file"):
+        build_index([str(path)])
+
+
+@pytest.mark.parametrize("content", [b"one" * 2, b"six"], ids=["longer", "of the same length"])
+def test_file_written_while_indexed_is_refused(
+    write_records: Write, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    path = write_records("a.tfrecord", [b"one"])
+
+    def scan_and_write(*args: object) -> object:
+        scanned = framing.scan_records(*args)  # type: ignore[arg-type]
+        write_records("a.tfrecord", [content])
+        os.utime(path, ns=(1, 1))
+        return scanned
+
+    monkeypatch.setattr("infeed_server.sources.tfrecord.index.scan_records", scan_and_write)
+    with pytest.raises(SourceError, match="changed while it was indexed"):
+        build_index([str(path)])
+    assert not index_path(path).exists()
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"cannot open .*gone\.tfrecord.*No such file"):
+        build_index([str(tmp_path / "gone.tfrecord")])
+
+
+def test_remote_file_equals_local_file(write_records: Write, cache_folder: Path) -> None:
+    records = [os.urandom(size) for size in (3, 100_000, 0, 17)]
+    path = write_records("a.tfrecord", records)
+    remote = f"file://{path}"
+    assert tf.io.gfile.exists(remote)
+    index = build_index([remote])
+    assert TFRecordReader(index, {}).read(np.arange(4))["record"].tolist() == records
+    assert index.identity == build_index([str(path)]).identity
+    assert build_index([remote]).files[0].cached
+    assert len(list(cache_folder.iterdir())) == 1

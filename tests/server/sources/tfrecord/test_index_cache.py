@@ -1,0 +1,213 @@
+"""The cache of record indices: locations, validation, and atomic replacement."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from infeed import SourceError
+from infeed_server.sources.files import INDEX_SUFFIX
+from infeed_server.sources.tfrecord import index_cache
+from infeed_server.sources.tfrecord.index import build_index
+
+Write = Callable[..., Path]
+
+
+def index_path(path: Path) -> Path:
+    return path.with_name(path.name + INDEX_SUFFIX)
+
+
+def test_index_is_cached_beside_the_data(write_records: Write) -> None:
+    path = write_records("a.tfrecord", [b"one", b"two"])
+    built = build_index([str(path)])
+    assert not built.files[0].cached
+    assert index_path(path).exists()
+    again = build_index([str(path)])
+    assert again.files[0].cached
+    assert again.identity == built.identity
+    np.testing.assert_array_equal(again.offsets, [0, 19])
+    np.testing.assert_array_equal(again.lengths, [3, 3])
+    assert again.offsets.dtype == np.uint64
+    assert again.lengths.dtype == np.uint32
+    assert not build_index([str(path)], rebuild=True).files[0].cached
+
+
+def test_changed_file_is_indexed_again(write_records: Write) -> None:
+    path = write_records("a.tfrecord", [b"one"])
+    first = build_index([str(path)])
+    write_records("a.tfrecord", [b"two"])
+    os.utime(path, ns=(1, 1))
+    second = build_index([str(path)])
+    assert not second.files[0].cached
+    assert second.identity != first.identity
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "text", "foreign"])
+def test_damaged_index_is_rebuilt(damage: str, write_records: Write) -> None:
+    path = write_records("a.tfrecord", [b"one", b"two"])
+    good = build_index([str(path)])
+    cache = index_path(path)
+    content = bytearray(cache.read_bytes())
+    if damage == "truncate":
+        content = content[: len(content) // 2]
+    elif damage == "flip":
+        # The lengths themselves: only the checksum of the archive detects it.
+        offset = content.index(np.array([3, 3], np.uint32).tobytes())
+        content[offset] ^= 1
+    elif damage == "empty":
+        content.clear()
+    elif damage == "text":
+        content = bytearray(b"no archive")
+    cache.write_bytes(content)
+    if damage == "foreign":
+        np.savez(cache, other=np.arange(3))
+    again = build_index([str(path)])
+    assert not again.files[0].cached
+    assert again.identity == good.identity
+    assert build_index([str(path)]).files[0].cached
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"stamp": lambda stamp: [stamp[0] + 1, *stamp[1:]]},  # of another version
+        {"stamp": lambda stamp: [stamp[0], stamp[1] + 1, stamp[2]]},
+        {"stamp": lambda stamp: [*stamp[:2], stamp[2] + 1]},
+        {"lengths": lambda lengths: lengths.astype(np.int64)},
+        {"crcs": lambda crcs: crcs.astype(np.int64)},
+        {"crcs": lambda crcs: crcs[:1]},
+        {"lengths": lambda lengths: lengths[:, None], "crcs": lambda crcs: crcs[:, None]},
+        {"lengths": lambda lengths: lengths + np.uint32(1)},  # beyond the end of the file
+    ],
+    ids=["version", "size", "time", "lengths", "crcs", "uneven", "shape", "beyond"],
+)
+def test_index_of_another_file_is_rebuilt(changes: Any, write_records: Write) -> None:
+    path = write_records("a.tfrecord", [b"one", b"two"])
+    good = build_index([str(path)])
+    with np.load(index_path(path)) as file:
+        arrays = {name: changes.get(name, lambda array: array)(file[name]) for name in file.files}
+    np.savez(index_path(path), **arrays)
+    again = build_index([str(path)])
+    assert not again.files[0].cached
+    assert again.identity == good.identity
+
+
+def test_index_permissions_follow_the_umask(write_records: Write) -> None:
+    before = os.umask(0o027)
+    try:
+        path = write_records("a.tfrecord", [b"one"])
+        build_index([str(path)])
+    finally:
+        os.umask(before)
+    assert index_path(path).stat().st_mode & 0o777 == 0o640
+
+
+def test_user_cache_is_the_fallback(write_records: Write, cache_folder: Path) -> None:
+    path = write_records("a.tfrecord", [b"one"])
+    index_path(path).mkdir()  # so that no file can be written there
+    build_index([str(path)])
+    assert len(list(cache_folder.iterdir())) == 1
+    assert build_index([str(path)]).files[0].cached
+    assert sorted(each.name for each in path.parent.iterdir() if each.is_file()) == ["a.tfrecord"]
+
+
+def test_index_is_built_without_a_writable_cache(
+    write_records: Write, cache_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_records("a.tfrecord", [b"one"])
+    index_path(path).mkdir()
+    cache_folder.write_text("a file where the folder would be")
+    assert len(build_index([str(path)])) == 1
+    assert "cannot be kept" in caplog.text
+
+
+def test_configured_directory_is_the_only_cache(write_records: Write, tmp_path: Path) -> None:
+    paths = [str(write_records(f"{name}/a.tfrecord", [name.encode()])) for name in "xy"]
+    directory = tmp_path / "chosen"
+    build_index(paths, str(directory))
+    assert len(list(directory.iterdir())) == 2
+    assert all(file.cached for file in build_index(paths, str(directory)).files)
+    assert not index_path(Path(paths[0])).exists()
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(SourceError, match="cannot write the record index"):
+        build_index(paths, str(tmp_path / "taken"))
+
+
+def test_user_cache_dir_follows_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert index_cache.user_cache_dir() == tmp_path / "user-cache"
+    monkeypatch.delenv("INFEED_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert index_cache.user_cache_dir() == tmp_path / "infeed"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert index_cache.user_cache_dir() == Path.home() / ".cache" / "infeed"
+
+
+def test_interrupted_store_leaves_no_file(
+    write_records: Write, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_records("data/a.tfrecord", [b"one"])
+
+    def write_half(file: object, **_: object) -> None:
+        file.write(b"half")  # type: ignore[attr-defined]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(index_cache.np, "savez", write_half)
+    with pytest.raises(KeyboardInterrupt):
+        build_index([str(path)])
+    assert list(path.parent.iterdir()) == [path]
+    assert not cache_folder.exists()
+
+
+def test_index_is_synced_before_it_is_renamed(
+    write_records: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_records("a.tfrecord", [b"one", b"two"])
+    calls: list[tuple[str, int, int]] = []
+    fsync, replace = os.fsync, os.replace
+
+    def record(call: str, stat: os.stat_result) -> None:
+        calls.append((call, stat.st_ino, stat.st_size))
+
+    def recording_fsync(fd: int) -> None:
+        record("fsync", os.fstat(fd))
+        fsync(fd)
+
+    def recording_replace(old: str, new: str | Path) -> None:
+        record("replace", Path(old).stat())
+        replace(old, new)
+
+    monkeypatch.setattr(index_cache.os, "fsync", recording_fsync)
+    monkeypatch.setattr(index_cache.os, "replace", recording_replace)
+    build_index([str(path)])
+    # The whole file is synced: after a crash, the name refers to the old index or to this one.
+    stored = index_path(path).stat()
+    assert calls == [(call, stored.st_ino, stored.st_size) for call in ("fsync", "replace")]
+
+
+def test_concurrent_builds_leave_one_valid_index(write_records: Write) -> None:
+    # Only the file system isolates them, so threads are as good as processes.
+    path = write_records("a.tfrecord", [b"%d" % number for number in range(2_000)])
+    first = build_index([str(path)])
+    barrier = threading.Barrier(4)
+
+    def build(rebuild: bool) -> list[tuple[str, bool]]:
+        barrier.wait(60)
+        built = [build_index([str(path)], rebuild=rebuild) for _ in range(10)]
+        return [(each.identity, each.files[0].cached) for each in built]
+
+    with ThreadPoolExecutor(4) as pool:
+        writers = [pool.submit(build, True) for _ in range(2)]
+        readers = [pool.submit(build, False) for _ in range(2)]
+    assert [each.result() for each in writers] == [[(first.identity, False)] * 10] * 2
+    # An index is complete at every moment while it is replaced.
+    assert [each.result() for each in readers] == [[(first.identity, True)] * 10] * 2
+    assert sorted(each.name for each in path.parent.iterdir()) == [path.name, index_path(path).name]

@@ -1,0 +1,212 @@
+"""The `tfrecord` source: reading by index, and damaged files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from infeed import SampleError, SourceError
+from infeed_server.sources import TFRecordSource
+from infeed_server.sources.tfrecord.reader import TFRecordReader
+
+Write = Callable[..., Path]
+Example = Callable[..., bytes]
+Parse = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def three_files(write_records: Write) -> list[bytes]:
+    """Fifteen records in three files, in sorted order of the files."""
+    records = [b"record %d" % number * number for number in range(15)]
+    for number in (2, 0, 1):
+        write_records(f"part-{number}.tfrecord", records[number * 5 : number * 5 + 5])
+    return records
+
+
+def open_source(pattern: Path | list[Path]) -> TFRecordReader:
+    return TFRecordSource.model_validate({"tfrecord": pattern, "features": {"x": "bytes"}}).open()
+
+
+def test_read_in_any_order_with_repeats(tmp_path: Path, three_files: list[bytes]) -> None:
+    source = open_source(tmp_path / "part-*.tfrecord")
+    assert len(source) == 15
+    indices = np.array([14, 0, 7, 7, 3, 0, 10, 2])
+    read = source.read(indices)["record"]
+    assert read.dtype == object
+    assert read.tolist() == [three_files[index] for index in indices]
+    assert source.read(np.array([], np.int64))["record"].tolist() == []
+
+
+def test_glob_skips_cached_indices(tmp_path: Path, three_files: list[bytes]) -> None:
+    assert len(open_source(tmp_path / "part-*")) == len(open_source(tmp_path / "part-*")) == 15
+
+
+def test_file_matched_by_several_patterns_is_read_once(
+    tmp_path: Path, three_files: list[bytes]
+) -> None:
+    patterns = [tmp_path / "part-1*", tmp_path / "part-[01].tfrecord", tmp_path / "part-0.tfrecord"]
+    source = open_source(patterns)
+    assert len(source) == 10
+    assert source.provenance(0).file.endswith("part-0.tfrecord")
+
+
+def test_provenance_is_file_and_offset(tmp_path: Path, three_files: list[bytes]) -> None:
+    source = open_source(tmp_path / "part-*.tfrecord")
+    provenance = source.provenance(6)
+    assert provenance.file == str(tmp_path / "part-1.tfrecord")
+    assert provenance.offset == len(three_files[5]) + 16
+    assert str(provenance) == f"{provenance.file} at byte {provenance.offset}"
+
+
+def test_concurrent_reads_keep_few_idle_handles(
+    write_records: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infeed_server.sources.file_handles.MAX_IDLE_HANDLES", 3)
+    records = [os.urandom(100) for _ in range(200)]
+    for number in range(10):
+        write_records(f"t-{number}.tfrecord", records[number * 20 : number * 20 + 20])
+    source = open_source(write_records("t-9.tfrecord", records[180:]).parent / "t-*.tfrecord")
+
+    def check(seed: int) -> bool:
+        indices = np.random.default_rng(seed).integers(0, 200, 64)
+        return source.read(indices)["record"].tolist() == [records[index] for index in indices]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(check, range(40)))
+    assert source._handles._count <= 3
+
+
+def test_corrupt_record_fails_only_its_own_sample(tmp_path: Path, three_files: list[bytes]) -> None:
+    source = open_source(tmp_path / "part-*.tfrecord")
+    path = tmp_path / "part-1.tfrecord"
+    offset = source.provenance(7).offset
+    assert offset is not None
+    damage(path, offset + 14)
+    damaged = open_source(tmp_path / "part-*.tfrecord")
+    with pytest.raises(
+        SampleError, match=f"sample 7 .*part-1.tfrecord.* byte {offset}.*CRC of its data"
+    ) as caught:
+        damaged.read(np.array([3, 7, 12]))
+    assert caught.value.metadata == {"sample_id": "7", "file": str(path), "offset": str(offset)}
+    assert damaged.read(np.array([8, 6]))["record"].tolist() == [three_files[8], three_files[6]]
+
+
+def test_first_bad_sample_of_the_request_is_raised(
+    tmp_path: Path, three_files: list[bytes]
+) -> None:
+    source = open_source(tmp_path / "part-*.tfrecord")
+    for index in (1, 13):
+        provenance = source.provenance(index)
+        assert provenance.offset is not None
+        damage(Path(provenance.file), provenance.offset + 12)
+    damaged = open_source(tmp_path / "part-*.tfrecord")
+    for order in ([13, 1], [1, 13]):
+        with pytest.raises(SampleError) as caught:
+            damaged.read(np.array(order))
+        assert caught.value.metadata["sample_id"] == str(order[0])
+
+
+def test_length_damaged_after_indexing_is_a_bad_sample(
+    tmp_path: Path, three_files: list[bytes]
+) -> None:
+    path = tmp_path / "part-0.tfrecord"
+    source = open_source(path)
+    before = path.stat()
+    offset = source.provenance(2).offset
+    assert offset is not None
+    damage(path, offset)
+    os.utime(path, ns=(before.st_mtime_ns, before.st_mtime_ns))  # as bit rot does
+    with pytest.raises(SampleError, match="CRC of its length"):
+        open_source(path).read(np.array([2]))
+
+
+def test_kept_truncated_record_is_a_bad_sample(write_records: Write) -> None:
+    path = write_records("a.tfrecord", [b"one", b"two", b"three" * 20])
+    path.write_bytes(path.read_bytes()[:-40])
+    definition = TFRecordSource(tfrecord=str(path), features={"x": "bytes"})  # type: ignore[dict-item]
+    with pytest.raises(SourceError, match="truncated: 2 whole records"):
+        definition.open()
+    source = definition.open(keep_truncated=True)
+    assert source.read(np.array([1, 0]))["record"].tolist() == [b"two", b"one"]
+    with pytest.raises(SampleError, match="truncated inside it, after 2 whole records") as caught:
+        source.read(np.array([0, 2, 1]))
+    assert caught.value.metadata == {"sample_id": "2", "file": str(path), "offset": "38"}
+
+
+def test_file_changed_after_indexing_is_refused(tmp_path: Path, write_records: Write) -> None:
+    path = write_records("a.tfrecord", [b"one", b"two"])
+    opened, unread = open_source(path), open_source(path)
+    opened.read(np.array([0]))
+    write_records("a.tfrecord", [b"a longer one", b"two"])
+    with pytest.raises(SourceError, match=r"a\.tfrecord changed since it was indexed"):
+        unread.read(np.array([0]))
+    with pytest.raises(SourceError, match="changed since it was indexed"):
+        opened.read(np.array([1]))  # the open file was overwritten
+    path.unlink()
+    with pytest.raises(SourceError, match="No such file"):
+        unread.read(np.array([0]))
+
+
+@pytest.mark.parametrize(("prefix", "opened"), [("", False), ("", True), ("file://", False)])
+def test_file_overwritten_with_same_lengths_is_refused(
+    write_records: Write, prefix: str, opened: bool
+) -> None:
+    path = write_records("a.tfrecord", [b"one", b"two"])
+    source = open_source(f"{prefix}{path}")
+    if opened:  # the file stays open from here on
+        source.read(np.array([0]))
+    write_records("a.tfrecord", [b"six", b"ten"])
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(SourceError, match="it had 38 bytes and has 38, modified at another time"):
+        source.read(np.array([1]))
+
+
+def test_open_file_is_read_after_its_path_is_replaced(write_records: Write) -> None:
+    path = write_records("a.tfrecord", [b"one", b"two"])
+    source = open_source(path)
+    source.read(np.array([0]))
+    write_records("b.tfrecord", [b"six", b"ten"]).replace(path)
+    os.utime(path, ns=(1, 1))
+    assert source.read(np.array([1]))["record"].tolist() == [b"two"]
+    with pytest.raises(SourceError, match="changed since it was indexed"):
+        TFRecordReader(source.index, {}).read(np.array([1]))
+
+
+def test_pattern_without_match_names_nearest_folder(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.tfrecords").write_bytes(b"")
+    with pytest.raises(SourceError) as caught:
+        open_source(tmp_path / "data" / "no" / "such" / "*.tfrecord")
+    assert "no file matches" in str(caught.value)
+    assert f"{str(tmp_path / 'data')!r}, which holds train.tfrecords" in str(caught.value)
+    with pytest.raises(SourceError, match=r"is a folder; name its files, as in '.*/data/\*'"):
+        open_source(tmp_path / "data")
+
+
+def test_source_without_records_is_refused(write_records: Write) -> None:
+    with pytest.raises(SourceError, match="no record in the 1 files"):
+        open_source(write_records("a.tfrecord", []))
+
+
+def test_resolve_rebases_relative_paths() -> None:
+    features = {"x": "bytes"}
+    many = TFRecordSource.model_validate(
+        {"tfrecord": ["a-*", "/abs/b", "gs://c/d"], "features": features, "index": "idx"}
+    ).resolve(Path("/base"))
+    assert many.tfrecord == ["/base/a-*", "/abs/b", "gs://c/d"]
+    assert many.index == "/base/idx"
+    one = TFRecordSource.model_validate({"tfrecord": "a", "features": features})
+    assert one.resolve(Path("/base")).tfrecord == "/base/a"
+    assert one.resolve(Path("/base")).index is None
+
+
+def damage(path: Path, offset: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 255
+    path.write_bytes(content)

@@ -1,0 +1,133 @@
+"""The fused step: the same window and, except at a JPEG's edges, the same pixels."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from infeed.errors import ConfigError
+from infeed_server.transforms import (
+    CenterCrop,
+    DecodeImage,
+    RandomCrop,
+    RandomFlipLeftRight,
+    RandomResizedCrop,
+    Rename,
+)
+from infeed_server.transforms.decode_and_crop import DecodeAndCrop, fuse_decode_and_crop
+
+CROPS = [
+    CenterCrop(field="image", size=(60, 40)),
+    RandomCrop(field="image", size=(60, 40)),
+    RandomResizedCrop(field="image", size=(32, 24)),
+]
+CROP_NAMES = [crop.name for crop in CROPS]
+
+
+def fuse(channels: int, crop: Any) -> Any:
+    decode = DecodeImage(field="image", channels=channels)  # type: ignore[arg-type]
+    ((_, step),) = fuse_decode_and_crop([(0, decode), (1, crop)])
+    assert isinstance(step, DecodeAndCrop)
+    return SimpleNamespace(
+        apply=step.apply, apply_separately=lambda s, key: crop.apply(decode.apply(s, key), key)
+    )
+
+
+def apply_both(run_each: Any, step: Any, images: list[bytes], keys: Any) -> tuple[Any, Any]:
+    """Applies the fused step, and the two separate ones, to each image."""
+    samples = {"image": np.array(images, object)}
+    separate_steps = SimpleNamespace(apply=step.apply_separately)
+    fused, separate = (
+        np.stack([each["image"] for each in run_each(one, samples, keys)])
+        for one in (step, separate_steps)
+    )
+    return fused, separate
+
+
+@pytest.mark.parametrize("crop", CROPS, ids=CROP_NAMES)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_png_gives_the_same_bits(run_each: Any, crop: Any, channels: int) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (90, 70, 3), np.uint8)
+    png = tf.io.encode_png(pixels).numpy()
+    keys = [(0, 0), (1, 0), (9, 9)]
+    result, expected = apply_both(run_each, fuse(channels, crop), [png] * 3, keys)
+    np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("crop", CROPS[:2], ids=CROP_NAMES[:2])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_jpeg_gives_the_same_window(
+    run_each: Any, jpegs: list[bytes], crop: Any, channels: int
+) -> None:
+    keys = [(number, 1) for number in range(len(jpegs))]
+    result, expected = apply_both(run_each, fuse(channels, crop), jpegs, keys)
+    assert result.shape == expected.shape
+    np.testing.assert_array_equal(result[:, 2:-2, 2:-2], expected[:, 2:-2, 2:-2])
+
+
+def test_jpeg_is_resized_from_the_same_window(run_each: Any, jpegs: list[bytes]) -> None:
+    keys = [(number, 1) for number in range(len(jpegs))]
+    for result, expected in zip(*apply_both(run_each, fuse(3, CROPS[2]), jpegs, keys), strict=True):
+        difference = np.abs(result.astype(int) - expected)
+        assert difference.mean() < 1
+        assert difference[2:-2, 2:-2].max() <= 2
+
+
+def test_jpeg_without_chroma_subsampling_gives_the_same_bits(run_each: Any) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (90, 70, 3), np.uint8)
+    jpeg = tf.io.encode_jpeg(pixels, chroma_downsampling=False).numpy()
+    for crop in CROPS:
+        np.testing.assert_array_equal(*apply_both(run_each, fuse(3, crop), [jpeg], [(17, 4)]))
+
+
+def test_fusing_keeps_the_crops_ordinal_and_other_steps() -> None:
+    decode, other = DecodeImage(field="image"), DecodeImage(field="mask")
+    flip = RandomFlipLeftRight(field="image")
+    steps = fuse_decode_and_crop([(0, other), (3, decode), (5, CROPS[1]), (6, flip)])
+    assert [ordinal for ordinal, _ in steps] == [0, 5, 6]
+    assert steps[0] == (0, other)
+    fused = steps[1][1]
+    assert isinstance(fused, DecodeAndCrop)
+    assert (fused.decode, fused.crop) == (decode, CROPS[1])
+    assert fused.random
+    assert fused.fields() == {"image"}
+    assert fused.identity() == {"decode_and_crop": [decode.identity(), CROPS[1].identity()]}
+    assert steps[2] == (6, flip)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [DecodeImage(field="mask"), CROPS[0]],
+        [DecodeImage(field="image", channels=4), CROPS[0]],
+        [DecodeImage(field="image", channels=0), CROPS[0]],
+        [DecodeImage(field="image"), Rename(fields={"a": "b"}), CROPS[0]],
+        [CROPS[0], CROPS[1]],
+        [],
+    ],
+)
+def test_other_steps_are_not_fused(steps: list[Any]) -> None:
+    with_ordinals = list(enumerate(steps))
+    assert fuse_decode_and_crop(with_ordinals) == with_ordinals
+
+
+def test_fused_step_has_the_same_shapes_and_errors(spec: Any, run: Any) -> None:
+    before = {"image": tf.TensorSpec([], tf.string)}
+    for crop in CROPS:
+        after = spec(fuse(3, crop), before)["image"]
+        assert after == tf.TensorSpec([*crop.size, 3], tf.uint8)
+    small = tf.io.encode_jpeg(np.zeros((20, 30, 3), "u1")).numpy()
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)at least 60 x 40.*20 30"):
+        run(fuse(3, CROPS[1]), {"image": small})
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Unknown image file format"):
+        run(fuse(3, CROPS[1]), {"image": b"no image"})
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        run(fuse(3, CROPS[1]), {"image": b"\xff\xd8\xff\xe0 a torn file"})
+    with pytest.raises(ConfigError, match="decode_image: no field 'image'; available: x"):
+        spec(fuse(3, CROPS[1]), {"x": before["image"]})
+    with pytest.raises(ConfigError, match="decode_image: field 'image' holds uint8"):
+        spec(fuse(3, CROPS[1]), {"image": tf.TensorSpec([9, 9, 3], tf.uint8)})

@@ -1,0 +1,266 @@
+"""Resize, crops and flips: the results of `tf.image`, data types, shapes and errors."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from tests.harness.examples import examples
+
+from infeed.errors import ConfigError
+from infeed_server.transforms import (
+    CenterCrop,
+    RandomCrop,
+    RandomFlipLeftRight,
+    RandomFlipUpDown,
+    RandomResizedCrop,
+    Resize,
+)
+from infeed_server.transforms.geometry import AVERAGING_METHODS, ResizeMethod
+
+METHODS = get_args(ResizeMethod)
+INTEGERS = ["uint8", "int8", "int16", "uint16", "int32", "int64"]
+KEYS = [(0, 0), (1, 0), (0, 1), (2**62, -5), (-1, 2**62)]
+
+
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_resize_to_float32_equals_tf_image(
+    run: Any, image: Any, method: Any, antialias: bool
+) -> None:
+    transform = Resize(
+        field="image", size=(17, 61), method=method, antialias=antialias, dtype="float32"
+    )
+    result = run(transform, {"image": image})["image"]
+    expected = tf.cast(tf.image.resize(image, [17, 61], method, antialias=antialias), tf.float32)
+    assert result.dtype == np.float32
+    np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize(
+    ("method", "dtype"),
+    # Each kernel with types of 8 bits and wider; each type with a kernel that leaves the range.
+    [
+        *((method, dtype) for method in METHODS for dtype in ("uint8", "int16")),
+        *(("bicubic", dtype) for dtype in INTEGERS if dtype not in ("uint8", "int16")),
+    ],
+)
+def test_resize_rounds_and_clips_integers(run: Any, image: Any, method: Any, dtype: str) -> None:
+    limits = np.iinfo(dtype)
+    span = (limits.min, limits.max) if limits.bits <= 16 else (-(1 << 20), 1 << 20)
+    noise = np.random.default_rng(0).choice(span, image.shape).astype(dtype)
+    result = run(Resize(field="image", size=(33, 29), method=method), {"image": noise})["image"]
+    floats = tf.image.resize(noise, [33, 29], method).numpy()
+    expected = np.clip(np.round(floats), limits.min, limits.max).astype(dtype)
+    assert result.dtype == noise.dtype
+    np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize(
+    ("method", "antialias"),
+    # The averaging methods, which are not clipped; the others with antialias.
+    [
+        *(
+            (method, antialias)
+            for method in sorted(AVERAGING_METHODS)
+            for antialias in (False, True)
+        ),
+        *(
+            (method, True)
+            for method in METHODS
+            if method not in AVERAGING_METHODS and method != "nearest"
+        ),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_resize_of_8_bits_stays_in_range(
+    run_each: Any, method: Any, dtype: str, antialias: bool
+) -> None:
+    limits = np.iinfo(dtype)
+    ends = [(limits.min,), (limits.max,), (limits.min, limits.max)]
+    rng = np.random.default_rng(1)
+    pixels = np.stack([rng.choice(end, (37, 53, 3)).astype(dtype) for end in ends])
+    for size in [(5, 90), (120, 61)] if method in AVERAGING_METHODS else [(5, 90)]:
+        resize = Resize(field="image", size=size, method=method, antialias=antialias)
+        floats = tf.image.resize(pixels, size, method, antialias=antialias).numpy()
+        expected = np.clip(np.round(floats), limits.min, limits.max).astype(dtype)
+        results = run_each(resize, {"image": pixels}, [(17, 4)] * 3)
+        np.testing.assert_array_equal([result["image"] for result in results], expected)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16"])
+def test_resize_keeps_float_types(run: Any, image: Any, dtype: str) -> None:
+    floats = tf.cast(image, dtype)
+    result = run(Resize(field="image", size=(8, 9)), {"image": floats})["image"]
+    np.testing.assert_array_equal(result, tf.cast(tf.image.resize(floats, [8, 9]), dtype))
+
+
+@pytest.mark.parametrize("dtype", [None, "float32"])
+def test_resize_to_the_same_size_keeps_the_pixels(run: Any, image: Any, dtype: Any) -> None:
+    result = run(Resize(field="image", size=(40, 50), dtype=dtype), {"image": image})["image"]
+    assert result.dtype == (dtype or np.uint8)
+    np.testing.assert_array_equal(result, image)
+
+
+def test_resize_makes_the_shape_static(spec: Any) -> None:
+    before = {"image": tf.TensorSpec([None, None, 3], tf.uint8)}
+    assert spec(Resize(field="image", size=(4, 5)), before)["image"].shape == [4, 5, 3]
+
+
+@pytest.mark.parametrize(
+    ("before", "message"),
+    [
+        (tf.TensorSpec([], tf.string), "holds encoded bytes; put decode_image before it"),
+        (tf.TensorSpec([4, 4, 3], tf.uint32), "holds uint32; supported: uint8, int8"),
+        (tf.TensorSpec([28, 28], tf.uint8), r"shape \[28, 28\], not \[height, width, channels\]"),
+    ],
+)
+def test_resize_of_another_field_is_refused(spec: Any, before: tf.TensorSpec, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"resize: field 'image' .*{message}"):
+        spec(Resize(field="image", size=(4, 5)), {"image": before})
+
+
+@pytest.mark.parametrize("size", [(40, 50), (39, 50), (11, 7), (1, 1), (40, 3)])
+def test_center_crop_equals_tf_image(run: Any, image: Any, size: tuple[int, int]) -> None:
+    result = run(CenterCrop(field="image", size=size), {"image": image})["image"]
+    np.testing.assert_array_equal(result, tf.image.resize_with_crop_or_pad(image, *size))
+
+
+def test_random_crop_equals_tf_image(run_each: Any, image: Any) -> None:
+    crop, images = RandomCrop(field="image", size=(11, 30)), {"image": np.stack([image] * 5)}
+    for key, result in zip(KEYS, run_each(crop, images, KEYS), strict=True):
+        seed = tf.constant(key, tf.int64)
+        expected = tf.image.stateless_random_crop(image, [11, 30, 3], seed=seed)
+        np.testing.assert_array_equal(result["image"], expected)
+
+
+@examples(30)
+@given(
+    shape=st.tuples(st.integers(5, 40), st.integers(5, 40), st.sampled_from([1, 3])),
+    size=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    key=st.tuples(*[st.integers(-(2**63), 2**63 - 1)] * 2),
+)
+def test_random_crop_equals_tf_image_for_any_key(
+    shape: tuple[int, int, int], size: tuple[int, int], key: tuple[int, int]
+) -> None:
+    pixels = tf.reshape(tf.range(np.prod(shape)), shape)
+    seed = tf.constant(key, tf.int64)
+    result = RandomCrop(field="image", size=size).apply({"image": pixels}, seed)["image"]
+    expected = tf.image.stateless_random_crop(pixels, [*size, shape[2]], seed)
+    np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("method", ["bilinear", "nearest", "area"])
+def test_random_resized_crop_equals_tf_image(run_each: Any, image: Any, method: Any) -> None:
+    crop = RandomResizedCrop(field="image", size=(16, 12), method=method)
+    results = run_each(crop, {"image": np.stack([image] * 5)}, KEYS)
+    for key, result in zip(KEYS, results, strict=True):
+        begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+            image.shape,
+            [[[0.0, 0.0, 1.0, 1.0]]],
+            tf.constant(key, tf.int64),
+            min_object_covered=0.0,
+            aspect_ratio_range=(0.75, 1.3333),
+            area_range=(0.08, 1.0),
+        )
+        window = tf.image.resize(tf.slice(image, begin, size), [16, 12], method)
+        expected = tf.cast(tf.round(window), tf.uint8)
+        np.testing.assert_array_equal(result["image"], expected)
+
+
+def test_random_resized_crop_follows_scale_and_ratio() -> None:
+    crop = RandomResizedCrop(field="image", size=(8, 8), scale=(0.2, 0.5), ratio=(0.5, 2.0))
+    shape = tf.constant([400, 600, 3])
+    windows = []
+    for number in range(50):
+        y, x, height, width = crop.choose_window(shape, tf.constant([number, 1], tf.int64)).numpy()
+        assert y >= 0
+        assert x >= 0
+        assert y + height <= 400
+        assert x + width <= 600
+        assert 0.19 < height * width / (400 * 600) < 0.51
+        assert 0.49 < width / height < 2.02
+        windows.append((y, x, height, width))
+    assert len(set(windows)) == 50
+
+
+def test_random_crop_depends_on_the_key(run_each: Any, image: Any) -> None:
+    keys = [(5, 5), (5, 5), *((5, number) for number in range(6))]
+    crop, images = RandomCrop(field="image", size=(10, 10)), {"image": np.stack([image] * 8)}
+    first, again, *others = (each["image"] for each in run_each(crop, images, keys))
+    np.testing.assert_array_equal(first, again)
+    assert any((first != other).any() for other in others)
+
+
+@pytest.mark.parametrize("crop", [CenterCrop, RandomCrop])
+def test_crop_of_too_small_an_image_fails_with_its_size(run: Any, key: Any, crop: Any) -> None:
+    transform = crop(field="image", size=(20, 64))
+    message = f"{transform.name}: field image must be at least 20 x 64 pixels"
+    pixels = tf.zeros([33, 50, 3], tf.uint8)
+    sized = tf.data.Dataset.from_generator(
+        lambda: iter([pixels]), output_signature=tf.TensorSpec([None, None, 3], tf.uint8)
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rf"(?s){message}.*33 50"):
+        next(iter(sized.map(lambda x: transform.apply({"image": x}, key))))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rf"{message}.* it is \[33, 50\]"):
+        transform.apply({"image": pixels}, key)
+
+
+@pytest.mark.parametrize("crop", [CenterCrop, RandomCrop])
+def test_crop_of_too_small_a_static_shape_is_refused(spec: Any, crop: Any) -> None:
+    with pytest.raises(ConfigError, match=r"at least 9 x 2 pixels.* it is \[8, 8\]"):
+        spec(crop(field="image", size=(9, 2)), {"image": tf.TensorSpec([8, 8, 3], tf.uint8)})
+
+
+@pytest.mark.parametrize("crop", [CenterCrop, RandomCrop, RandomResizedCrop])
+def test_crop_makes_the_shape_static(spec: Any, crop: Any) -> None:
+    before = {"image": tf.TensorSpec([None, None, 3], tf.uint8)}
+    after = spec(crop(field="image", size=(4, 5)), before)
+    assert after["image"] == tf.TensorSpec([4, 5, 3], tf.uint8)
+
+
+@pytest.mark.parametrize("crop", [CenterCrop, RandomCrop, RandomResizedCrop])
+def test_crop_of_encoded_bytes_is_refused(spec: Any, crop: Any) -> None:
+    with pytest.raises(ConfigError, match="holds encoded bytes; put decode_image before it"):
+        spec(crop(field="image", size=(4, 5)), {"image": tf.TensorSpec([], tf.string)})
+
+
+@pytest.mark.parametrize(
+    "options", [{"scale": (0.0, 1.0)}, {"scale": (0.5, 1.1)}, {"ratio": (2.0, 1.0)}]
+)
+def test_random_resized_crop_with_invalid_range_is_refused(options: Any) -> None:
+    with pytest.raises(ValidationError, match="should be"):
+        RandomResizedCrop(field="image", size=(4, 5), **options)
+
+
+@pytest.mark.parametrize(
+    ("flip", "function"),
+    [
+        (RandomFlipLeftRight(field="image"), tf.image.stateless_random_flip_left_right),
+        (RandomFlipUpDown(field="image"), tf.image.stateless_random_flip_up_down),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_flip_equals_tf_image(
+    run_each: Any, image: Any, flip: Any, function: Any, dtype: str
+) -> None:
+    pixels, keys = image.astype(dtype), [(number, 7) for number in range(6)]
+    results = [each["image"] for each in run_each(flip, {"image": np.stack([pixels] * 6)}, keys)]
+    for key, result in zip(keys, results, strict=True):
+        np.testing.assert_array_equal(result, function(pixels, tf.constant(key, tf.int64)))
+        assert result.dtype == pixels.dtype
+    assert len({result.tobytes() for result in results}) == 2
+    assert flip.random
+
+
+@pytest.mark.parametrize("flip", [RandomFlipLeftRight, RandomFlipUpDown])
+def test_flip_keeps_the_shape_and_refuses_bytes(spec: Any, flip: Any) -> None:
+    before = {"image": tf.TensorSpec([8, None, 3], tf.uint8)}
+    assert spec(flip(field="image"), before)["image"].shape.as_list() == [8, None, 3]
+    with pytest.raises(ConfigError, match=f"{flip.name}: field 'image' .*decode_image"):
+        spec(flip(field="image"), {"image": tf.TensorSpec([], tf.string)})

@@ -1,0 +1,231 @@
+"""Elementwise transforms: the same bits from TensorFlow on the server and NumPy at the trainer."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from tests.harness.examples import examples
+
+from infeed import finish
+from infeed.errors import ConfigError
+from infeed.spec import numpy_dtype
+from infeed_server.transforms import Cast, ConvertImageDtype, Normalize, OneHot, StringToNumber
+
+FLOATS = ["float16", "float32", "float64", "bfloat16"]
+NUMBERS = ["bool", "uint8", "int8", "uint16", "int32", "int64", "uint64", *FLOATS]
+
+
+def values(dtype: str) -> Any:
+    """Returns [5, 7, 3] values over the whole range of the type."""
+    rng = np.random.default_rng(11)
+    if numpy_dtype(dtype).kind in "iu":
+        limits = np.iinfo(dtype)
+        return rng.integers(limits.min, limits.max, (5, 7, 3), dtype, endpoint=True)
+    return rng.uniform(-100, 100, (5, 7, 3)).astype(numpy_dtype(dtype))
+
+
+def assert_same_bits(transform: Any, x: Any, run: Any) -> Any:
+    """Returns the result, the same bits on the server, traced and eager, and at the trainer."""
+    host = run(transform, {"x": x})["x"]
+    eager = transform.apply({"x": tf.constant(x)}, tf.zeros([2], tf.int64))["x"].numpy()
+    trainer = finish.apply(transform.finish_transform(), x)
+    assert host.dtype == trainer.dtype
+    assert host.shape == trainer.shape
+    assert host.tobytes() == eager.tobytes() == trainer.tobytes()
+    return trainer
+
+
+RGB = {"scale": 255.0, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+
+
+@pytest.mark.parametrize(
+    ("options", "result"),
+    # Each set of operands, and each type that they are converted to.
+    [
+        ({"scale": 255.0}, "float32"),
+        ({"scale": 3}, "float32"),
+        ({"mean": 0.5, "std": [0.3]}, "float32"),
+        ({"mean": RGB["mean"], "std": RGB["std"]}, "float32"),
+        ({"scale": 7.0, "std": [0.1, 0.7, 0.3]}, "float32"),
+        ({"std": 0.3}, "float32"),
+        *((RGB, result) for result in FLOATS),
+    ],
+    ids=str,
+)
+def test_normalize_equals_its_finish_transform(run: Any, options: Any, result: str) -> None:
+    transform = Normalize.model_validate({"field": "x", "dtype": result, **options})
+    for dtype in ("uint8", "int64", "float32"):
+        got = assert_same_bits(transform, values(dtype), run)
+        assert got.dtype == numpy_dtype(result)
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_normalize_accepts_every_type(run: Any, dtype: str) -> None:
+    assert_same_bits(Normalize(field="x", scale=255.0, mean=(0.5,)), values(dtype), run)
+
+
+def test_normalize_equals_a_plain_division(run: Any) -> None:
+    x = values("uint8")
+    np.testing.assert_array_equal(
+        run(Normalize(field="x", scale=255.0), {"x": x})["x"], tf.cast(x, tf.float32) / 255.0
+    )
+
+
+@examples(25)
+@given(
+    scale=st.floats(1e-3, 1e5),
+    # TensorFlow flushes subnormal results to 0; no mean of pixels is that small.
+    mean=st.floats(1e-3, 1e3) | st.floats(-1e3, -1e-3),
+    std=st.floats(1e-3, 1e3),
+    dtype=st.sampled_from(["float32", "float64"]),
+)
+def test_normalize_equals_its_finish_for_any_operand(
+    scale: float, mean: float, std: float, dtype: Any
+) -> None:
+    transform = Normalize(field="x", scale=scale, mean=(mean,), std=(std,), dtype=dtype)
+    x = np.arange(256, dtype=np.uint8)
+    host = transform.apply({"x": tf.constant(x)}, tf.zeros([2], tf.int64))["x"].numpy()
+    trainer = finish.apply(transform.finish_transform(), x)  # type: ignore[arg-type]
+    assert host.tobytes() == trainer.tobytes()
+
+
+@pytest.mark.parametrize("shape", [[4, 4, 1], [4], [], [3, 4], [None, None, None]])
+def test_normalize_with_wrong_operand_length_is_refused(spec: Any, shape: Any) -> None:
+    transform = Normalize(field="x", mean=(1.0, 2.0, 3.0))
+    with pytest.raises(ConfigError, match="mean has 3 numbers, but field 'x' holds uint8"):
+        spec(transform, {"x": tf.TensorSpec(shape, tf.uint8)})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "at least one of scale, mean and std is required"),
+        ({"scale": 0}, "scale cannot be 0"),
+        ({"std": [1.0, 0.0]}, "std cannot be 0"),
+        ({"scale": 1e-30, "dtype": "float16"}, "scale 1e-30 is 0 in float16"),
+        ({"mean": 1e10, "dtype": "float16"}, "out of the range of float16"),
+        ({"mean": []}, "at least 1 item"),
+        ({"scale": float("inf")}, "finite"),
+        ({"scale": 1, "dtype": "uint8"}, "float16"),
+    ],
+    ids=str,
+)
+def test_normalize_with_invalid_options_is_refused(options: Any, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Normalize.model_validate({"field": "x", **options})
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_cast_equals_its_finish_transform(run: Any, dtype: str) -> None:
+    x = values(dtype)
+    # The conversion of a float outside of the integer's range is undefined, as in C.
+    inside = np.clip(x, 0, 100).astype(x.dtype) if dtype in FLOATS else x
+    casts = {
+        result: Cast(field="x" if result in FLOATS else "inside", dtype=result)  # type: ignore[arg-type]
+        for result in NUMBERS
+    }
+
+    def apply(fields: Any, key: Any) -> Any:
+        return {name: cast.apply(fields, key)[cast.field] for name, cast in casts.items()}
+
+    sample = {"x": x, "inside": inside}
+    host = run(SimpleNamespace(apply=apply), sample)
+    eager = apply({name: tf.constant(value) for name, value in sample.items()}, (0, 0))
+    for result, cast in casts.items():
+        trainer = finish.apply(cast.finish_transform(), sample[cast.field])
+        assert host[result].dtype == trainer.dtype == numpy_dtype(result)
+        bits = [each.tobytes() for each in (host[result], eager[result].numpy(), trainer)]
+        assert bits[0] == bits[1] == bits[2], f"{dtype} to {result}"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "result"),
+    [
+        *((dtype, "float32") for dtype in ("uint8", "int16", "int32", "int64", "uint64")),
+        *(("int64", result) for result in ("uint8", "int64", "bool", "bfloat16")),
+    ],
+)
+def test_one_hot_equals_its_finish_transform(run: Any, dtype: str, result: Any) -> None:
+    transform = OneHot(field="x", depth=10, dtype=result)
+    labels = np.array([0, 3, 9, 10, 255 if dtype == "uint8" else 1000], dtype)
+    got = assert_same_bits(transform, labels, run)
+    on, off = (tf.cast(value, result) for value in (1, 0))
+    expected = tf.one_hot(labels.astype(np.int64), 10, on, off)
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("shape", [(5, 1), ()])
+def test_one_hot_of_any_shape_equals_its_finish_transform(run: Any, shape: Any) -> None:
+    labels = np.array([0, 3, 9, 10, 1000])
+    assert_same_bits(OneHot(field="x", depth=10), labels.reshape(5, 1) if shape else labels[1], run)
+
+
+def test_one_hot_of_label_out_of_range_is_off_value(run: Any) -> None:
+    transform = OneHot(field="x", depth=3, on_value=0.9, off_value=0.1)
+    got = assert_same_bits(transform, np.array([-1, 3, 2**40, 1], np.int64), run)
+    np.testing.assert_array_equal(got[:3], np.full((3, 3), 0.1, np.float32))
+    np.testing.assert_array_equal(got[3], np.array([0.1, 0.9, 0.1], np.float32))
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bool])
+def test_one_hot_of_other_types_is_refused(spec: Any, dtype: tf.DType) -> None:
+    with pytest.raises(ConfigError, match=f"holds {dtype.name}, not integers; put cast"):
+        spec(OneHot(field="x", depth=3), {"x": tf.TensorSpec([], dtype)})
+
+
+def test_one_hot_with_invalid_options_is_refused() -> None:
+    with pytest.raises(ValidationError, match=r"on_value 0.5 cannot be represented in int32"):
+        OneHot(field="x", depth=3, dtype="int32", on_value=0.5)
+    with pytest.raises(ValidationError, match=r"off_value -1.0 cannot be represented in uint8"):
+        OneHot(field="x", depth=3, dtype="uint8", off_value=-1.0)
+    with pytest.raises(ValidationError):
+        OneHot(field="x", depth=0)
+
+
+@pytest.mark.parametrize(
+    "transform", [Cast(field="x", dtype="int32"), Normalize(field="x", scale=2.0)]
+)
+def test_byte_strings_are_refused(spec: Any, transform: Any) -> None:
+    with pytest.raises(ConfigError, match=r"holds bytes; put decode_image, .*string_to_number"):
+        spec(transform, {"x": tf.TensorSpec([], tf.string)})
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32", "float64"])
+def test_string_to_number(run: Any, dtype: Any) -> None:
+    got = run(StringToNumber(field="x", dtype=dtype), {"x": [b"7", b"-12"]})["x"]
+    np.testing.assert_array_equal(got, np.array([7, -12], dtype))
+    assert got.dtype == dtype
+
+
+def test_string_to_number_of_other_text_fails_the_sample(run: Any) -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError, match="cat"):
+        run(StringToNumber(field="x", dtype="int64"), {"x": b"cat"})
+
+
+def test_string_to_number_of_numbers_is_refused(spec: Any) -> None:
+    with pytest.raises(ConfigError, match=r"holds int64\[\], numbers already.*use cast"):
+        spec(StringToNumber(field="x"), {"x": tf.TensorSpec([], tf.int64)})
+
+
+@pytest.mark.parametrize("saturate", [False, True])
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float16", "float32"])
+def test_convert_image_dtype_equals_tf_image(
+    run: Any, image: Any, dtype: Any, saturate: bool
+) -> None:
+    transform = ConvertImageDtype(field="x", dtype=dtype, saturate=saturate)
+    for x in (image, (image / 255).astype(np.float32)):
+        expected = tf.image.convert_image_dtype(x, tf.as_dtype(dtype), saturate=saturate)
+        np.testing.assert_array_equal(run(transform, {"x": x})["x"], expected)
+    assert transform.finish_transform() is None
+
+
+def test_convert_image_dtype_of_bool_is_refused(spec: Any) -> None:
+    with pytest.raises(ConfigError, match="holds bool; use cast"):
+        spec(ConvertImageDtype(field="x", dtype="uint8"), {"x": tf.TensorSpec([2], tf.bool)})

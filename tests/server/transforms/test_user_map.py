@@ -1,0 +1,357 @@
+"""The `map` transform: calls, results, errors and identity of a user's function."""
+
+from __future__ import annotations
+
+import functools
+import re
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from pydantic import ValidationError
+
+from infeed.errors import ConfigError, InfeedError, UserCodeError
+from infeed_server.transforms import Map
+from infeed_server.transforms.graph_checks import random_nodes
+
+SAMPLE = {"x": np.array([1.0, 2.0, 3.0], np.float32), "label": np.int64(4)}
+SPEC = {"x": tf.TensorSpec([3], tf.float32), "label": tf.TensorSpec([], tf.int64)}
+
+
+@pytest.fixture
+def module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Callable[[str], str]:
+    """`module(code)` writes a module that can be imported and returns its name."""
+
+    def write(code: str) -> str:
+        name = f"user_{abs(hash((request.node.nodeid, code)))}"
+        (tmp_path / f"{name}.py").write_text("import tensorflow as tf\n" + textwrap.dedent(code))
+        return name
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return write
+
+
+def double(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    return {**sample, "x": sample["x"] * 2.0}
+
+
+def noise(sample: dict[str, tf.Tensor], key: tf.Tensor) -> dict[str, tf.Tensor]:
+    return {"x": sample["x"] + tf.random.stateless_normal([3], key)}
+
+
+def branch(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    if tf.reduce_sum(sample["x"]) > 5.0:  # noqa: SIM108 - AutoGraph should convert it
+        x = sample["x"] + 1.0
+    else:
+        x = sample["x"]
+    return {"x": x}
+
+
+class Scale:
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def __call__(self, sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return {"x": sample["x"] * self.factor}
+
+
+def test_function_of_the_sample(run: Any) -> None:
+    transform = Map(function=double)
+    result = run(transform, SAMPLE)
+    np.testing.assert_array_equal(result["x"], [2, 4, 6])
+    assert result["label"] == 4
+    assert not transform.random
+    assert transform.fields() is None
+
+
+def test_function_of_sample_and_key(run: Any) -> None:
+    transform = Map(function=noise)
+    assert transform.random
+    first, again, other = (run(transform, SAMPLE, k)["x"] for k in [(1, 2), (1, 2), (1, 3)])
+    expected = SAMPLE["x"] + tf.random.stateless_normal([3], tf.constant([1, 2], tf.int64))
+    np.testing.assert_array_equal(first, expected)
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+
+def test_function_is_loaded_by_name(run: Any, module: Any) -> None:
+    name = module(
+        """
+        class Inner:
+            @staticmethod
+            def f(sample):
+                return {"y": sample["x"] + 1.0}
+        """
+    )
+    np.testing.assert_array_equal(
+        run(Map(function=f"{name}:Inner.f"), SAMPLE)["y"], [2.0, 3.0, 4.0]
+    )
+
+
+def test_if_on_a_tensor_works_as_in_dataset_map(run: Any) -> None:
+    np.testing.assert_array_equal(run(Map(function=branch), SAMPLE)["x"], [2, 3, 4])
+
+
+def test_result_equals_dataset_map(run: Any) -> None:
+    # Optimisers that turn a division into a product would differ in the last bit.
+    def divide(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return {"x": tf.cast(sample["x"], tf.float32) / 255.0}
+
+    sample = {"x": np.arange(256, dtype=np.uint8)}
+    expected = next(iter(tf.data.Dataset.from_tensors(sample).map(divide)))["x"]
+    np.testing.assert_array_equal(run(Map(function=divide), sample)["x"], expected)
+
+
+def second_has_default(sample: Any, training: bool = True) -> Any:
+    assert training is True
+    return sample
+
+
+def key_has_default(sample: Any, key: Any = None) -> Any:
+    return {"key": key}
+
+
+def only_rest(*arguments: Any) -> Any:
+    return arguments[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "keyed"),
+    [
+        (double, False),
+        (noise, True),
+        (second_has_default, False),
+        (key_has_default, True),
+        (only_rest, False),
+        (dict, False),
+        (Scale(2.0), False),
+        (tf.function(noise), True),
+        (functools.partial(noise), True),
+        (lambda sample, *, key=None: sample, False),
+    ],
+)
+def test_key_is_passed_if_the_signature_has_it(run: Any, function: Any, keyed: bool) -> None:
+    transform = Map(function=function)
+    assert transform.random is keyed
+    assert run(transform, SAMPLE)
+
+
+def test_keyed_overrides_the_signature(run: Any) -> None:
+    np.testing.assert_array_equal(
+        run(Map(function=lambda *both: {"key": both[1]}, keyed=True), SAMPLE, (8, 9))["key"], [8, 9]
+    )
+    assert not Map(function=noise, keyed=False).random
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (lambda s: (s["x"], s["label"]), r"a tuple of 2: float32\[3\], int64\[\]"),
+        (lambda s: [1], "a list of 1: int"),
+        (lambda s: s["x"], r"returned float32\[3\]; it must return a dict"),
+        (lambda s: None, "returned None"),
+        (lambda s: {"x": None}, "a dict whose 'x' is None"),
+        (lambda s: {"x": object()}, "a dict whose 'x' is object"),
+        (lambda s: {1: s["x"]}, "a dict with the key 1"),
+        (lambda s: {"x": tf.RaggedTensor.from_row_lengths(s["x"], [1, 2])}, "'x' is RaggedTensor"),
+    ],
+)
+def test_result_that_is_not_a_dict_of_tensors_is_refused(
+    spec: Any, returned: Any, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        spec(Map(function=tf.autograph.experimental.do_not_convert(returned)), SPEC)
+
+
+def test_plain_values_become_tensors(run: Any) -> None:
+    result = run(Map(function=lambda sample: {"a": 3, "b": "text", "c": np.zeros(2)}), SAMPLE)
+    assert (result["a"], result["b"], result["c"].shape) == (3, b"text", (2,))
+
+
+FAILING = """
+    def outer(sample):
+        return {"x": inner(sample["x"])}
+
+    def inner(x):
+        raise ValueError("the cat is out")
+
+    def shapes(sample):
+        return {"x": tf.reshape(sample["x"], [7, 7])}
+
+    def missing(sample):
+        return {"x": sample["y"]}
+
+    class Odd(Exception):
+        def __init__(self, one, two):
+            super().__init__(one, two)
+
+    def odd(sample):
+        raise Odd(1, 2)
+"""
+
+
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize(
+    ("name", "lines", "last"),
+    [
+        ("outer", [4, 7], "ValueError: the cat is out"),
+        ("shapes", [10], r"\w+Error: .*[Rr]eshape"),
+        ("missing", [13], "KeyError: 'y'"),
+        ("odd", [20], r"Odd: \(1, 2\)"),
+    ],
+)
+def test_error_has_the_users_traceback(
+    module: Any, key: Any, eager: bool, name: str, lines: list[int], last: str
+) -> None:
+    user = module(FAILING)
+    transform = Map(function=f"{user}:{name}")
+    sample = {field: tf.constant(value) for field, value in SAMPLE.items()}
+    apply = transform.apply if eager else tf.function(transform.apply, autograph=False)
+    with pytest.raises(UserCodeError) as caught:
+        apply(sample, key)
+    head, title, *frames, end = caught.value.message.splitlines()
+    assert head == f"map: {user}:{name} raised"
+    assert title == "Traceback (most recent call last):"
+    locations = [frame for frame in frames if frame.startswith('  File "')]
+    assert all(f'{user}.py"' in location for location in locations)
+    assert [int(location.split("line ")[1].split(",")[0]) for location in locations] == lines
+    assert re.search(last, end)
+    assert caught.value.metadata["stage"] == "map"
+
+
+def test_import_error_has_the_users_traceback(module: Any) -> None:
+    user = module("x = 1\ny = x / 0\n")
+    with pytest.raises(UserCodeError, match=r"(?s)line 3, in <module>.*ZeroDivisionError"):
+        Map(function=f"{user}:f").identity()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no_such_module_here:f", "map: no module 'no_such_module_here'"),
+        ("json:nothing", "map: 'json' has no 'nothing'; it has: .*loads"),
+        ("json:decoder", "map: json:decoder is a module, not a function"),
+    ],
+)
+def test_unknown_function_is_refused(spec: Any, name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        spec(Map(function=name), SPEC)
+
+
+@pytest.mark.parametrize("name", ["json", ":f", "json:", ""])
+def test_malformed_name_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError, match="should be of the form module:attr"):
+        Map(function=name)
+
+
+def draw_uniform(sample: Any) -> Any:
+    return {"x": sample["x"] + tf.random.uniform([3])}
+
+
+def draw_seeded(sample: Any) -> Any:
+    return {"x": tf.image.random_flip_left_right(tf.reshape(sample["x"], [1, 3, 1]), seed=1)}
+
+
+def draw_shuffle(sample: Any) -> Any:
+    return {"x": tf.random.shuffle(sample["x"])}
+
+
+def draw_in_branch(sample: Any) -> Any:
+    draw = lambda: tf.random.normal([3])  # noqa: E731
+    return {"x": tf.cond(sample["label"] > 1, draw, lambda: sample["x"])}
+
+
+@tf.function
+def _nested(x: Any) -> Any:
+    return x + tf.random.truncated_normal([3])
+
+
+def draw_in_function(sample: Any) -> Any:
+    return {"x": _nested(sample["x"])}
+
+
+GENERATOR = tf.random.Generator.from_seed(1)
+
+
+def draw_from_generator(sample: Any) -> Any:
+    return {"x": sample["x"] + GENERATOR.normal([3])}
+
+
+@pytest.mark.parametrize(
+    ("function", "operation"),
+    [
+        (draw_uniform, "RandomUniform"),
+        (draw_seeded, "RandomUniform"),
+        (draw_shuffle, "RandomShuffle"),
+        (draw_in_branch, "RandomStandardNormal"),
+        (draw_in_function, "TruncatedNormal"),
+        (draw_from_generator, "RngReadAndSkip|StatefulStandardNormal"),
+    ],
+)
+def test_random_ops_with_state_are_refused(spec: Any, function: Any, operation: str) -> None:
+    message = rf"draws random numbers.*\(({operation})\).*tf.random.stateless_"
+    with pytest.raises(ConfigError, match=message):
+        spec(Map(function=function), SPEC)
+    traced = tf.function(function).get_concrete_function(SPEC)
+    assert any(f"({name})" in " ".join(random_nodes(traced.graph)) for name in operation.split("|"))
+
+
+def test_random_ops_outside_of_the_function_are_ignored(spec: Any) -> None:
+    def apply(sample: Any, key: Any) -> Any:
+        drawn = tf.random.uniform([3])
+        return Map(function=double).apply({"x": drawn}, key)
+
+    tf.function(apply, autograph=False).get_concrete_function(SPEC, tf.TensorSpec([2], tf.int64))
+
+
+def test_random_ops_with_the_key_are_accepted(spec: Any) -> None:
+    assert spec(Map(function=noise), SPEC)["x"].shape == [3]
+    traced = tf.function(noise).get_concrete_function(SPEC, tf.TensorSpec([2], tf.int64))
+    assert not random_nodes(traced.graph)
+
+
+def test_py_function_in_the_function_works(run: Any) -> None:
+    def stage(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        doubled = tf.py_function(lambda x: x * 2, [sample["x"]], tf.float32)
+        return {"x": tf.ensure_shape(doubled, [3])}
+
+    np.testing.assert_array_equal(run(Map(function=stage), SAMPLE)["x"], [2, 4, 6])
+
+
+def test_identity_follows_the_code(module: Any) -> None:
+    one, two = module("def f(sample):\n    return sample\n"), module("def f(s):\n    return s\n")
+    first, second = (Map(function=f"{name}:f").identity()["map"] for name in (one, two))
+    assert first["function"] == f"{one}:f"
+    assert first["keyed"] is False
+    assert first["code"] != second["code"]
+    assert Map(function=f"{one}:f").identity() == Map(function=f"{one}:f").identity()
+
+
+def scaled(factor: float) -> Callable[[Any], Any]:
+    return lambda sample: {"x": sample["x"] * factor}
+
+
+def test_identity_has_bound_plain_values() -> None:
+    for make in (scaled, Scale, lambda factor: functools.partial(Scale.__call__, factor=factor)):
+        assert Map(function=make(2.0)).identity() == Map(function=make(2.0)).identity()
+        assert Map(function=make(2.0)).identity() != Map(function=make(3.0)).identity()
+
+
+def test_identity_differs_between_lambdas() -> None:
+    one: Callable[[Any], Any] = lambda sample: sample  # noqa: E731
+    two: Callable[[Any], Any] = lambda sample: {}  # noqa: E731
+    assert Map(function=one).identity() != Map(function=two).identity()
+
+
+def test_any_exception_becomes_a_user_code_error(spec: Any) -> None:
+    def wild(sample: Any) -> Any:
+        raise BufferError
+
+    with pytest.raises(InfeedError, match=r"raise BufferError\nBufferError"):
+        spec(Map(function=wild), SPEC)

@@ -1,0 +1,151 @@
+"""The layers of both packages: imports point one way, in no circle, and the client stays light."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = {"infeed": ROOT / "client", "infeed_server": ROOT / "server"}
+
+# Lowest first. A folder or module imports its own modules and what stands in a lower row.
+LAYERS = {
+    "infeed": (
+        "v1 errors",
+        "spec http2",
+        "batch cursor finish stats transport",
+        "wire rpc",
+        "prefetch",
+        "feed",
+        "__init__",
+        "audit tensorflow testing",
+        "cli",
+        "__main__",
+    ),
+    "infeed_server": (
+        "version imports processes",
+        "config order http2",
+        "sources",
+        "transforms",
+        "pipeline",
+        "engines",
+        "serving control",
+        "rpc data_service",
+        "runtime",
+        "__init__ demo",
+        "cli",
+    ),
+}
+SHARED = (
+    *("errors", "finish", "http2", "spec", "v1", "wire"),
+    *("rpc.tf_dispatcher", "tensorflow.from_callable"),
+)
+"""What the server imports of the client, besides the package itself."""
+
+CLIENT_REQUIREMENTS = {"google", "h2", "ml_dtypes", "numpy"}
+"""What the client's core imports of others; adapters and command line have more."""
+
+
+def modules() -> dict[str, Path]:
+    """Returns every module but the generated ones, by its full name."""
+    found = {}
+    for folder in PACKAGES.values():
+        for path in sorted(folder.rglob("*.py")):
+            *parts, last = path.relative_to(folder).with_suffix("").parts
+            if "v1" not in parts:
+                found[".".join(parts if last == "__init__" else [*parts, last])] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports(path: Path) -> set[str]:
+    """Returns the modules that a file imports, anywhere in it, by their full names."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            assert node.module
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                found.add(full if full in MODULES else node.module)
+    return found
+
+
+def row(module: str) -> int:
+    """Returns the row of a module, by its first part below the package."""
+    package, _, rest = module.partition(".")
+    part = rest.partition(".")[0] or "__init__"
+    for index, names in enumerate(LAYERS[package]):
+        if part in names.split():
+            return index
+    raise AssertionError(f"{module} is in no row of LAYERS: add {part!r}")
+
+
+def wrong_imports(module: str, imported: set[str]) -> list[str]:
+    """Returns what a module may not import, of the two packages."""
+    package, _, rest = module.partition(".")
+    wrong = []
+    for other in sorted(imported):
+        other_package, _, other_rest = other.partition(".")
+        if other_package not in PACKAGES:
+            continue
+        if other_package == package:
+            same = rest.partition(".")[0] == other_rest.partition(".")[0]
+            if not same and other_rest and row(other) >= row(module):
+                wrong.append(other)
+        elif package == "infeed" or row(module) <= row("infeed_server.runtime"):
+            shared = not other_rest or any(
+                f"{other_rest}.".startswith(f"{name}.") for name in SHARED
+            )
+            if package == "infeed" or not shared:
+                wrong.append(other)
+    return wrong
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_lower_layers_only(module: str) -> None:
+    assert not wrong_imports(module, imports(MODULES[module]))
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {module: imports(path) & MODULES.keys() - {module} for module, path in MODULES.items()}
+    TopologicalSorter(graph).prepare()
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("infeed.")])
+def test_the_core_of_the_client_needs_light_packages_only(module: str) -> None:
+    if row(module) <= row("infeed"):
+        tops = {name.partition(".")[0] for name in imports(MODULES[module])}
+        assert tops <= {"infeed"} | CLIENT_REQUIREMENTS | sys.stdlib_module_names
+
+
+@pytest.mark.parametrize(
+    ("module", "imported"),
+    [
+        ("infeed.wire.batch", "infeed.feed"),
+        ("infeed.wire.batch", "infeed.rpc.call"),
+        ("infeed.feed", "infeed_server"),
+        ("infeed_server.engines.base", "infeed_server.rpc.server"),
+        ("infeed_server.engines.base", "infeed.rpc.call"),
+    ],
+)
+def test_an_import_of_a_higher_layer_is_found(module: str, imported: str) -> None:
+    assert wrong_imports(module, {imported}) == [imported]
+
+
+def test_a_circle_is_found() -> None:
+    with pytest.raises(CycleError):
+        TopologicalSorter({"a": {"b"}, "b": {"a"}}).prepare()
+
+
+def test_a_module_without_a_layer_is_found() -> None:
+    with pytest.raises(AssertionError, match=r"infeed\.gadgets is in no row"):
+        row("infeed.gadgets")

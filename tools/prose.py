@@ -1,0 +1,143 @@
+"""The check of prose and names in `make lint`: plain technical English in code and documents.
+
+Rules and reasons: docs/contributing.md. Prints `file:line: problem` for each violation, and exits
+with status 1 where there is one. Only what a program can decide is checked here.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import keyword
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+
+CODE = ("client", "server", "tests", "examples", "benchmarks", "deploy", "tools")
+DOCUMENTS = ("README.md", "docs", "proto", "benchmarks", "deploy", "examples")
+GENERATED = ("client/infeed/v1/",)
+SELF = "tools/prose.py"
+
+BANNED = {
+    r"anew": "again, or: re-…",
+    r"anybody|anyone": "name the client, peer, rank or thread",
+    r"for ever": "forever, or: without a timeout",
+    r"nobody|no one": "name what is absent: no client, no rank",
+    r"somebody|someone": "name the client, peer, rank or thread",
+    r"strangers?": "an unauthenticated client, an unknown id",
+    r"told": "passed, reported, configured, requested",
+    r"unasked": "without authentication, unrequested",
+    r"who|whoever|whom": "name the client, peer, rank or thread",
+}
+"""Words that hide the subject of a sentence, or are not the field's, with what to write instead."""
+
+BANNED_IN_NAMES = ("anybody", "nobody", "somebody", "stranger", "told", "whoever")
+
+_PROSE = re.compile(rf"\b(?:{'|'.join(BANNED)})\b", re.IGNORECASE)
+_INLINE_CODE = re.compile(r"`[^`\n]+`")
+_NAME_PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_NOT_A_NOUN = ("How", "What", "When", "Where", "Whether", "Which", "Who", "Why")
+_VERB = re.compile(r"[A-Z][a-z-]*s\b")
+
+
+class Violation(NamedTuple):
+    """One problem, at a line of a file."""
+
+    path: Path
+    line: int
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.problem}"
+
+
+def check_code(path: Path, source: str) -> Iterator[Violation]:
+    """Checks comments, docstrings, other strings, names, and the first lines of docstrings."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type in (tokenize.COMMENT, tokenize.STRING):
+            yield from _banned_words(path, token.start[0], token.string)
+        elif token.type == tokenize.NAME and not keyword.iskeyword(token.string):
+            parts = {part.lower() for part in _NAME_PARTS.findall(token.string)}
+            for word in parts.intersection(BANNED_IN_NAMES):
+                yield Violation(path, token.start[0], f"the name {token.string!r} has {word!r}")
+    yield from _first_lines(path, ast.parse(source))
+
+
+def check_document(path: Path, text: str) -> Iterator[Violation]:
+    """Checks the words of a Markdown, proto or YAML file; code in backticks is a contract."""
+    yield from _banned_words(path, 1, _INLINE_CODE.sub("``", text))
+
+
+def main(arguments: list[str]) -> int:
+    """Checks the given files and folders, or the whole repository; returns the exit status."""
+    wanted = [Path(each).resolve() for each in arguments] or [ROOT]
+    violations = [
+        violation
+        for path, is_code in _files()
+        if any(path.is_relative_to(each) for each in wanted)
+        for violation in (check_code if is_code else check_document)(
+            path.relative_to(ROOT), path.read_text(encoding="utf-8")
+        )
+    ]
+    for violation in violations:
+        print(violation)
+    if violations:
+        print(f"{len(violations)} violations; docs/contributing.md has the rules", file=sys.stderr)
+    return 1 if violations else 0
+
+
+def _files() -> Iterator[tuple[Path, bool]]:
+    """Yields each file that is checked, and whether it is Python."""
+    for folder in CODE:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            name = path.relative_to(ROOT).as_posix()
+            if name != SELF and not name.startswith(GENERATED):
+                yield path, True
+    for entry in DOCUMENTS:
+        found = ROOT / entry
+        for path in sorted(found.rglob("*")) if found.is_dir() else [found]:
+            if path.suffix in (".md", ".proto", ".yaml"):
+                yield path, False
+
+
+def _banned_words(path: Path, first_line: int, text: str) -> Iterator[Violation]:
+    for match in _PROSE.finditer(text):
+        line = first_line + text.count("\n", 0, match.start())
+        word = match[0].lower()
+        advice = next(to for pattern, to in BANNED.items() if re.fullmatch(pattern, word))
+        yield Violation(path, line, f"{match[0]!r}: {advice}")
+
+
+def _first_lines(path: Path, module: ast.Module) -> Iterator[Violation]:
+    first = _first_line(module)
+    is_test = path.parts[0] == "tests"
+    if first is None:
+        if module.body:
+            yield Violation(path, 1, "a module begins with a docstring")
+    elif first.split(maxsplit=1)[0].rstrip(",:") in _NOT_A_NOUN:
+        yield Violation(path, 1, f"a module's first line is a noun phrase: {first!r}")
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef) and not is_test and not _is_property(node):
+            first = _first_line(node)
+            if first is not None and node.name != "__init__" and not _VERB.match(first):
+                problem = f"{node.name}: a function's first line begins with a verb: {first!r}"
+                yield Violation(path, node.lineno, problem)
+
+
+def _first_line(node: ast.Module | ast.FunctionDef) -> str | None:
+    docstring = ast.get_docstring(node)
+    return docstring.splitlines()[0] if docstring else None
+
+
+def _is_property(node: ast.FunctionDef) -> bool:
+    names = {ast.unparse(decorator).rpartition(".")[2] for decorator in node.decorator_list}
+    return bool(names & {"property", "cached_property", "setter"})
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
