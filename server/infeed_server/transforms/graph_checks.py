@@ -9,13 +9,12 @@ import tensorflow as tf
 
 from infeed_server.sources.dataset.determinism import STATEFUL_RANDOM_OPS
 
-_RANDOM_OPS = STATEFUL_RANDOM_OPS | {"NonDeterministicInts", "RandomGammaGrad", "RngSkip"}
 _PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 
 
 def random_nodes(graph: tf.Graph) -> set[str]:
     """Returns the nodes that draw from random state, as `node (op)`. The graph may still grow."""
-    return _find_nodes(graph, _RANDOM_OPS)
+    return _find_nodes(graph, STATEFUL_RANDOM_OPS)
 
 
 def python_nodes(graph: tf.Graph) -> set[str]:

@@ -206,6 +206,7 @@ def without_order(dataset: Data) -> Data:
         (lambda: Data.zip((Data.range(5), Data.range(5).map(add_stateful_noise))), False),
         (lambda: Data.range(5).map(lambda x: tf.py_function(int, [x], tf.int64)), True),
         (lambda: Data.range(5).map(lambda _: tf.timestamp()), False),
+        (lambda: Data.range(5).map(lambda _: tf.raw_ops.NonDeterministicInts(shape=[1])), False),
     ],
 )
 def test_is_deterministic(make: Callable[[], Data], expected: bool) -> None:
