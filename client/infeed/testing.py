@@ -96,7 +96,7 @@ class FakeTransport:
         if name != self.spec.name:
             raise PipelineNotFoundError(
                 f"no pipeline {name!r}; known: {self.spec.name}",
-                name=name,
+                pipeline=name,
                 known=self.spec.name,
             )
         return self.spec
