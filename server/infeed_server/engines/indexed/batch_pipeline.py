@@ -68,7 +68,11 @@ class BatchPipeline:
         self._on_start = on_start
         self._on_done = on_done
         self._on_failed = on_failed
+        self._reads: deque[tuple[BatchTask, Future[Columns]]] = deque()
         self._in_graph: deque[BatchTask] = deque()
+        """A task is in one of the two until its result is set or it is handed to `on_failed`."""
+        self._failure: InfeedError | None = None
+        self._lock = threading.Lock()
         self._read_pool = ThreadPoolExecutor(_READ_THREADS, f"infeed-read-{plan.spec.name}")
         name = f"infeed-pipeline-{plan.spec.name}-{slots}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -84,6 +88,7 @@ class BatchPipeline:
             if self._plan.is_passthrough:
                 for task, columns in self._read_columns():
                     self._on_done(task, columns)
+                    self._in_graph.popleft()
             else:
                 self._run_graph()
         except Exception as error:
@@ -106,15 +111,15 @@ class BatchPipeline:
                     self._on_batch(index, arrays)
 
     def _on_batch(self, index: tf.Tensor, arrays: dict[str, tf.Tensor]) -> None:
-        task = self._in_graph.popleft()
+        task = self._in_graph[0]
         if not np.array_equal(index, task.index):
-            self._in_graph.appendleft(task)
             raise ServerError(
                 f"tf.data returned another batch than that of position {task.request.start}"
             )
         seconds = time.perf_counter() - task.entered_at
         self._monitor.on_stage(self._plan.spec.name, "transform", seconds)
         self._on_done(task, {name: np.asarray(value) for name, value in arrays.items()})
+        self._in_graph.popleft()
 
     def _dataset(self) -> tf.data.Dataset:
         sample_function = self._plan.sample_function()
@@ -144,28 +149,42 @@ class BatchPipeline:
 
     def _read_batches(self) -> Iterator[dict[str, Any]]:
         for task, columns in self._read_columns():
-            self._in_graph.append(task)
-            task.entered_at = time.perf_counter()
             yield {"index": task.index, "key": task.key, "columns": columns}
 
     def _read_columns(self) -> Iterator[tuple[BatchTask, Columns]]:
         """Yields the tasks in the queue's order with their columns; reads ahead on threads."""
-        reads: deque[tuple[BatchTask, Future[Columns]]] = deque()
         while True:
-            while len(reads) < _READ_AHEAD_BATCHES:
-                task = self._queue.take(wait=not reads)
+            while len(self._reads) < _READ_AHEAD_BATCHES:
+                task = self._queue.take(wait=not self._reads)
                 if task is None:
                     break
-                reads.append((task, self._read_pool.submit(self._read, task)))
-            if not reads:
+                self._start_read(task)
+            if not self._reads:
                 return
-            task, future = reads.popleft()
+            task, future = self._reads[0]
+            error: Exception | None = None
             try:
                 columns = future.result()
-            except Exception as error:  # noqa: BLE001 - any error concerns this task alone
+            except Exception as raised:  # noqa: BLE001 - any error concerns this task alone
+                error = raised
+            with self._lock:
+                if self._failure is not None:
+                    return
+                self._reads.popleft()
+                if error is None:
+                    task.entered_at = time.perf_counter()
+                    self._in_graph.append(task)
+            if error is None:
+                yield task, columns
+            else:
                 self._on_failed(task, error)
-                continue
-            yield task, columns
+
+    def _start_read(self, task: BatchTask) -> None:
+        with self._lock:
+            if self._failure is None:
+                self._reads.append((task, self._read_pool.submit(self._read, task)))
+                return
+        complete(task, self._failure)
 
     def _read(self, task: BatchTask) -> Columns:
         self._on_start(task)
@@ -175,7 +194,18 @@ class BatchPipeline:
         return columns
 
     def _fail_all(self, error: InfeedError) -> None:
-        for task in [*self._queue.close(), *self._in_graph]:
+        """Fails every task that is waiting or in progress, and all later ones.
+
+        A failed graph's reading thread may still run; it takes no further task.
+        """
+        with self._lock:
+            self._failure = error
+            reading = [task for task, _ in self._reads]
+            tasks = [*reading, *self._in_graph, *self._queue.close()]
+            self._reads.clear()
+            self._in_graph.clear()
+        self._read_pool.shutdown(wait=False)
+        for task in tasks:
             complete(task, error)
 
 

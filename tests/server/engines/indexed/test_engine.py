@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import infeed
+from infeed_server.engines.base import Request, Trainer
 from infeed_server.engines.indexed import engine
+from infeed_server.engines.indexed.batch_pipeline import BatchPipeline
 
 N = 40
 
@@ -135,3 +137,38 @@ def test_batch_sizes_in_use_are_limited(
                 break
             except infeed.ServerUnavailableError:
                 assert time.monotonic() < deadline
+
+
+def test_failed_pipeline_fails_all_its_requests_and_is_replaced(
+    serve: Any, numbers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Waiting, being read, or in the graph: none is left without an answer."""
+    server = serve({"n": numbers()})
+    failures = iter([RuntimeError("broken")])
+    failed = threading.Event()
+    on_batch, read = BatchPipeline._on_batch, BatchPipeline._read
+
+    def fail_once(pipeline: BatchPipeline, index: Any, arrays: Any) -> None:
+        for failure in failures:
+            failed.set()
+            raise failure
+        on_batch(pipeline, index, arrays)
+
+    def read_first(pipeline: BatchPipeline, task: Any) -> Any:
+        if task.request.start:
+            failed.wait(60)
+        return read(pipeline, task)
+
+    monkeypatch.setattr(BatchPipeline, "_on_batch", fail_once)
+    monkeypatch.setattr(BatchPipeline, "_read", read_first)
+
+    def submit(count: int) -> list[Any]:
+        session = server._engines["n"].open(4, 0, Trainer())
+        session.set_batch_bytes(64)  # so that many are taken at a time
+        return [session.submit(Request(0, 4 * step, 4, 4)) for step in range(count)]
+
+    for answer in submit(20):
+        with pytest.raises(infeed.InfeedError, match=r"engine failed: broken|shutting down"):
+            answer.result(60)
+    (answer,) = submit(1)
+    assert answer.result(60).mask.all()
