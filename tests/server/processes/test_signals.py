@@ -18,8 +18,10 @@ import ctypes, sys, threading, time
 from infeed_server.processes import signals
 kind, signals._EXIT_TIMEOUT_SECONDS = sys.argv[1], float(sys.argv[2])
 class ReadyEvent(threading.Event):
+    said = False
     def wait(self, seconds):
-        if not self.is_set():
+        if not (self.said or self.is_set()):
+            self.said = True
             print("ready", flush=True)
         return super().wait(seconds)
 stop = signals.ShutdownSignal()
@@ -28,7 +30,8 @@ stop.install()
 if kind == "starting":
     try:
         print("ready", flush=True)
-        time.sleep(300)
+        while True:
+            time.sleep(0.05)  # a signal just before one long sleep would not interrupt it
     finally:
         print("cleaned up", flush=True)
 if kind == "requesting":
@@ -36,8 +39,8 @@ if kind == "requesting":
     stop.set()
 stop.wait(0.0)
 print("stopping", flush=True)
-if kind == "stuck":
-    time.sleep(300)
+while kind == "stuck":
+    time.sleep(0.05)
 if kind == "locked":
     ctypes.PyDLL(None).sleep(300)  # holds the interpreter's lock
 print("done", flush=True)
