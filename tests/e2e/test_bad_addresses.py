@@ -70,7 +70,7 @@ def test_port_in_use_is_refused(
     [
         ("0.0.0.0:0", "--listen 0.0.0.0:0: non-loopback address without TLS; .* add --insecure"),
         ("[::]:0", r"--listen \[::\]:0: non-loopback address without TLS; .* add --insecure"),
-        ("8470", "'8470' is not of the form host:port"),
+        ("8470", "--listen '8470' is not of the form host:port"),
         ("127.0.0.1:", "not of the form host:port"),
         ("127.0.0.1:65536", "'127.0.0.1:65536' is not .*a port is from 0 to 65535"),
         ("127.0.0.1:²", "not of the form host:port"),

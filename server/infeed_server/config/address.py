@@ -19,15 +19,19 @@ class Address:
     port: int
 
     @classmethod
-    def parse(cls, text: str) -> Address:
-        """Raises `ConfigError` for anything but `host:port` (IPv6 in brackets) and `unix:/path`."""
+    def parse(cls, text: str, option: str = "") -> Address:
+        """Parses the address that `option` gives.
+
+        Raises `ConfigError` for anything but `host:port` (IPv6 in brackets) and `unix:/path`.
+        """
         if text.startswith("unix:/"):
             return cls(text, 0)
         host, colon, port = text.rpartition(":")
         number = int(port) if port.isascii() and port.isdigit() else 65536
         if not colon or number > 65535 or not host.strip("[]"):
+            subject = f"{option} {text!r}".strip()
             raise ConfigError(
-                f"{text!r} is not of the form host:port, such as 127.0.0.1:8470 (a port is from 0 "
+                f"{subject} is not of the form host:port, such as 127.0.0.1:8470 (a port is from 0 "
                 "to 65535), or unix:/path",
                 address=text,
             )
@@ -40,7 +44,7 @@ class Address:
         Raises `ConfigError` if other machines can reach it, unless its traffic is `encrypted` or
         the user accepts that with `insecure`.
         """
-        address = cls.parse(text)
+        address = cls.parse(text, option)
         if not (encrypted or insecure or address.is_loopback):
             problem, remedy = "without TLS or authentication", ""
             if option == "--listen":

@@ -26,7 +26,7 @@ def parse_advertise(text: str) -> Address:
     if ":" not in text or text.endswith("]") or _is_ip(text):
         address = Address(text.strip("[]"), 0)
     else:
-        address = Address.parse(text)
+        address = Address.parse(text, "--advertise")
         if address.port == 0 or address.is_unix:
             raise ConfigError(
                 f"--advertise {text}: it needs a host and a port other than 0; give HOST, for the "

@@ -55,7 +55,7 @@ def service_options(engine: str, **options: Any) -> ServiceOptions | None:
 
 def parse_dispatcher(text: str) -> str:
     """Parses `--dispatcher`, host:port. Raises `ConfigError`."""
-    address = Address.parse(text)
+    address = Address.parse(text, "--dispatcher")
     if address.is_unix or address.port == 0:
         raise ConfigError(
             f"--dispatcher {text}: give the address of a dispatcher, host:port", address=text

@@ -56,7 +56,7 @@ def serve_dispatcher(
 ) -> None:
     """Runs a dispatcher until `stop`. Raises `ConfigError`."""
     role = DispatcherRole(
-        Address.parse(options.listen),
+        Address.parse(options.listen, "--listen"),
         options.advertise,
         work_dir,
         worker_addresses,
@@ -98,7 +98,7 @@ def serve_worker(
     with _control_plane(options, health, metrics, "dispatchers") as control, ExitStack() as stack:
         role = WorkerRole(
             dispatcher,
-            Address.parse(options.listen),
+            Address.parse(options.listen, "--listen"),
             options.advertise,
             tags,
             insecure=options.insecure,

@@ -54,10 +54,10 @@ class Server:
         # Addresses first: an unusable one is an error at once, but opening a source takes minutes.
         if not options.share_port:
             listen.require_free()
+        self._service = create_data_service(options)
         state = ControlState(self.health, self.metrics, VERSION)
         self._control = open_control_server(state, options.http, insecure=options.insecure)
         self._engines: dict[str, Engine] = {}
-        self._service = create_data_service(options)
         self._readiness_before: dict[str, Readiness] = {}
         """Readiness of each pipeline before the data service failed; empty while it works."""
         try:

@@ -54,7 +54,7 @@ def test_port_is_bound_before_start(state: ControlState):
     [
         ("unix:/tmp/http.sock", False, "^--http unix:/tmp/http.sock: HTTP needs host:port$"),
         ("0.0.0.0:0", False, "^--http 0.0.0.0:0: .*; add --insecure"),
-        ("nothing", True, "'nothing' is not of the form host:port"),
+        ("nothing", True, "--http 'nothing' is not of the form host:port"),
     ],
 )
 def test_invalid_http_option_is_refused(

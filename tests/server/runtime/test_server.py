@@ -20,6 +20,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import infeed
 from infeed_server import Pipeline
+from infeed_server.data_service.options import ServiceOptions
 from infeed_server.pipeline.load import parse
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.runtime.server import Server
@@ -305,8 +306,8 @@ def test_taken_port_is_refused_before_a_source_is_opened(which: str) -> None:
         (ServerOptions("0.0.0.0:0", None), "--listen 0.0.0.0:0: .*--insecure"),
         (ServerOptions(LOCAL, "0.0.0.0:0"), "--http 0.0.0.0:0: .*--insecure"),
         (ServerOptions(LOCAL, "unix:/tmp/http.sock"), "--http unix:.*: HTTP needs host:port"),
-        (ServerOptions("nothing", None), "'nothing' is not of the form host:port"),
-        (ServerOptions(LOCAL, "nothing"), "'nothing' is not of the form host:port"),
+        (ServerOptions("nothing", None), "--listen 'nothing' is not of the form host:port"),
+        (ServerOptions(LOCAL, "nothing"), "--http 'nothing' is not of the form host:port"),
     ],
 )
 def test_invalid_address_is_refused(options: ServerOptions, message: str) -> None:
@@ -384,3 +385,13 @@ def test_readiness_returns_after_the_data_service_recovers(tmp_path: Path) -> No
         server._on_service_status(None)
         assert server.health.parts["a"].ready
         assert server.health.parts["b"].reason == "its first batch fails"
+
+
+def test_invalid_data_service_leaves_no_socket() -> None:
+    http = f"127.0.0.1:{free_port()}"
+    options = ServerOptions("127.0.0.1:0", http, service=ServiceOptions(dispatcher="nowhere"))
+    with pytest.raises(infeed.ConfigError, match="--dispatcher") as caught:
+        Server({"n": arrays()}, options)
+    host, port = http.split(":")
+    socket.create_server((host, int(port))).close()
+    assert caught.value.__traceback__ is not None  # its frames held the server until here
