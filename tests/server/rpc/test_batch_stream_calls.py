@@ -214,6 +214,10 @@ def test_unexpected_error_is_internal(
     assert "division by zero" in caplog.text
 
 
+def thread_names() -> set[str]:
+    return {thread.name for thread in threading.enumerate()}
+
+
 def test_requests_beyond_the_limit_are_refused(
     live: Any, new_call: Any, error_of: Any, eventually: Any
 ) -> None:
@@ -221,8 +225,9 @@ def test_requests_beyond_the_limit_are_refused(
     call = new_call().open()
     for number in range(1024 + 2):
         call.request(4 * number, request_id=number)
-    # One is being answered, 1024 may be pending.
-    eventually(lambda: live.gauge("queued_requests") >= 1024, "all but the last are queued")
+    # One is being answered, 1024 may be pending. The reader's thread ends at the first too many.
+    eventually(lambda: live.gauge("queued_requests") >= 1024, "1024 requests are queued")
+    eventually(lambda: "infeed-requests" not in thread_names(), "a request is refused")
     live.held.release()
     live.held.held = False
     answers, rpc_error = call.rest()

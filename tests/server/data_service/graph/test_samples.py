@@ -169,9 +169,7 @@ def sometimes_bad(sample: dict[str, tf.Tensor], key: tf.Tensor) -> dict[str, tf.
         return {"x": tf.identity(x), "name": tf.strings.as_string(x)}
 
 
-@pytest.mark.parametrize(
-    ("size", "epochs", "action"), [(1, 1, "mask"), (7, 3, "mask"), (7, 3, "substitute")]
-)
+@pytest.mark.parametrize(("size", "epochs", "action"), [(1, 1, "mask"), (7, 3, "substitute")])
 def test_bad_samples_equal_local_engine(
     assert_equal: Any, size: int, epochs: int, action: str
 ) -> None:
