@@ -11,11 +11,12 @@ from benchmarks.duel import (
     Goal,
     Plan,
     Side,
-    cpu_seconds_per_gigabyte,
     duel,
     first_batch_seconds,
     gigabytes_per_second,
     images_per_second,
+    server_cpu_per_gigabyte,
+    trainer_cpu_per_gigabyte,
 )
 from benchmarks.findings import Finding, Target
 
@@ -69,9 +70,27 @@ def _speed(target: Target | None = None) -> Goal:
     return Goal("GB/s", gigabytes_per_second, target)
 
 
-def _cpu(limit: float) -> Goal:
-    target = Target(limit, "at most")
-    return Goal("trainer CPU s/GB", cpu_seconds_per_gigabyte, target, more_is_better=False)
+def _cpu(limit: float | None = None) -> Goal:
+    target = None if limit is None else Target(limit, "at most")
+    return Goal("trainer CPU s/GB", trainer_cpu_per_gigabyte, target, more_is_better=False)
+
+
+def _beside_grpcio(part: str, dataset: str, *, tls: bool = False) -> Case:
+    """Compares infeed's own HTTP/2 stack with grpcio at one end (`part`), or both."""
+    own = replace(_IN_TLS if tls else _infeed(dataset), dataset=dataset)
+    server = own.server
+    if part != "client":
+        server = servers.grpcio_in_tls if tls else servers.grpcio
+    kind = "infeed" if part == "server" else "grpcio"
+    theirs = replace(own, name="grpcio", kind=kind, server=server)
+    server_cpu = Goal("server CPU s/GB", server_cpu_per_gigabyte, more_is_better=False)
+    speed = _speed()
+    if dataset == "photos":
+        own, theirs = (replace(side, warm_up=_DECODE_WARM_UP_SECONDS) for side in (own, theirs))
+        speed = Goal("images/s", images_per_second)
+    over = "in TLS" if tls else "in the clear"
+    about = f"{dataset} {over}: infeed's own HTTP/2 ÷ grpcio, at {part}"
+    return _case(about, own, theirs, speed, _cpu(), server_cpu)
 
 
 def _decode(dataset: str, theirs: Side, at_least: float, ours: Side | None = None) -> Case:
@@ -167,6 +186,14 @@ CASES: dict[str, Case] = {
         replace(_GATEWAY, name="distribute", kind="distribute"),
     ),
     "crop-default": _decode("cropped", _service("cropped", "auto"), 1.7),
+    "grpcio-uint8": _beside_grpcio("both ends", "uint8"),
+    "grpcio-client-uint8": _beside_grpcio("client", "uint8"),
+    "grpcio-server-uint8": _beside_grpcio("server", "uint8"),
+    "grpcio-tls-uint8": _beside_grpcio("both ends", "uint8", tls=True),
+    "grpcio-client-tls-uint8": _beside_grpcio("client", "uint8", tls=True),
+    "grpcio-server-tls-uint8": _beside_grpcio("server", "uint8", tls=True),
+    "grpcio-photos": _beside_grpcio("both ends", "photos"),
+    "grpcio-tls-photos": _beside_grpcio("both ends", "photos", tls=True),
     "trainers-4": _many_trainers(4, None),
     "trainers-16": _many_trainers(16, Target(0.95)),
     "first-batch": Case("from connect to the first batch of a warm server", _first_batch),

@@ -18,13 +18,29 @@ Consumer = Callable[[str, str, str, int], Batches]
 def infeed(address: str, dataset: str, compression: str, seed: int) -> Batches:
     """Reads with infeed's default options; over TLS if the address names a CA file."""
     del compression
+    from infeed.rpc.channel import GrpcTransport
+
+    return _feed(GrpcTransport, address, dataset, seed)
+
+
+def grpcio(address: str, dataset: str, compression: str, seed: int) -> Batches:
+    """Reads like `infeed`, but over grpcio instead of infeed's own HTTP/2 client."""
+    del compression
+    from tests.reference.grpcio_transport import GrpcioTransport
+
+    return _feed(GrpcioTransport, address, dataset, seed)
+
+
+def _feed(transport: Any, address: str, dataset: str, seed: int) -> Batches:
     import infeed
+    from infeed.rpc.credentials import Credentials
 
     target, _, ca = address.partition("?ca=")
-    tls = infeed.TLS(ca=ca) if ca else None
+    credentials = Credentials(tls=infeed.TLS(ca=ca) if ca else None)
 
     def batches() -> Batches:
-        with infeed.connect(target, dataset, seed=seed, tls=tls) as feed:
+        over = transport(target, credentials)
+        with infeed.connect(target, dataset, seed=seed, transport=over) as feed:
             for batch in feed:
                 yield batch["image"]
 
@@ -83,6 +99,7 @@ def tcp(address: str, dataset: str, _: str, __: int) -> Batches:
 
 KINDS: dict[str, Consumer] = {
     "infeed": infeed,
+    "grpcio": grpcio,
     "distribute": distribute,
     "service": service,
     "inprocess": inprocess,

@@ -7,14 +7,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median
 
-from benchmarks.consume import Run, Task
+from benchmarks.consume import Task
 from benchmarks.findings import Figures, Finding, Target
 from benchmarks.processes import BenchmarkError
-from benchmarks.servers import Server
-from benchmarks.trainers import measure, trainers
-
-Runs = list[Run]
-"""Runs of trainers that ran at the same time."""
+from benchmarks.servers import Running, Server
+from benchmarks.trainers import Measured, measure, trainers
 
 
 @dataclass(frozen=True)
@@ -39,10 +36,10 @@ class Side:
     trainers: int = 1
     warm_up: float = 1.0
 
-    def run(self, address: str, seconds: float) -> Runs:
-        task = Task(self.kind, address, self.dataset, self.compression, warm_up=self.warm_up)
+    def run(self, server: Running, seconds: float) -> Measured:
+        task = Task(self.kind, server.address, self.dataset, self.compression, warm_up=self.warm_up)
         with trainers(task, self.trainers) as running:
-            return measure(running, seconds)
+            return measure(running, seconds, server.pids)
 
 
 @dataclass(frozen=True)
@@ -50,43 +47,51 @@ class Goal:
     """Measure with its target."""
 
     measure: str
-    of: Callable[[Runs], float]
+    of: Callable[[Measured], float]
     target: Target | None = None
     more_is_better: bool = True
 
 
-def gigabytes_per_second(runs: Runs) -> float:
-    return sum(run.bytes / run.seconds for run in runs) / 1e9
+def gigabytes_per_second(measured: Measured) -> float:
+    return sum(run.bytes / run.seconds for run in measured.runs) / 1e9
 
 
-def images_per_second(runs: Runs) -> float:
-    return sum(run.images / run.seconds for run in runs)
+def images_per_second(measured: Measured) -> float:
+    return sum(run.images / run.seconds for run in measured.runs)
 
 
-def cpu_seconds_per_gigabyte(runs: Runs) -> float:
-    return sum(run.cpu_seconds for run in runs) / sum(run.bytes for run in runs) * 1e9
+def trainer_cpu_per_gigabyte(measured: Measured) -> float:
+    return sum(run.cpu_seconds for run in measured.runs) / _gigabytes(measured)
 
 
-def first_batch_seconds(runs: Runs) -> float:
-    return median(run.first_batch_seconds for run in runs)
+def server_cpu_per_gigabyte(measured: Measured) -> float:
+    return measured.server_cpu_seconds / _gigabytes(measured)
+
+
+def _gigabytes(measured: Measured) -> float:
+    return sum(run.bytes for run in measured.runs) / 1e9
+
+
+def first_batch_seconds(measured: Measured) -> float:
+    return median(run.first_batch_seconds for run in measured.runs)
 
 
 def duel(ours: Side, theirs: Side, goals: Sequence[Goal], plan: Plan) -> list[Finding]:
     """Runs both sides and returns their figures; sides with the same server share its process."""
     with ExitStack() as stack:
-        our_address = stack.enter_context(ours.server()).address
+        our_server = stack.enter_context(ours.server())
         is_shared = theirs.server is ours.server
-        their_address = our_address if is_shared else stack.enter_context(theirs.server()).address
+        their_server = our_server if is_shared else stack.enter_context(theirs.server())
         pairs = [
-            (ours.run(our_address, plan.seconds), theirs.run(their_address, plan.seconds))
+            (ours.run(our_server, plan.seconds), theirs.run(their_server, plan.seconds))
             for _ in range(plan.pairs + 1)
         ][1:]
     _check_same_work(ours, theirs, pairs[0])
     return [
         Finding(
             goal.measure,
-            Figures(ours.name, [goal.of(runs) for runs, _ in pairs]),
-            Figures(theirs.name, [goal.of(runs) for _, runs in pairs]),
+            Figures(ours.name, [goal.of(measured) for measured, _ in pairs]),
+            Figures(theirs.name, [goal.of(measured) for _, measured in pairs]),
             goal.target,
             goal.more_is_better,
         )
@@ -94,9 +99,10 @@ def duel(ours: Side, theirs: Side, goals: Sequence[Goal], plan: Plan) -> list[Fi
     ]
 
 
-def _check_same_work(ours: Side, theirs: Side, pair: tuple[Runs, Runs]) -> None:
+def _check_same_work(ours: Side, theirs: Side, pair: tuple[Measured, Measured]) -> None:
     """Raises `BenchmarkError` if the two sides' images differ in size."""
-    our_bytes, their_bytes = (runs[0].bytes / runs[0].images for runs in pair)
+    runs = (measured.runs[0] for measured in pair)
+    our_bytes, their_bytes = (run.bytes / run.images for run in runs)
     if round(our_bytes) != round(their_bytes):
         raise BenchmarkError(
             f"{ours.name} delivers {our_bytes:.0f} bytes an image and "

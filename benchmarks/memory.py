@@ -66,7 +66,7 @@ def _sizes(side: Side, seconds: float) -> Sizes:
         with trainers(task) as running:
             (trainer,) = running
             flowing = _peak(server.pids, trainer.pid, seconds)
-            (run,) = measure(running, 0.5)
+            (run,) = measure(running, 0.5).runs
             time.sleep(_SETTLE_SECONDS)
             stopped = _peak(server.pids, trainer.pid, 1.0)
     return Sizes(

@@ -1,7 +1,8 @@
-"""Resident memory of processes, from /proc."""
+"""Resident memory and processor time of processes, from /proc."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 _OWN = {"RssAnon:", "RssShmem:"}
@@ -17,6 +18,18 @@ def own_megabytes(pid: int) -> float:
     """Returns the private memory of one process in MB."""
     words = [line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
     return sum(int(line[1]) for line in words if line and line[0] in _OWN) * 1024 / 1e6
+
+
+def cpu_seconds(*pids: int) -> float:
+    """Returns the processor time so far of these processes and their live descendants."""
+    return sum(_own_cpu_seconds(pid) + cpu_seconds(*_children(pid)) for pid in pids)
+
+
+def _own_cpu_seconds(pid: int) -> float:
+    # The process's name, in parentheses, may contain blanks.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    user, system = int(fields[11]), int(fields[12])
+    return (user + system) / os.sysconf("SC_CLK_TCK")
 
 
 def _children(pid: int) -> list[int]:

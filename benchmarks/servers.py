@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,7 +12,8 @@ from pathlib import Path
 
 from benchmarks.arrays import PHOTOS
 from benchmarks.processes import ROOT, BenchmarkError, started
-from tests.harness.server import InfeedServer
+from tests.harness.server import InfeedServer, Launch, spawn
+from tests.harness.spawned import SpawnedProcess, python_module
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ Server = Callable[[], AbstractContextManager[Running]]
 
 
 @contextmanager
-def infeed(*options: str) -> Iterator[Running]:
+def infeed(*options: str, launch: Launch = spawn) -> Iterator[Running]:
     """Runs `infeed serve` on the benchmarks' pipelines."""
     if not PHOTOS.is_dir():
         raise BenchmarkError(f"no folder {PHOTOS}; set INFEED_BENCH_PHOTOS to a folder of JPEGs")
@@ -35,13 +36,32 @@ def infeed(*options: str) -> Iterator[Running]:
     with tempfile.TemporaryDirectory() as folder:
         definition = Path(folder) / "pipelines.yaml"
         definition.write_text(text)
-        with InfeedServer(definition, Path(folder) / "server", *options) as server:
+        log = Path(folder) / "server"
+        with InfeedServer(definition, log, *options, launch=launch) as server:
             yield Running(server.address, (server.pid,))
 
 
-@contextmanager
-def infeed_in_tls() -> Iterator[Running]:
+def grpcio() -> AbstractContextManager[Running]:
+    """Runs `infeed` on grpcio's server instead of infeed's own."""
+    return infeed(launch=_launch_on_grpcio)
+
+
+def infeed_in_tls() -> AbstractContextManager[Running]:
     """Runs `infeed` with a certificate; the address names the file of its CA."""
+    return _in_tls(spawn)
+
+
+def grpcio_in_tls() -> AbstractContextManager[Running]:
+    return _in_tls(_launch_on_grpcio)
+
+
+def _launch_on_grpcio(arguments: Sequence[str], log: Path, cwd: Path) -> SpawnedProcess:
+    command = python_module("tests.reference.serve", *arguments)
+    return SpawnedProcess(command, log, cwd=cwd, environment={"PYTHONPATH": str(ROOT)})
+
+
+@contextmanager
+def _in_tls(launch: Launch) -> Iterator[Running]:
     import trustme
 
     authority = trustme.CA()
@@ -49,7 +69,7 @@ def infeed_in_tls() -> Iterator[Running]:
     with (
         authority.cert_pem.tempfile() as ca,
         pair.tempfile() as cert,
-        infeed("--tls-cert", cert) as running,
+        infeed("--tls-cert", cert, launch=launch) as running,
     ):
         yield replace(running, address=f"{running.address}?ca={ca}")
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from benchmarks.consume import Run, Task
 from benchmarks.processes import LINE_TIMEOUT_SECONDS, started
+from benchmarks.resident import cpu_seconds
 from tests.harness.spawned import SpawnedProcess
 
 _LEAD_SECONDS = 0.2
@@ -35,11 +36,31 @@ def trainers(task: Task, count: int = 1) -> Iterator[list[SpawnedProcess]]:
             trainer.finish()
 
 
-def measure(running: list[SpawnedProcess], seconds: float) -> list[Run]:
-    """Returns each trainer's run over the next `seconds`; the trainers are idle afterwards."""
+@dataclass(frozen=True)
+class Measured:
+    """Measurements over one window of time."""
+
+    runs: list[Run]
+    """One for each trainer."""
+    server_cpu_seconds: float
+    """Processor time of the server's processes in the window."""
+
+
+def measure(
+    running: list[SpawnedProcess], seconds: float, server_pids: Sequence[int] = ()
+) -> Measured:
+    """Measures the trainers over the next `seconds`; they are idle afterwards."""
     begin = time.monotonic() + _LEAD_SECONDS
     for trainer in running:
         trainer.send_line(f"{begin} {begin + seconds}")
-    return [
-        Run(**json.loads(trainer.read_line(LINE_TIMEOUT_SECONDS + seconds))) for trainer in running
-    ]
+    _sleep_until(begin)
+    server_cpu = cpu_seconds(*server_pids)
+    _sleep_until(begin + seconds)
+    server_cpu = cpu_seconds(*server_pids) - server_cpu
+    timeout = LINE_TIMEOUT_SECONDS + seconds
+    runs = [Run(**json.loads(trainer.read_line(timeout))) for trainer in running]
+    return Measured(runs, server_cpu)
+
+
+def _sleep_until(moment: float) -> None:
+    time.sleep(max(0.0, moment - time.monotonic()))

@@ -6,6 +6,8 @@ import json
 import math
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,9 +21,10 @@ from benchmarks.consume import Run
 from benchmarks.duel import Goal, Plan, Side, duel, gigabytes_per_second
 from benchmarks.findings import Figures, Finding, Target
 from benchmarks.processes import ROOT, BenchmarkError, started
-from benchmarks.resident import resident_megabytes
+from benchmarks.resident import cpu_seconds, resident_megabytes
 from benchmarks.results import Outcome, Results
-from tests.harness.waiting import HarnessError
+from benchmarks.trainers import Measured
+from tests.harness.waiting import HarnessError, wait_until
 from typer.testing import CliRunner
 
 MACHINE = {"processor": "abacus"}
@@ -77,14 +80,23 @@ def test_duel_of_equal_sides_has_a_ratio():
 def test_duel_of_different_image_sizes_is_refused(monkeypatch: pytest.MonkeyPatch):
     image_bytes = {"small": 150_528, "large": 602_112}
 
-    def run(side: Side, address: str, seconds: float) -> list[Run]:
-        return [Run(1.0, 1.0, 10, 10 * image_bytes[side.dataset], 1.0, 1.0)]
+    def run(side: Side, server: servers.Running, seconds: float) -> Measured:
+        return Measured([Run(1.0, 1.0, 10, 10 * image_bytes[side.dataset], 1.0, 1.0)], 1.0)
 
     monkeypatch.setattr(Side, "run", run)
     small, large = (Side(name, "tcp", servers.no_server, name) for name in image_bytes)
     with pytest.raises(BenchmarkError, match="small delivers 150528 bytes an image and large 602"):
         duel(small, large, [], Plan(1, 0.1))
     duel(small, small, [], Plan(1, 0.1))
+
+
+def test_cpu_seconds_are_those_of_all_threads_and_children():
+    work = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n"
+    code = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {work!r} + 'input()'])"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as process:
+        wait_until(lambda: cpu_seconds(process.pid) >= 0.3, "its child has computed")
+        assert cpu_seconds(process.pid) < 60
+        process.communicate(b"\n")
 
 
 def test_failed_process_raises_with_its_log():
