@@ -7,7 +7,6 @@ kernel's copy is the only one.
 
 from __future__ import annotations
 
-import logging
 import struct
 import threading
 from collections.abc import Callable, Iterable
@@ -16,13 +15,13 @@ import h2.config
 import h2.connection
 import h2.events
 import h2.exceptions
-import h2.settings
+from h2.settings import SettingCodes
 
+from infeed.http2.h2_internals import hide_headers_from_log, set_local_settings
 from infeed.http2.receiver import BufferedReceiver, ConnectionLostError
 from infeed.http2.socket import ClientSocket
 
-# At DEBUG, hpack logs all headers, and so the client's token.
-logging.getLogger("hpack").setLevel(logging.INFO)
+hide_headers_from_log()
 
 MAX_FRAME_BYTES = (1 << 24) - 1
 """The largest frame size of HTTP/2: fewer frames cost less."""
@@ -227,19 +226,14 @@ class Http2Request:
 
 
 def _h2_connection() -> h2.connection.H2Connection:
-    codes = h2.settings.SettingCodes
     connection = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding=None))
-    connection.local_settings = h2.settings.Settings(
-        client=True,
-        initial_values={
-            codes.ENABLE_PUSH: 0,
-            codes.INITIAL_WINDOW_SIZE: WINDOW_BYTES,
-            codes.MAX_FRAME_SIZE: MAX_FRAME_BYTES,
-            codes.MAX_HEADER_LIST_SIZE: 1 << 16,
-        },
-    )
-    # h2 would apply it only once the peer has acknowledged the settings.
-    connection.max_inbound_frame_size = MAX_FRAME_BYTES
+    values = {
+        SettingCodes.ENABLE_PUSH: 0,
+        SettingCodes.INITIAL_WINDOW_SIZE: WINDOW_BYTES,
+        SettingCodes.MAX_FRAME_SIZE: MAX_FRAME_BYTES,
+        SettingCodes.MAX_HEADER_LIST_SIZE: 1 << 16,
+    }
+    set_local_settings(connection, values)
     return connection
 
 

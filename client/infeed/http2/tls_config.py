@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from infeed.errors import ConfigError
+from infeed.http2.target import host_name
 
 if TYPE_CHECKING:
     import ssl
@@ -52,6 +53,26 @@ class TLS:
         if self.cert is not None:
             load_certificate(context, self.cert, self.key, "tls: cert", "tls: key")
         return context
+
+
+def certificate_name(tls: TLS, address: str) -> str:
+    """Returns the name that the certificate of the server at an address must be valid for."""
+    return tls.server_name or host_name(address).rstrip(".")
+
+
+def validate_tls(tls: TLS, address: str) -> None:
+    """Raises `ConfigError` for an invalid file, or a name that no certificate can be valid for."""
+    import ssl  # noqa: PLC0415 - see above
+
+    context = tls.context()
+    name = certificate_name(tls, address)
+    try:
+        context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=name)
+    except (TypeError, ValueError) as error:  # TypeError for a NUL character
+        raise ConfigError(
+            f"{name!r} is not a valid name for the certificate of {address}: {error}",
+            address=address,
+        ) from None
 
 
 def load_ca(context: ssl.SSLContext, ca: PathLike, option: str) -> None:
@@ -106,4 +127,12 @@ def _require_readable(file: PathLike, option: str) -> None:
         raise ConfigError(f"{option} {file}: {problem}", file=file) from None
 
 
-__all__ = ["ALPN", "TLS", "PathLike", "load_ca", "load_certificate"]
+__all__ = [
+    "ALPN",
+    "TLS",
+    "PathLike",
+    "certificate_name",
+    "load_ca",
+    "load_certificate",
+    "validate_tls",
+]

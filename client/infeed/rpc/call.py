@@ -17,7 +17,8 @@ from infeed.errors import (
     ServerUnavailableError,
 )
 from infeed.http2.connection import ConnectionLostError, Headers, Http2ProtocolError, Http2Request
-from infeed.http2.socket import CONNECT_TIMEOUT_SECONDS, TLSVerificationError
+from infeed.http2.socket import CONNECT_TIMEOUT_SECONDS, ClientSocket, TLSVerificationError
+from infeed.http2.socket_factory import create_socket
 from infeed.http2.target import authority
 from infeed.rpc.credentials import Credentials
 from infeed.rpc.status import map_http_error, map_status
@@ -48,6 +49,7 @@ class GrpcCall:
         on_closed: Callable[[GrpcCall], None],
         credentials: Credentials = NO_CREDENTIALS,
         name: str | None = None,
+        socket: ClientSocket | None = None,
     ) -> None:
         """`requests` are protobuf messages. `timeout`, in seconds, is for the whole call.
 
@@ -55,6 +57,8 @@ class GrpcCall:
 
         `on_draining` is called when the server is about to shut down, `on_closed` when the call
         is closed.
+
+        `socket`, which is not open yet, replaces that of the address and the credentials.
         """
         self.server = address
         self._method = method
@@ -63,7 +67,7 @@ class GrpcCall:
         self._on_closed = on_closed
         self._name = name or address
         self._credentials = credentials
-        self._socket = credentials.create_socket(address, self._name)
+        self._socket = socket or create_socket(address, self._name, credentials.tls_options)
         self._http2 = Http2Request(
             self._socket, None if timeout is None else time.monotonic() + timeout, on_draining
         )

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from infeed.errors import ConfigError, InfeedError, UserCodeError
 from infeed.http2.connection import Headers
-from infeed.http2.socket import ClientSocket
-from infeed.http2.target import host_name, is_local
-from infeed.http2.tls_config import TLS
+from infeed.http2.target import is_local
+from infeed.http2.tls_config import TLS, validate_tls
 
 Token = str | Callable[[], str]
 """A bearer token, or a function that returns it; called for each call, so it can be renewed."""
@@ -33,29 +32,17 @@ class Credentials:
                 "tls=infeed.TLS(...), or tls=False if the network is trusted",
                 address=address,
             )
-        try:
-            self.create_socket(address, address)
-        except (TypeError, ValueError) as error:  # TypeError for a NUL character
-            name = (self._tls and self._tls.server_name) or host_name(address)
-            raise ConfigError(
-                f"{name!r} is not a valid name for the certificate of {address}: {error}",
-                address=address,
-            ) from None
+        if self.tls_options is not None:
+            validate_tls(self.tls_options, address)
 
-    def create_socket(self, address: str, name: str) -> ClientSocket:
-        """Creates a socket for an address. `name` is the address as the user wrote it: the
-        certificate must be valid for its host, whatever hosts the name resolves to."""
-        if (tls := self._tls) is None:
-            return ClientSocket(address)
-        from infeed.http2.tls_socket import TLSClientSocket  # noqa: PLC0415 - loads ssl
-
-        return TLSClientSocket(
-            address, tls.context(), tls.server_name or host_name(name).rstrip(".")
-        )
+    @property
+    def tls_options(self) -> TLS | None:
+        """The options of a connection with TLS; None: without TLS."""
+        return TLS() if self.tls is True else self.tls or None
 
     @property
     def scheme(self) -> str:
-        return "https" if self._tls else "http"
+        return "http" if self.tls_options is None else "https"
 
     def headers(self) -> Headers:
         """Returns the authentication headers of a request.
@@ -75,10 +62,6 @@ class Credentials:
                 "characters without blanks"
             )
         return [("authorization", f"Bearer {token}")]
-
-    @property
-    def _tls(self) -> TLS | None:
-        return TLS() if self.tls is True else self.tls or None
 
 
 def _call_token_function(token: Callable[[], str]) -> str:

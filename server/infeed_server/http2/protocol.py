@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import struct
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
@@ -12,16 +11,14 @@ import h2.config
 import h2.connection
 import h2.events
 import h2.exceptions
-import h2.settings
-from h2.connection import ConnectionInputs
 from h2.errors import ErrorCodes
-from h2.frame_buffer import FrameBuffer
-from hyperframe.frame import Frame
+from h2.settings import SettingCodes
 
+from infeed.http2.h2_internals import hide_headers_from_log, set_local_settings
+from infeed_server.http2 import h2_internals
 from infeed_server.http2.socket import Buffer
 
-# At DEBUG, hpack logs each header that it decodes, which includes bearer tokens.
-logging.getLogger("hpack").setLevel(logging.INFO)
+hide_headers_from_log()
 
 Headers: TypeAlias = "list[tuple[str, str]]"
 
@@ -82,7 +79,7 @@ class Http2Protocol:
     """
 
     def __init__(self) -> None:
-        self._h2 = _H2Connection()
+        self._h2 = _h2_connection()
         self._unsent = bytearray()
         self._h2.initiate_connection()
 
@@ -101,25 +98,20 @@ class Http2Protocol:
 
     def send_headers(self, stream_id: int, headers: Headers, *, end: bool) -> None:
         self._h2.send_headers(stream_id, headers, end_stream=end)
-        if end and not self._h2.streams[stream_id].closed:
+        if end and not h2_internals.is_closed(self._h2, stream_id):
             self._h2.reset_stream(stream_id, ErrorCodes.NO_ERROR)  # the rest of the request is void
 
     def send_window(self, stream_id: int) -> int:
         """Returns how many bytes may be sent on a stream now; 0 when it is closed."""
-        stream = self._h2.streams.get(stream_id)
-        if stream is None or stream.closed:
-            return 0
-        return max(0, self._h2.local_flow_control_window(stream_id))
+        return h2_internals.send_window(self._h2, stream_id)
 
     def reserve(self, stream_id: int, limit: int) -> int:
         """Charges the send window for up to `limit` bytes, which the caller must send.
 
         Returns how many they are.
         """
-        if count := min(self.send_window(stream_id), limit):
-            # h2 does not see these bytes, so its windows are changed here.
-            self._h2.streams[stream_id].outbound_flow_control_window -= count
-            self._h2.outbound_flow_control_window -= count
+        if count := min(h2_internals.send_window(self._h2, stream_id), limit):
+            h2_internals.charge_window(self._h2, stream_id, count)
         return count
 
     @property
@@ -153,55 +145,20 @@ class Http2Protocol:
         """
         try:
             events = self._h2.receive_data(data)
-            self._bound_memory()
-        except Http2ProtocolError:
-            raise
+            h2_internals.limit_settings(self._h2, _MAX_SETTINGS, _MAX_HEADER_TABLE_BYTES)
         except Exception as error:  # hostile bytes make h2 raise errors of many types
             raise Http2ProtocolError(f"invalid HTTP/2: {error}") from error
         return events
 
-    def _bound_memory(self) -> None:
-        if len(self._h2.remote_settings) > _MAX_SETTINGS:
-            raise Http2ProtocolError(f"more than {_MAX_SETTINGS} kinds of settings")
-        encoder = self._h2.encoder
-        encoder.header_table_size = min(encoder.header_table_size, _MAX_HEADER_TABLE_BYTES)
-        sizes = encoder.table_size_changes
-        if len(sizes) > 2:  # HPACK requires the smallest and the last only
-            encoder.table_size_changes = [min(sizes), sizes[-1]]
 
-
-class _H2Connection(h2.connection.H2Connection):
-    """h2's connection, except that open streams outlive a GOAWAY of either side."""
-
-    def __init__(self) -> None:
-        super().__init__(h2.config.H2Configuration(client_side=False, header_encoding=None))
-        self.state_machine = _StateMachine()
-        self.incoming_buffer = _FrameBuffer(server=True)
-        codes = h2.settings.SettingCodes
-        self.local_settings = h2.settings.Settings(
-            client=False,
-            initial_values={
-                codes.MAX_CONCURRENT_STREAMS: MAX_CONCURRENT_STREAMS,
-                codes.MAX_HEADER_LIST_SIZE: MAX_HEADER_BYTES,
-            },
-        )
-        self.decoder.max_header_list_size = MAX_HEADER_BYTES
-
-    def clear_outbound_data_buffer(self) -> None:
-        """Keeps unsent frames, which h2 discards when the peer sends GOAWAY."""
-
-
-class _FrameBuffer(FrameBuffer):
-    """Checks a frame's size before its payload arrives; h2 buffers up to 16 MiB first."""
-
-    def __next__(self) -> Frame:
-        if len(self._data) >= _FRAME_HEADER.size:
-            self._validate_frame_length(int.from_bytes(self._data[:3], "big"))
-        return super().__next__()
-
-
-class _StateMachine(h2.connection.H2ConnectionStateMachine):
-    def process_input(self, input_: ConnectionInputs) -> list[h2.events.Event]:
-        if input_ in {ConnectionInputs.SEND_GOAWAY, ConnectionInputs.RECV_GOAWAY}:
-            return []
-        return super().process_input(input_)
+def _h2_connection() -> h2.connection.H2Connection:
+    config = h2.config.H2Configuration(client_side=False, header_encoding=None)
+    connection = h2.connection.H2Connection(config)
+    h2_internals.outlive_goaway(connection)
+    h2_internals.reject_frames_early(connection)
+    values = {
+        SettingCodes.MAX_CONCURRENT_STREAMS: MAX_CONCURRENT_STREAMS,
+        SettingCodes.MAX_HEADER_LIST_SIZE: MAX_HEADER_BYTES,
+    }
+    set_local_settings(connection, values)
+    return connection

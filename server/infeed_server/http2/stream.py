@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from h2.errors import ErrorCodes
+
 from infeed_server.http2.protocol import Headers
 from infeed_server.http2.socket import Buffer
 
@@ -88,7 +90,7 @@ class Stream:
         """Sends buffers in order, without copies; they may change once this returns."""
         self._connection.send_data(self, buffers)
 
-    def reset(self, code: int) -> None:
+    def reset(self, code: int = ErrorCodes.INTERNAL_ERROR) -> None:
         """Closes the stream with an HTTP/2 error code instead of a response."""
         self._connection.reset_stream(self, code)
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
-from h2.errors import ErrorCodes
 
 from infeed_server.http2.protocol import Headers
 from infeed_server.http2.stream import Stream, StreamClosedError
@@ -70,7 +69,7 @@ class Router:
             pass  # no client waits for the status
         except Exception:  # else the client would wait without end
             log.exception("a call could not be ended")
-            stream.reset(ErrorCodes.INTERNAL_ERROR)
+            stream.reset()
 
     def refuse(self, stream: Stream, error: StatusError) -> None:
         """Ends a call with `error` instead of handling it."""

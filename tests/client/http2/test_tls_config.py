@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from infeed.errors import ConfigError
-from infeed.http2.tls_config import TLS
+from infeed.http2.tls_config import TLS, certificate_name, validate_tls
 
 
 def test_certificates_and_names_are_verified(pki: Any) -> None:
@@ -146,3 +146,33 @@ def test_unreadable_files_are_refused(pki: Any, tmp_path: Path, option: str) -> 
     ):
         with pytest.raises(ConfigError, match=f"^tls: {option} {file}: {reason}"):
             TLS(**{**files, option: file}).context()
+
+
+@pytest.mark.parametrize(
+    ("server_name", "address", "expected"),
+    [
+        (None, "dns:///infeed.example.org:1", "infeed.example.org"),
+        (None, "infeed.example.org.:1", "infeed.example.org"),
+        (None, "[::1]:1", "::1"),
+        (None, "unix:/run/a.sock", "localhost"),
+        ("other.example.org", "infeed.example.org:1", "other.example.org"),
+    ],
+)
+def test_expected_name_of_the_certificate(
+    server_name: str | None, address: str, expected: str
+) -> None:
+    tls = TLS(server_name=server_name)
+    assert certificate_name(tls, address) == expected
+    validate_tls(tls, address)
+
+
+@pytest.mark.parametrize("name", [".a", "a..b", "a\0b", "x" * 70])
+def test_name_that_no_certificate_can_have_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"is not a valid name for the certificate of h:1: "):
+        validate_tls(TLS(server_name=name), "h:1")
+
+
+def test_validation_reads_the_files(pki: Any) -> None:
+    validate_tls(TLS(ca=pki.ca), "h:1")
+    with pytest.raises(ConfigError, match=r"tls: ca /none\.pem: no such file"):
+        validate_tls(TLS(ca="/none.pem"), "h:1")

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.test_layers import MODULES, imports
 
 import infeed
 from infeed.errors import ConfigError, InfeedError, InvalidRequestError, UserCodeError
-from infeed.http2.socket import ClientSocket
 from infeed.http2.tls_config import TLS
-from infeed.http2.tls_socket import TLSClientSocket
 from infeed.rpc.channel import GrpcTransport
 from infeed.rpc.credentials import Credentials
 from infeed.testing import FakeTransport
@@ -138,32 +137,22 @@ def test_invalid_server_names_are_refused(name: str) -> None:
         infeed.connect("127.0.0.1:1", "p", tls=TLS(server_name=name))
 
 
-def test_create_socket(pki: Any) -> None:
-    assert type(Credentials(SECRET, tls=False).create_socket("a:1", "a:1")) is ClientSocket
-    assert type(Credentials(SECRET).create_socket("a:1", "a:1")) is ClientSocket
-    for tls in (True, TLS(ca=pki.ca)):
-        assert type(Credentials(tls=tls).create_socket("a:1", "a:1")) is TLSClientSocket
-    assert [Credentials(tls=tls).scheme for tls in (None, False, True, TLS())] == [
-        *("http", "http", "https", "https")
-    ]
+def test_scheme_and_options_of_tls(pki: Any) -> None:
+    tls = TLS(ca=pki.ca)
+    expected = {
+        None: ("http", None),
+        False: ("http", None),
+        True: ("https", TLS()),
+        tls: ("https", tls),
+    }
+    for option, (scheme, options) in expected.items():
+        credentials = Credentials(tls=option)
+        assert (credentials.scheme, credentials.tls_options) == (scheme, options)
 
 
-@pytest.mark.parametrize(
-    ("server_name", "name", "expected"),
-    [
-        (None, "dns:///infeed.example.org:1", "infeed.example.org"),
-        (None, "infeed.example.org.:1", "infeed.example.org"),
-        (None, "[::1]:1", "::1"),
-        (None, "unix:/run/a.sock", "localhost"),
-        ("other.example.org", "infeed.example.org:1", "other.example.org"),
-    ],
-)
-def test_expected_name_of_the_certificate(
-    server_name: str | None, name: str, expected: str
-) -> None:
-    credentials = Credentials(tls=TLS(server_name=server_name))
-    socket: Any = credentials.create_socket("10.1.2.3:1", name)
-    assert socket._server_name == expected
+def test_credentials_import_no_sockets() -> None:
+    imported = imports(MODULES["infeed.rpc.credentials"])
+    assert not [name for name in imported if "socket" in name]
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ import random
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
@@ -18,8 +17,8 @@ from tests.stress.fuzz.replies import REPLIES, run_client
 from tests.stress.fuzz.sessions import Session
 
 from infeed.errors import BY_REASON, DOMAIN
+from infeed.http2.socket import ClientSocket
 from infeed.rpc.call import GrpcCall
-from infeed.rpc.credentials import Credentials
 from infeed.v1 import stream_pb2
 from infeed.wire.assembler import BatchAssembler, ReceivedBatch
 
@@ -52,16 +51,6 @@ class _ScriptedSocket:
     close = abort
 
 
-@dataclass(frozen=True)
-class _ScriptedCredentials(Credentials):
-    """Credentials that create scripted sockets."""
-
-    data: tuple[bytes, ...] = ()
-
-    def create_socket(self, address: str, name: str) -> Any:
-        return _ScriptedSocket(self.data)
-
-
 def scripted_call(data: Sequence[bytes]) -> GrpcCall:
     """Returns a call that receives the given bytes."""
     return GrpcCall(
@@ -71,7 +60,7 @@ def scripted_call(data: Sequence[bytes]) -> GrpcCall:
         timeout=None,
         on_draining=lambda: None,
         on_closed=lambda _: None,
-        credentials=_ScriptedCredentials(data=tuple(data)),
+        socket=cast("ClientSocket", _ScriptedSocket(data)),
     )
 
 
