@@ -46,7 +46,7 @@ SHARED = (
 )
 """What the server imports of the client, besides the package itself."""
 
-CLIENT_REQUIREMENTS = {"google", "h2", "ml_dtypes", "numpy"}
+CLIENT_REQUIREMENTS = {"google", "h2", "ml_dtypes", "numpy", "xxhash"}
 """What the client's core imports of others; adapters and command line have more."""
 
 

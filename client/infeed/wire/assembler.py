@@ -16,8 +16,7 @@ from infeed.spec import Spec
 from infeed.v1 import stream_pb2
 from infeed.wire import batch as wire
 from infeed.wire.buffer_pool import BufferPool
-from infeed.wire.checksum import checksum
-from infeed.wire.chunk import MAX_HEAD_BYTES, ChunkHead, parse_head
+from infeed.wire.chunk import MAX_HEAD_BYTES, ChunkHead, checksum, parse_head
 
 ReadInto = Callable[[memoryview], None]
 """Fills the memory with the next bytes of the message."""
@@ -192,7 +191,7 @@ class BatchAssembler:
         already_read = prefix[head.data_offset :]
         data[: len(already_read)] = already_read
         read_into(data[len(already_read) :].data)  # from the socket, without another copy
-        if checksum(data) != head.checksum:
+        if checksum(data.data) != head.checksum:
             raise ProtocolError(f"a chunk of {len(data)} bytes does not match its checksum")
         self._filled = end
         return self._finish_batch()

@@ -2,7 +2,7 @@
 
 The encoding is protobuf's, as proto/infeed/v1/stream.proto defines it:
 
-    7A <length> 0D <checksum, 4 bytes LE> 12 <length> <data>
+    7A <length> 09 <checksum, 8 bytes LE> 12 <length> <data>
 
 The head, all bytes before the data, is short. A reader parses it first, and then receives the data
 straight into the batch's memory.
@@ -14,9 +14,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from infeed.wire.checksum import checksum
+import xxhash
 
 CHUNK_BYTES = 1 << 20
 """Data of one chunk: below gRPC's default limit of 4 MiB, so that clients with default options can
@@ -26,10 +24,16 @@ MAX_HEAD_BYTES = 24
 """An upper bound of the size of a head."""
 
 _CHUNK_TAG = 0x7A
-_CHECKSUM_TAG = 0x0D
+_CHECKSUM_TAG = 0x09
 _DATA_TAG = 0x12
+_CHECKSUM_FORMAT = "<Q"
+_CHECKSUM_END = 9
+"""Offset of the data's tag in the body."""
 
-_EMPTY = np.empty(0, np.uint8)
+checksum = xxhash.xxh3_64_intdigest
+"""Returns the XXH3 hash, 64 bits, of a contiguous buffer: a standard in every language, and faster
+than memory. Decided by `make bench`: CRC-32C is slower, and a CRC-32 took more time than the rest
+of receiving."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +55,8 @@ def encode_chunk(
     data = pieces[0] if pieces else b""
     size = len(data)
     data_head = bytes((_DATA_TAG,)) + _encode_varint(size)
-    body = 5 + len(data_head) + size
-    digest = struct.pack("<I", checksum(np.frombuffer(data, np.uint8) if size else _EMPTY))
+    body = _CHECKSUM_END + len(data_head) + size
+    digest = struct.pack(_CHECKSUM_FORMAT, checksum(data))
     head = bytes((_CHUNK_TAG,)) + _encode_varint(body) + bytes((_CHECKSUM_TAG,)) + digest
     return head + data_head, data
 
@@ -69,12 +73,13 @@ def parse_head(prefix: bytes | bytearray, size: int) -> ChunkHead | None:
         body, offset = _parse_varint(prefix, 1)
         if offset + body != size:
             return None
-        if prefix[offset] != _CHECKSUM_TAG or prefix[offset + 5] != _DATA_TAG:
+        if prefix[offset] != _CHECKSUM_TAG or prefix[offset + _CHECKSUM_END] != _DATA_TAG:
             return None
-        data_size, data_offset = _parse_varint(prefix, offset + 6)
+        data_size, data_offset = _parse_varint(prefix, offset + _CHECKSUM_END + 1)
         if data_offset + data_size != size:
             return None
-        return ChunkHead(struct.unpack_from("<I", prefix, offset + 1)[0], data_offset, data_size)
+        (digest,) = struct.unpack_from(_CHECKSUM_FORMAT, prefix, offset + 1)
+        return ChunkHead(digest, data_offset, data_size)
     except (IndexError, struct.error):
         return None
 
@@ -100,4 +105,11 @@ def _parse_varint(data: bytes | bytearray, offset: int) -> tuple[int, int]:
         shift += 7
 
 
-__all__ = ["CHUNK_BYTES", "MAX_HEAD_BYTES", "ChunkHead", "encode_chunk", "parse_head"]
+__all__ = [
+    "CHUNK_BYTES",
+    "MAX_HEAD_BYTES",
+    "ChunkHead",
+    "checksum",
+    "encode_chunk",
+    "parse_head",
+]

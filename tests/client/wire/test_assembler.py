@@ -23,8 +23,7 @@ from infeed.wire.assembler import (
     StreamContract,
 )
 from infeed.wire.buffer_pool import BufferPool
-from infeed.wire.checksum import checksum
-from infeed.wire.chunk import encode_chunk
+from infeed.wire.chunk import checksum, encode_chunk
 
 SPEC = (FieldSpec("x", "float32", (5,)), FieldSpec("label", "int64"))
 CONTRACT = StreamContract(fingerprint="ab", spec=SPEC, batch_size=3, stride=3, seed=9)
@@ -230,9 +229,9 @@ def test_chunk_in_another_encoding_is_read() -> None:
     messages = [opened(), HEAD]
     for chunk in CHUNKS:
         data = wire.parse_response(chunk).chunk.data
-        digest = checksum(np.frombuffer(data, np.uint8)).to_bytes(4, "little")
+        digest = checksum(data).to_bytes(8, "little")
         # The fields in reverse order, as another library may encode them.
-        body = bytes((0x12, len(data))) + data + b"\x0d" + digest
+        body = bytes((0x12, len(data))) + data + b"\x09" + digest
         messages.append(bytes((0x7A, len(body))) + body)
     (received,) = assemble(*messages)
     assert received.batch["x"].tolist() == np.arange(15.0).reshape(3, 5).tolist()

@@ -19,8 +19,7 @@ from infeed.spec import FieldSpec, Spec
 from infeed.v1 import stream_pb2
 from infeed.wire import batch as wire
 from infeed.wire.buffer_pool import BufferPool
-from infeed.wire.checksum import checksum
-from infeed.wire.chunk import MAX_HEAD_BYTES, parse_head
+from infeed.wire.chunk import MAX_HEAD_BYTES, checksum, parse_head
 
 SLOTS = 3
 number_types = st.sampled_from(

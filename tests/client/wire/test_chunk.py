@@ -6,21 +6,29 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.examples import examples
 
 from infeed.v1 import stream_pb2
-from infeed.wire.checksum import checksum
-from infeed.wire.chunk import CHUNK_BYTES, MAX_HEAD_BYTES, encode_chunk, parse_head
-
-
-def checksum_of(data: bytes) -> int:
-    return checksum(np.frombuffer(data, np.uint8))
+from infeed.wire.chunk import CHUNK_BYTES, MAX_HEAD_BYTES, checksum, encode_chunk, parse_head
 
 
 def encode(pieces: list[Any]) -> bytes:
     return b"".join(encode_chunk(pieces))
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", 0x2D06800538D394C2),
+        (b"infeed", 0x132C4ABE5BEB94F1),
+        (bytes(range(256)) * 100, 0x98276B6025D637AE),
+    ],
+)
+def test_checksum_is_xxh3_with_seed_0(data: bytes, expected: int) -> None:
+    assert checksum(data) == expected
 
 
 def test_data_is_not_copied() -> None:
@@ -37,7 +45,7 @@ def test_round_trip(size: int) -> None:
     message = encode([data])
     head = parse_head(message[:MAX_HEAD_BYTES], len(message))
     assert head is not None
-    assert (head.data_size, head.checksum) == (size, checksum_of(data))
+    assert (head.data_size, head.checksum) == (size, xxhash.xxh3_64_intdigest(data))
     assert message[head.data_offset :] == data
     assert head.data_offset <= MAX_HEAD_BYTES
 
@@ -50,7 +58,7 @@ def test_encoding_equals_protobuf(pieces: list[bytes]) -> None:
     message = encode(views)
     parsed = stream_pb2.StreamBatchesResponse.FromString(message)
     assert parsed.WhichOneof("event") == "chunk"
-    assert (parsed.chunk.data, parsed.chunk.checksum) == (data, checksum_of(data))
+    assert (parsed.chunk.data, parsed.chunk.checksum) == (data, xxhash.xxh3_64_intdigest(data))
     if data:  # protobuf omits empty fields
         assert parsed.SerializeToString(deterministic=True) == message
 
@@ -74,10 +82,10 @@ def test_other_messages_are_no_chunks() -> None:
 
 
 def test_other_encodings_are_left_to_protobuf() -> None:
-    digest = encode([b"abcd"])[2:7]
-    swapped = bytes((0x7A, 11, 0x12, 4)) + b"abcd" + digest
-    long_length = bytes((0x7A, 12)) + digest + bytes((0x12, 0x84, 0x00)) + b"abcd"
-    without_data = bytes((0x7A, 5)) + digest
+    digest = encode([b"abcd"])[2:11]
+    swapped = bytes((0x7A, 15, 0x12, 4)) + b"abcd" + digest
+    long_length = bytes((0x7A, 16)) + digest + bytes((0x12, 0x84, 0x00)) + b"abcd"
+    without_data = bytes((0x7A, 9)) + digest
     without_checksum = bytes((0x7A, 6, 0x12, 4)) + b"abcd"
     for message in (swapped, without_data, without_checksum):
         assert parse_head(message[:MAX_HEAD_BYTES], len(message)) is None
