@@ -37,7 +37,7 @@ def infeed(*options: str, launch: Launch = spawn) -> Iterator[Running]:
         definition = Path(folder) / "pipelines.yaml"
         definition.write_text(text)
         log = Path(folder) / "server"
-        with InfeedServer(definition, log, *options, launch=launch) as server:
+        with InfeedServer(definition, log, *options, cwd=ROOT, launch=launch) as server:
             yield Running(server.address, (server.pid,))
 
 
