@@ -194,13 +194,3 @@ class SampleCounts:
                 position_or_none = int(self._first_positions[sample])
                 first = None if position_or_none < 0 else position_or_none
                 self.duplicates.append(DuplicateSample(sample, first, position))
-
-
-__all__ = [
-    "MAX_EXAMPLES",
-    "DuplicateSample",
-    "Interval",
-    "IntervalSet",
-    "SampleCounts",
-    "UnknownSample",
-]

@@ -213,6 +213,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "it did not respond in time"
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-
-
-__all__ = ["MAX_MESSAGE_BYTES", "GrpcCall", "read_single_response"]

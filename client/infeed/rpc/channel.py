@@ -183,6 +183,3 @@ class GrpcTransport:
     def _forget(self, call: GrpcCall) -> None:
         with self._lock:
             self._calls.discard(call)
-
-
-__all__ = ["GrpcTransport"]

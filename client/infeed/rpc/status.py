@@ -179,5 +179,3 @@ def _define_messages() -> tuple[Any, Any]:
 
 
 _Status, _ErrorInfo = _define_messages()
-
-__all__ = ["CODES", "error_from_details", "map_http_error", "map_status"]

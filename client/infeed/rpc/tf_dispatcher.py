@@ -113,6 +113,3 @@ def _call(role: str, address: str, path: str, request: Any, response: Any, timeo
             f"{address} is not a {role} of TensorFlow's data service",
             **error.metadata,
         ) from error
-
-
-__all__ = ["CALL_TIMEOUT_SECONDS", "DispatcherClient", "find_unreachable", "get_worker_tasks"]

@@ -102,12 +102,3 @@ def _optional_enum_name(enum: Any, value: int, prefix: str) -> Any:
     if value not in enum.values():
         raise InvalidRequestError(f"unknown {enum.DESCRIPTOR.name.lower()} {value}")
     return enum_name(enum, value, prefix) if value else None
-
-
-__all__ = [
-    "COMPRESSIONS",
-    "MAX_JOB_NAME_LENGTH",
-    "Compression",
-    "DatasetRequest",
-    "RegisteredDataset",
-]

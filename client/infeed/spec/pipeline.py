@@ -167,17 +167,3 @@ class PipelineSpec:
             server_version=message.server_version,
             engine=enum_name(spec_pb2.Engine, message.engine or spec_pb2.ENGINE_LOCAL, "ENGINE_"),
         )
-
-
-__all__ = [
-    "MAX_BATCH_SIZE",
-    "Engine",
-    "FieldSpec",
-    "FinishPlacement",
-    "Guarantee",
-    "OnError",
-    "PipelineSpec",
-    "Remainder",
-    "Spec",
-    "spec_from_proto",
-]

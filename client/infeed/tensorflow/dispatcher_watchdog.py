@@ -94,6 +94,3 @@ def _check_until_unused(
             watchdog.check()
         else:
             return
-
-
-__all__ = ["CHECK_INTERVAL_SECONDS", "LOST_TIMEOUT_SECONDS", "DispatcherWatchdog", "watch"]

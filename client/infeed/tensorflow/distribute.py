@@ -225,6 +225,3 @@ def _element_finisher(
         return to_keras_element(batch, tf.cast(metadata["mask"], tf.float32))
 
     return finish_element  # type: ignore[no-any-return]
-
-
-__all__ = ["distribute"]

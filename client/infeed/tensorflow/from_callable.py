@@ -58,6 +58,3 @@ def from_callable(
 def _zeros(spec: tf.TensorSpec) -> Any:
     dtype = spec.dtype.as_numpy_dtype
     return np.full(spec.shape, b"" if dtype is object else 0, dtype)
-
-
-__all__ = ["Element", "Signature", "from_callable"]

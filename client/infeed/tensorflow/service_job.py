@@ -168,13 +168,3 @@ def _sharding_policy(mode: Any) -> Any:
         raise InvalidRequestError(
             f"processing_mode must be one of {', '.join(SHARDING_POLICIES)}, not {mode!r}"
         ) from None
-
-
-__all__ = [
-    "SHARDING_POLICIES",
-    "STATIC_POLICIES",
-    "ServiceJob",
-    "TargetWorkers",
-    "plan_job",
-    "require_elements",
-]

@@ -44,6 +44,3 @@ def _rows(data: Array) -> Array:
 def _sum(rows: Array, axis: int) -> Array:
     sums: Array = np.add.reduce(rows, axis=axis, dtype=np.uint64)
     return sums
-
-
-__all__ = ["ROW_WORDS", "checksum"]

@@ -98,6 +98,3 @@ def _parse_varint(data: bytes | bytearray, offset: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, offset
         shift += 7
-
-
-__all__ = ["CHUNK_BYTES", "MAX_HEAD_BYTES", "ChunkHead", "encode_chunk", "parse_head"]
