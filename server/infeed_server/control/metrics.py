@@ -15,7 +15,6 @@ from prometheus_client import (
     ProcessCollector,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from infeed.spec import OnError
@@ -199,8 +198,3 @@ class Metrics:
     def set_limit(self, unsent_bytes: int) -> None:
         """Sets the limit on the unsent bytes of all pipelines."""
         self._limit.set(unsent_bytes)
-
-    def expose(self, accept: str = "") -> tuple[bytes, str]:
-        """Returns all metrics in the format that an HTTP `Accept` header prefers, and its type."""
-        encode, content_type = choose_encoder(accept)
-        return encode(self.registry), content_type

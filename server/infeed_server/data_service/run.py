@@ -133,7 +133,7 @@ def _control_plane(
     options: RoleOptions, health: RoleHealth, metrics: RoleMetrics, parts: str
 ) -> Iterator[str | None]:
     """Serves the control plane, and yields its address."""
-    state = ControlState(health, metrics, VERSION, parts)
+    state = ControlState(health, metrics.registry, VERSION, parts)
     control = open_control_server(state, options.http, insecure=options.insecure)
     if control is None:
         yield None

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 
+from prometheus_client import CollectorRegistry
+
 from infeed.errors import ConfigError
 from infeed_server.config.address import Address
 from infeed_server.control.aggregate import MergedHealth, MergedMetrics
@@ -55,7 +57,9 @@ def serve_processes(
         command += ["--listen", str(address), "--http", "127.0.0.1:0", "--one-of", str(count)]
         processes = ProcessGroup([*command, *_shared_arguments(options, count)], count)
         health = MergedHealth(processes.http_addresses)
-        state = ControlState(health, MergedMetrics(processes.http_addresses), VERSION)
+        registry = CollectorRegistry()
+        registry.register(MergedMetrics(processes.http_addresses))
+        state = ControlState(health, registry, VERSION)
         control = open_control_server(state, options.http, insecure=options.insecure)
         if control:
             stack.enter_context(control)

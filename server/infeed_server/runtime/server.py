@@ -55,7 +55,7 @@ class Server:
         if not options.share_port:
             listen.require_free()
         self._service = create_data_service(options)
-        state = ControlState(self.health, self.metrics, VERSION)
+        state = ControlState(self.health, self.metrics.registry, VERSION)
         self._control = open_control_server(state, options.http, insecure=options.insecure)
         self._engines: dict[str, Engine] = {}
         self._readiness_before: dict[str, Readiness] = {}
