@@ -23,21 +23,8 @@ from infeed_server.engines.monitor import Stage
 _STAGES = get_args(Stage)
 
 _STAGE_BUCKETS = (
-    0.0005,
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1,
-    2.5,
-    5,
-    10,
-    30,
+    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )
 """Seconds, from sending a cached batch to reading one from an object store."""
 

@@ -9,20 +9,9 @@ from pydantic import BeforeValidator, Field
 T = TypeVar("T")
 
 NumberType = Literal[
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-    "bfloat16",
-]
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float16", "float32", "float64", "bfloat16",
+]  # fmt: skip
 """Every data type of a field except byte strings."""
 
 FloatType = Literal["float16", "float32", "float64", "bfloat16"]
