@@ -1,6 +1,6 @@
 """Transforms: operations on one sample, defined in YAML or Python."""
 
-from infeed_server.transforms.base import FieldTransform, Key, Sample, Transform, get_field
+from infeed_server.transforms.base import Transform
 from infeed_server.transforms.cache import Cache
 from infeed_server.transforms.colour import (
     RandomBrightness,
@@ -40,8 +40,6 @@ __all__ = [
     "DecodeImage",
     "DecodeRaw",
     "Drop",
-    "FieldTransform",
-    "Key",
     "Map",
     "Normalize",
     "OneHot",
@@ -55,9 +53,7 @@ __all__ = [
     "RandomSaturation",
     "Rename",
     "Resize",
-    "Sample",
     "StringToNumber",
     "Transform",
     "TransformList",
-    "get_field",
 ]
