@@ -69,11 +69,6 @@ class Health:
             self._update_overall()
 
     @property
-    def ready(self) -> bool:
-        """Whether every pipeline can be served."""
-        return self.overall.ready
-
-    @property
     def overall(self) -> Readiness:
         """Readiness of the server as a whole."""
         with self._lock:

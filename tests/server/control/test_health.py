@@ -16,7 +16,7 @@ from infeed_server.control.health import WHOLE_SERVER, Health, Readiness
 
 def test_server_without_pipelines_is_not_ready():
     health = Health()
-    assert not health.ready
+    assert not health.overall.ready
     assert health.overall.reason == "no pipeline is loaded yet"
     assert health.parts == {}
 
@@ -25,10 +25,10 @@ def test_ready_when_every_pipeline_is():
     health = Health()
     health.set("train", True, "first batch made")
     health.set("eval", False, "building the record index")
-    assert not health.ready
+    assert not health.overall.ready
     assert health.overall.reason == "1 of 2 not ready: eval: building the record index"
     health.set("eval", True, "first batch made")
-    assert health.ready
+    assert health.overall.ready
     assert list(health.parts) == ["eval", "train"]
 
 
@@ -69,7 +69,7 @@ def test_late_subscriber_gets_current_state_and_each_change_once():
 def test_subscriber_may_read_the_health():
     health = Health()
     seen: list[bool] = []
-    health.subscribe(lambda name, readiness: seen.append(health.ready))
+    health.subscribe(lambda name, readiness: seen.append(health.overall.ready))
     health.set("train", True, "warm")
     assert seen[-1] is True
 
@@ -102,7 +102,7 @@ def test_last_calls_of_subscribers_match_the_health(changes: Changes):
     for name, ready in changes:
         health.set(name, ready, "because")
     assert last_calls == {**health.parts, WHOLE_SERVER: health.overall}
-    assert health.ready == (bool(changes) and all(dict(changes).values()))
+    assert health.overall.ready == (bool(changes) and all(dict(changes).values()))
 
 
 def test_subscribers_match_the_health_after_concurrent_changes():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import tempfile
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,7 +61,8 @@ class DispatcherRole:
         self._advertise = parse_advertise(advertise) if advertise else derive(listen)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         if work_dir:
-            _require_writable(work_dir)
+            with writing_to(work_dir), tempfile.TemporaryFile(dir=work_dir):
+                pass
         self._work_dir = work_dir
         self._worker_addresses = worker_addresses
         self._server: TensorFlowServer | None = None
@@ -127,11 +130,12 @@ class DispatcherRole:
         return self._temporary.name
 
 
-def _require_writable(folder: Path) -> None:
+@contextmanager
+def writing_to(folder: Path) -> Iterator[None]:
+    """Creates the folder of `--work-dir`. Raises `ConfigError` where the block cannot write."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        yield
     except OSError as error:
         problem = error.strerror or str(error)
         raise ConfigError(

@@ -322,7 +322,7 @@ def test_empty_dataset_of_unknown_length_is_not_ready(serve: Any) -> None:
         return numbers().filter(lambda _: False)
 
     server = serve({"n": pipeline(none)})
-    assert not server.health.ready
+    assert not server.health.overall.ready
     assert "is empty" in server.health.overall.reason
     for _ in range(2):
         feed = infeed.connect(str(server.address), "n")
