@@ -75,15 +75,7 @@ class RegisteredDataset:
     lost_workers: tuple[str, ...] = ()
 
     def to_proto(self) -> feed_service_pb2.RegisterDatasetResponse:
-        return feed_service_pb2.RegisterDatasetResponse(
-            dispatcher_address=self.dispatcher_address,
-            dataset_id=self.dataset_id,
-            tensorflow_version=self.tensorflow_version,
-            seed=self.seed,
-            batch_size=self.batch_size,
-            may_mask=self.may_mask,
-            lost_workers=self.lost_workers,
-        )
+        return feed_service_pb2.RegisterDatasetResponse(**vars(self))
 
     @classmethod
     def from_proto(cls, message: feed_service_pb2.RegisterDatasetResponse) -> RegisteredDataset:
