@@ -28,6 +28,7 @@ from infeed.errors import (
     StallError,
 )
 from infeed.prefetch import prefetcher as prefetcher_module
+from infeed.rpc import channel as channel_module
 from infeed.spec import Cast, FieldSpec, Normalize, OneHot
 from infeed.stats import StatsRecorder
 from infeed.testing import FakeTransport
@@ -197,7 +198,7 @@ def test_feed_closes_only_its_own_transport(arrays: Any, monkeypatch: pytest.Mon
             self.closed += 1
 
     own, given = Closing(arrays), Closing(arrays)
-    monkeypatch.setattr(feed_module, "GrpcTransport", lambda *_: own)
+    monkeypatch.setattr(channel_module, "GrpcTransport", lambda *_: own)
     for transport in (None, given):
         infeed.connect("host:1", "fake", transport=transport).close()
         with pytest.raises(PipelineNotFoundError):
