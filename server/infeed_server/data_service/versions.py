@@ -8,7 +8,7 @@ from collections.abc import Collection
 from infeed.errors import ConfigError, InfeedError
 from infeed.rpc.tf_dispatcher import DispatcherClient
 from infeed_server.data_service import process_info
-from infeed_server.data_service.periodic import PeriodicTask
+from infeed_server.processes.periodic import PeriodicTask
 
 CHECK_INTERVAL_SECONDS = 30.0
 

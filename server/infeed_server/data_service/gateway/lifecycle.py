@@ -18,7 +18,7 @@ from infeed_server.data_service.gateway.saved_addresses import (
     load_saved_addresses,
 )
 from infeed_server.data_service.options import ServiceOptions, parse_dispatcher
-from infeed_server.data_service.periodic import PeriodicTask
+from infeed_server.processes.periodic import PeriodicTask
 
 _RESTART_INTERVAL_SECONDS = 0.5
 """Between checks for workers that have exited or hang."""

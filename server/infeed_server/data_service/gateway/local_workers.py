@@ -14,8 +14,8 @@ from contextlib import closing
 from infeed.errors import InfeedError, ServerError
 from infeed.rpc.tf_dispatcher import get_worker_tasks
 from infeed_server.config.address import Address
-from infeed_server.data_service.periodic import PeriodicTask
 from infeed_server.data_service.worker.monitor import SENT_BYTES_METRIC
+from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.processes.supervisor import ChildProcess
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ import struct
 import time
 from collections.abc import Callable
 
-from infeed_server.data_service.periodic import PeriodicTask
 from infeed_server.data_service.sockets import process_sockets
+from infeed_server.processes.periodic import PeriodicTask
 
 SAMPLE_INTERVAL_SECONDS = 1.0
 

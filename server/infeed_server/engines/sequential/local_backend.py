@@ -30,7 +30,9 @@ class LocalBackend:
 
     def __init__(self, plan: SequentialPlan) -> None:
         self._plan = plan
-        self._determinism = DeterminismCheck(plan)
+        self._first_blocks: OrderedDict[ReadKey, bytes] = OrderedDict()
+        """Digests of the first blocks of earlier reads."""
+        self._lock = threading.Lock()
 
     @property
     def spec(self) -> PipelineSpec:
@@ -44,8 +46,24 @@ class LocalBackend:
         return _read(self._plan, key)
 
     def check_first_block(self, key: ReadKey, block: Block) -> None:
-        if self.spec.guarantee.order == "deterministic":
-            self._determinism.check(key, block)
+        """Detects random draws that the analysis of the dataset has missed.
+
+        Reads that begin alike can still differ later. The user's own declaration is trusted.
+        """
+        if self.spec.guarantee.order == "none" or self._plan.source.deterministic:
+            return
+        digest = _digest(block)
+        with self._lock:
+            known = self._first_blocks.setdefault(key, digest)
+            if len(self._first_blocks) > _MAX_READ_KEYS:
+                self._first_blocks.popitem(last=False)
+        if known != digest:
+            raise SourceError(
+                f"the dataset of {self._plan.source.label} is not deterministic, as was assumed: "
+                "a second read began with other elements; seed its random operations, or set "
+                "deterministic: false",
+                pipeline=self.spec.name,
+            )
 
     def translate_error(self, error: Exception) -> InfeedError | None:
         return self._plan.explain(error)
@@ -85,37 +103,6 @@ def _count_rows(plan: SequentialPlan, values: dict[str, Any], slots: int, label:
         f"{fields}",
         pipeline=plan.spec.name,
     )
-
-
-class DeterminismCheck:
-    """Compares the first blocks of reads with equal keys, to detect undeclared random draws.
-
-    Reads that begin alike can still differ later. Thread-safe.
-    """
-
-    def __init__(self, plan: SequentialPlan) -> None:
-        self._plan = plan
-        # The user's declaration is trusted; only a detected determinism is checked.
-        self._enabled = plan.source.deterministic is None
-        self._digests: OrderedDict[ReadKey, bytes] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def check(self, key: ReadKey, first: Block) -> None:
-        """Raises `SourceError` where an earlier read with the key began with another block."""
-        if not self._enabled:
-            return
-        digest = _digest(first)
-        with self._lock:
-            known = self._digests.setdefault(key, digest)
-            if len(self._digests) > _MAX_READ_KEYS:
-                self._digests.popitem(last=False)
-        if known != digest:
-            raise SourceError(
-                f"the dataset of {self._plan.source.label} is not deterministic, as was assumed: "
-                "a second read began with other elements; seed its random operations, or set "
-                "deterministic: false",
-                pipeline=self._plan.spec.name,
-            )
 
 
 def _digest(block: Block) -> bytes:
