@@ -16,7 +16,7 @@ from infeed_server.control.http_server import open_control_server
 from infeed_server.data_service.control import RoleHealth, RoleMetrics
 from infeed_server.data_service.dispatcher.monitor import DispatcherStatus, WorkerLivenessMonitor
 from infeed_server.data_service.dispatcher.role import DispatcherRole
-from infeed_server.data_service.versions import VersionMonitor
+from infeed_server.data_service.process_info import VersionMonitor
 from infeed_server.data_service.worker.monitor import WorkerMonitor
 from infeed_server.data_service.worker.role import DRAIN_TIMEOUT_SECONDS, WorkerRole
 from infeed_server.processes.signals import ShutdownSignal
