@@ -170,7 +170,7 @@ def test_cursor_of_another_pipeline_is_rejected(fake: FakeTransport, arrays: Any
     [
         ({"batch_size": 0}, "batch_size must be from 1 to 131072, not 0"),
         ({"batch_size": 1 << 18}, "batch_size must be"),
-        ({"batch_size": 51}, "batch_size 51 is larger than the data set.*50 samples"),
+        ({"batch_size": 51}, "batch size 51 is larger than the data set.*50 samples"),
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"seed": -1}, "seed must be"),
         ({"seed": 1 << 63}, "seed must be"),

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from infeed.errors import InvalidRequestError
 from infeed.spec.dtypes import (
     BYTES,
     Array,
@@ -130,6 +131,23 @@ class PipelineSpec:
     def stride(self, batch_size: int) -> int:
         """Returns the number of positions from one batch to the next, for a batch size."""
         return self.batch_stride or batch_size
+
+    def check_batch_size(self, size: int) -> None:
+        """Raises `InvalidRequestError` for a batch size that the pipeline cannot have."""
+        if self.batch_stride and size != self.batch_size:
+            raise InvalidRequestError(
+                f"batch size {size} is not available: the dataset of {self.name!r} makes batches "
+                f"of {self.batch_size}",
+                batch_size=size,
+            )
+        count = self.sample_count
+        if not self.batch_stride and count is not None and size > count:
+            raise InvalidRequestError(
+                f"batch size {size} is larger than the data set: pipeline {self.name!r} has "
+                f"{count} samples",
+                batch_size=size,
+                sample_count=count,
+            )
 
     def to_proto(self) -> spec_pb2.Pipeline:
         return spec_pb2.Pipeline(

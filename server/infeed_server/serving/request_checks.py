@@ -88,19 +88,7 @@ def resolve_batch_size(spec: PipelineSpec, requested: int) -> int:
         raise InvalidRequestError(
             f"batch size {size} is outside of [1, {MAX_BATCH_SIZE}]", batch_size=size
         )
-    if spec.batch_stride and size != spec.batch_size:
-        raise InvalidRequestError(
-            f"batch size {size} is not available: the dataset of {spec.name!r} makes batches of "
-            f"{spec.batch_size}",
-            batch_size=size,
-        )
-    if not spec.batch_stride and spec.sample_count is not None and size > spec.sample_count:
-        raise InvalidRequestError(
-            f"batch size {size} is larger than the data set of {spec.name!r}, which has "
-            f"{spec.sample_count} samples",
-            batch_size=size,
-            sample_count=spec.sample_count,
-        )
+    spec.check_batch_size(size)
     return size
 
 
