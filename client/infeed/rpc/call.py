@@ -10,12 +10,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from infeed.errors import (
-    AuthenticationError,
-    InfeedError,
-    ProtocolError,
-    ServerUnavailableError,
-)
+from infeed.errors import AuthenticationError, InfeedError, ProtocolError, ServerUnavailableError
 from infeed.http2.connection import ConnectionLostError, Headers, Http2ProtocolError, Http2Request
 from infeed.http2.socket import CONNECT_TIMEOUT_SECONDS, TLSVerificationError
 from infeed.http2.target import authority

@@ -18,11 +18,7 @@ from infeed.spec.dtypes import (
     enum_name,
     numpy_dtype,
 )
-from infeed.spec.finish import (
-    FinishTransform,
-    finish_from_proto,
-    finish_to_proto,
-)
+from infeed.spec.finish import FinishTransform, finish_from_proto, finish_to_proto
 from infeed.v1 import spec_pb2
 
 Remainder = Literal["drop", "pad"]

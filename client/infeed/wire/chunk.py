@@ -41,9 +41,7 @@ class ChunkHead:
     data_size: int
 
 
-def encode_chunk(
-    pieces: Sequence[bytes | memoryview],
-) -> tuple[bytes, bytes | memoryview]:
+def encode_chunk(pieces: Sequence[bytes | memoryview]) -> tuple[bytes, bytes | memoryview]:
     """Encodes the concatenated pieces; returns the head, and the data without a copy."""
     if len(pieces) > 1:
         # The checksum needs contiguous data. Few chunks hold more than one field.

@@ -27,9 +27,7 @@ class CachePrefix:
     """Path of the `cache` step, for messages: `transforms[2].cache`."""
 
 
-def split_at_cache(
-    steps: Sequence[Step],
-) -> tuple[CachePrefix | None, list[Step]]:
+def split_at_cache(steps: Sequence[Step]) -> tuple[CachePrefix | None, list[Step]]:
     """Returns the steps before the `cache` step and those after it (all, if there is none)."""
     positions = [position for position, (_, step) in enumerate(steps) if isinstance(step, Cache)]
     if not positions:

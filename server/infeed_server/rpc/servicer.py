@@ -40,9 +40,7 @@ class FeedServicer(grpc.GenericRpcHandler):
             f"/{SERVICE}/GetPipeline": _unary(self._get, messages.GetPipelineRequest),
             f"/{SERVICE}/RegisterDataset": _unary(self._register, messages.RegisterDatasetRequest),
             f"/{SERVICE}/StreamBatches": grpc.stream_stream_rpc_method_handler(
-                self._stream,
-                request_deserializer=None,
-                response_serializer=None,
+                self._stream, request_deserializer=None, response_serializer=None
             ),
         }
 
@@ -77,11 +75,7 @@ class FeedServicer(grpc.GenericRpcHandler):
         dataset = DatasetRequest.from_proto(request)
         return self._catalog.visible_to(caller).register(dataset).to_proto()
 
-    def _stream(
-        self,
-        messages: Iterator[bytes],
-        context: ServerCall,
-    ) -> Iterator[GrpcFrames]:
+    def _stream(self, messages: Iterator[bytes], context: ServerCall) -> Iterator[GrpcFrames]:
         try:
             yield from serve_stream(self._catalog, self._encoder, self._monitor, messages, context)
         except Exception as error:  # noqa: BLE001 - all errors become statuses
