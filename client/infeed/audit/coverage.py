@@ -38,12 +38,6 @@ class IntervalSet:
         """One more than the largest integer; 0 if the set is empty."""
         return self._ends[-1] if self._ends else 0
 
-    def __len__(self) -> int:
-        return sum(self._ends) - sum(self._begins)
-
-    def __iter__(self) -> Iterator[Interval]:
-        return zip(self._begins, self._ends, strict=True)
-
     def add(self, begin: int, end: int) -> None:
         """Adds [begin, end), and merges intervals that touch."""
         if begin >= end:
