@@ -12,7 +12,6 @@ from infeed_server.transforms.decode import DecodeImage, DecodeRaw
 from infeed_server.transforms.fields import Drop, Rename
 from infeed_server.transforms.geometry import (
     CenterCrop,
-    Crop,
     RandomCrop,
     RandomFlipLeftRight,
     RandomFlipUpDown,
@@ -26,17 +25,15 @@ from infeed_server.transforms.numeric import (
     OneHot,
     StringToNumber,
 )
-from infeed_server.transforms.registry import REGISTRY, AnyTransform, TransformList
+from infeed_server.transforms.registry import REGISTRY, TransformList
 from infeed_server.transforms.user_map import Map
 
 __all__ = [
     "REGISTRY",
-    "AnyTransform",
     "Cache",
     "Cast",
     "CenterCrop",
     "ConvertImageDtype",
-    "Crop",
     "DecodeImage",
     "DecodeRaw",
     "Drop",
