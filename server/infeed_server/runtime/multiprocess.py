@@ -55,7 +55,8 @@ def serve_processes(
         address = stack.enter_context(_reserve_port(listen))
         command = [sys.executable, "-m", "infeed", "serve", pipelines]
         command += ["--listen", str(address), "--http", "127.0.0.1:0", "--one-of", str(count)]
-        processes = ProcessGroup([*command, *_shared_arguments(options, count)], count)
+        command += _shared_arguments(options, count)
+        processes = ProcessGroup("process", count, lambda _: command)
         health = MergedHealth(processes.http_addresses)
         registry = CollectorRegistry()
         registry.register(MergedMetrics(processes.http_addresses))
