@@ -11,10 +11,9 @@ import tensorflow as tf
 from infeed.errors import ConfigError
 from infeed_server.pipeline import sample_graph
 from infeed_server.sources import DatasetSource, Source
-from infeed_server.sources.dataset.determinism import iter_stages
+from infeed_server.sources.dataset.determinism import iter_stages, python_nodes
 from infeed_server.transforms import Map
 from infeed_server.transforms.base import Step
-from infeed_server.transforms.graph_checks import python_nodes
 
 LIMIT_BYTES = 512 << 20
 """Of constants in a graph. A dataset is registered as one message of at most 2 GiB, and each
