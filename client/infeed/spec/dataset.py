@@ -54,8 +54,8 @@ class DatasetRequest:
             batch_size=message.batch_size or None,
             seed=message.seed if message.HasField("seed") else None,
             epochs=message.epochs,
-            remainder=_optional_enum_name(spec_pb2.Remainder, message.remainder, "REMAINDER_"),
-            compression=_optional_enum_name(
+            remainder=optional_enum_name(spec_pb2.Remainder, message.remainder, "REMAINDER_"),
+            compression=optional_enum_name(
                 feed_service_pb2.Compression, message.compression, "COMPRESSION_"
             ),
             shard_hint=message.shard_hint,
@@ -90,7 +90,12 @@ class RegisteredDataset:
         )
 
 
-def _optional_enum_name(enum: Any, value: int, prefix: str) -> Any:
+def optional_enum_name(enum: Any, value: int, prefix: str) -> Any:
+    """Returns the name of an enum value without its prefix; None for the unspecified one.
+
+    Raises `InvalidRequestError` for an unknown value.
+    """
     if value not in enum.values():
-        raise InvalidRequestError(f"unknown {enum.DESCRIPTOR.name.lower()} {value}")
+        name = enum.DESCRIPTOR.name.lower()
+        raise InvalidRequestError(f"unknown {name} {value}", **{name: value})
     return enum_name(enum, value, prefix) if value else None

@@ -149,26 +149,23 @@ class Metrics:
         for stage in _STAGES:
             self._seconds.labels(pipeline, stage)
 
+    # The methods of `engines.monitor.Monitor`.
+
     def on_batch_sent(self, pipeline: str, samples: int, size: int) -> None:
-        """Counts one batch that was sent whole: its samples and its payload's size in bytes."""
         self._batches.labels(pipeline).inc()
         self._samples.labels(pipeline).inc(samples)
         self._sent_bytes.labels(pipeline).inc(size)
 
     def on_stage(self, pipeline: str, stage: Stage, seconds: float) -> None:
-        """Notes the seconds that one batch spent in a stage."""
         self._seconds.labels(pipeline, stage).observe(seconds)
 
     def on_bad_sample(self, pipeline: str, action: OnError) -> None:
-        """Counts one sample that could not be read or transformed."""
         self._bad.labels(pipeline, action).inc()
 
     def on_stream_opened(self, pipeline: str) -> None:
-        """Counts a stream in; `on_stream_closed` must follow."""
         self._streams.labels(pipeline).inc()
 
     def on_stream_closed(self, pipeline: str) -> None:
-        """Counts a stream out."""
         self._streams.labels(pipeline).dec()
 
     def watch(self, pipeline: str, queues: Queues) -> None:

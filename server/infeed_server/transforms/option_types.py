@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-T = TypeVar("T")
+from infeed_server.config.model import as_tuple
 
 NumberType = Literal[
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
@@ -15,12 +15,6 @@ NumberType = Literal[
 """Every data type of a field except byte strings."""
 
 FloatType = Literal["float16", "float32", "float64", "bfloat16"]
-
-
-def as_tuple(value: Any) -> Any:
-    """Returns a list as a tuple, anything else as it is."""
-    # The models are strict, so that "3" is not a number, but YAML has lists and no tuples.
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _as_numbers(value: Any) -> Any:

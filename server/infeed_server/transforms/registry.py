@@ -16,10 +16,9 @@ from pydantic import (
     TypeAdapter,
 )
 
-from infeed_server.config.model import did_you_mean
+from infeed_server.config.model import as_tuple, did_you_mean
 from infeed_server.transforms import cache, colour, decode, fields, geometry, numeric, user_map
 from infeed_server.transforms.base import Transform
-from infeed_server.transforms.option_types import as_tuple
 
 _TRANSFORMS: tuple[type[Transform], ...] = (
     *(decode.DecodeImage, decode.DecodeRaw),
