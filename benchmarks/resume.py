@@ -15,8 +15,7 @@ import time
 from pathlib import Path
 
 import infeed
-from infeed_server.demo import shapes
-from infeed_server.demo.process import serving
+from infeed_server.demo import serving, shapes
 
 POSITION = 10_000_000
 PAIRS = 15

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from infeed.errors import InvalidRequestError
@@ -79,15 +79,8 @@ class RegisteredDataset:
 
     @classmethod
     def from_proto(cls, message: feed_service_pb2.RegisterDatasetResponse) -> RegisteredDataset:
-        return cls(
-            dispatcher_address=message.dispatcher_address,
-            dataset_id=message.dataset_id,
-            tensorflow_version=message.tensorflow_version,
-            seed=message.seed,
-            batch_size=message.batch_size,
-            may_mask=message.may_mask,
-            lost_workers=tuple(message.lost_workers),
-        )
+        values = {field.name: getattr(message, field.name) for field in fields(cls)}
+        return cls(**{**values, "lost_workers": tuple(message.lost_workers)})
 
 
 def optional_enum_name(enum: Any, value: int, prefix: str) -> Any:

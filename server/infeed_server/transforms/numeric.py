@@ -34,7 +34,8 @@ class Normalize(FieldTransform):
     def _check_operands(self) -> Self:
         if self.scale is None and self.mean is None and self.std is None:
             raise ValueError("at least one of scale, mean and std is required")
-        for option, values in (("scale", self._scale), ("mean", self.mean), ("std", self.std)):
+        scale = None if self.scale is None else (self.scale,)
+        for option, values in (("scale", scale), ("mean", self.mean), ("std", self.std)):
             for value in values or ():
                 rounded = float(_round_to(value, self.dtype))
                 if not np.isfinite(rounded):
@@ -44,10 +45,6 @@ class Normalize(FieldTransform):
                         raise ValueError(f"{option} cannot be 0: it is a divisor")
                     raise ValueError(f"{option} {value} is 0 in {self.dtype}: it is a divisor")
         return self
-
-    @property
-    def _scale(self) -> tuple[float, ...]:
-        return () if self.scale is None else (self.scale,)
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:

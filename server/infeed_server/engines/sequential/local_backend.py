@@ -15,7 +15,7 @@ from infeed.errors import InfeedError, SourceError
 from infeed.spec import PipelineSpec
 from infeed.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed_server.engines.base import requires_data_service
-from infeed_server.engines.sequential.window import Block, Element, ReadKey
+from infeed_server.engines.sequential.window import Block, ReadKey
 from infeed_server.engines.tf_iterator import TfIterator
 from infeed_server.pipeline.sequential_plan import SequentialPlan
 
@@ -42,7 +42,7 @@ class LocalBackend:
     def elements_are_batches(self) -> bool:
         return self._plan.batched
 
-    def read(self, key: ReadKey) -> Generator[Element, None, None]:
+    def read(self, key: ReadKey) -> Generator[Block, None, None]:
         return _read(self._plan, key)
 
     def check_first_block(self, key: ReadKey, block: Block) -> None:
@@ -74,7 +74,7 @@ class LocalBackend:
 
 # No method: a generator that holds its reader would keep an unused reader, with its window, alive
 # until the next garbage collection.
-def _read(plan: SequentialPlan, key: ReadKey) -> Generator[Element, None, None]:
+def _read(plan: SequentialPlan, key: ReadKey) -> Generator[Block, None, None]:
     position = epoch = 0
     dataset = plan.dataset(key.seed, key.slots)
     while not key.epochs or epoch < key.epochs:
@@ -83,7 +83,7 @@ def _read(plan: SequentialPlan, key: ReadKey) -> Generator[Element, None, None]:
             for number, values in enumerate(elements):
                 rows = _count_rows(plan, values, key.slots, f"element {number} of epoch {epoch}")
                 length = 1 if plan.batched else rows
-                yield Element(position, length, epoch, values, samples + np.arange(rows))
+                yield Block(position, length, epoch, values, samples + np.arange(rows))
                 position += length
                 samples += rows
         if not samples:
