@@ -49,7 +49,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else Path(name) / "drawn"
         if len(sys.argv) <= 1:
-            list(shapes.make(folder, 500, seed=0))
+            list(shapes.write_images(folder, 500, seed=0))
         definition = Path(name) / "pipelines.yaml"
         definition.write_text(DEFINITION.format(folder=folder))
         with serving(definition, Path(name) / "server.log") as target:

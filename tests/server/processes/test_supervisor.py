@@ -187,7 +187,7 @@ def test_restart_gets_the_previous_address(tmp_path: Path, monkeypatch: pytest.M
 
 def test_process_ends_when_standard_input_closes(start_group: Any) -> None:
     group = start_group(IGNORES_SIGTERM, 1)
-    [process] = group._processes
+    [process] = group.processes
     process._process.stdin.close()  # as the kernel does when the parent dies
     assert process._process.wait(100) == 0
     group.stop(100)
