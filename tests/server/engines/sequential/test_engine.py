@@ -158,7 +158,7 @@ def test_batched_dataset_keeps_its_elements(server: Any, make: Make) -> None:
 
 
 def test_batched_dataset_refuses_another_batch_size(server: Any) -> None:
-    with pytest.raises(infeed.InvalidRequestError, match=r"batch_size 8 is not available.*4"):
+    with pytest.raises(infeed.InvalidRequestError, match=r"batch size 8 is not available.*4"):
         infeed.connect(str(server.address), "batches", batch_size=8)
 
 
