@@ -129,7 +129,7 @@ def distribute(
         epochs=epochs,
     )
     client = open_transport(target, token, tls, transport)
-    with nullcontext() if transport else closing(client):
+    with closing(client) if transport is None else nullcontext():
         spec = client.get_pipeline(pipeline, timeout)
         request = DatasetRequest(
             pipeline=pipeline,
