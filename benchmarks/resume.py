@@ -15,8 +15,7 @@ import time
 from pathlib import Path
 
 import infeed
-from infeed_server.demo import shapes
-from infeed_server.demo.process import serving
+from infeed_server.demo import serving, shapes
 
 POSITION = 10_000_000
 PAIRS = 15
@@ -50,7 +49,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else Path(name) / "drawn"
         if len(sys.argv) <= 1:
-            list(shapes.make(folder, 500, seed=0))
+            list(shapes.write_images(folder, 500, seed=0))
         definition = Path(name) / "pipelines.yaml"
         definition.write_text(DEFINITION.format(folder=folder))
         with serving(definition, Path(name) / "server.log") as target:

@@ -42,7 +42,7 @@ LAYERS = {
 }
 SHARED = (
     *("errors", "finish", "http2", "spec", "v1", "wire"),
-    *("rpc.tf_dispatcher", "tensorflow.from_callable"),
+    *("rpc.tf_dispatcher", "tensorflow.finish", "tensorflow.from_callable"),
 )
 """What the server imports of the client, besides the package itself."""
 

@@ -28,11 +28,7 @@ class Batch(dict[str, Array]):
     def replaced(self, arrays: Mapping[str, Array]) -> Batch:
         """Returns a batch of the same slots with other arrays."""
         return Batch(
-            arrays,
-            start=self.start,
-            epoch=self.epoch,
-            sample_ids=self.sample_ids,
-            mask=self.mask,
+            arrays, start=self.start, epoch=self.epoch, sample_ids=self.sample_ids, mask=self.mask
         )
 
     @property

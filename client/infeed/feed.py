@@ -15,13 +15,13 @@ from typing import Any
 
 from infeed.batch import Batch
 from infeed.cursor import Cursor, Shard
-from infeed.errors import FeedClosedError, InvalidRequestError, StallError
+from infeed.errors import FeedClosedError, StallError
 from infeed.http2.tls_config import TLS
 from infeed.prefetch.feed_plan import FeedPlan, check_options, plan_feed
 from infeed.prefetch.prefetcher import Prefetcher
 from infeed.prefetch.server_pool import EndOfFeed
-from infeed.rpc.channel import GrpcTransport
-from infeed.rpc.credentials import Credentials, Token
+from infeed.rpc.channel import open_transport
+from infeed.rpc.credentials import Token
 from infeed.spec import FinishPlacement, Guarantee, PipelineSpec, Remainder, Spec
 from infeed.stats import Stats, StatsRecorder
 from infeed.transport import Transport
@@ -83,12 +83,7 @@ def connect(
     """
     check_options(batch_size, seed, epochs, remainder, finish, job_name, prefetch_bytes)
     cursor = None if state is None else Cursor.from_json(state)
-    credentials = Credentials(token, tls)
-    if transport is not None and credentials != Credentials():
-        raise InvalidRequestError(
-            "token and tls cannot be combined with transport; pass them to the transport"
-        )
-    channel = transport or GrpcTransport(target, credentials)
+    channel = open_transport(target, token, tls, transport)
     try:
         plan = plan_feed(
             channel.get_pipeline(pipeline, timeout),

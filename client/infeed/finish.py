@@ -1,7 +1,7 @@
 """Finish transforms in NumPy: the elementwise tail of a pipeline, run in the trainer by default.
 
-With `finish="server"` the server runs the same code, so both placements give the same bits. The
-TensorFlow versions in infeed_server give them too, except that they flush subnormal results to 0.
+With `finish="server"` the server runs the same code, so both placements give the same bits. So does
+`infeed.tensorflow.finish`, except that TensorFlow flushes subnormal results to 0.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from infeed.errors import (
     StallError,
 )
 from infeed.prefetch import prefetcher as prefetcher_module
+from infeed.rpc import channel as channel_module
 from infeed.spec import Cast, FieldSpec, Normalize, OneHot
 from infeed.stats import StatsRecorder
 from infeed.testing import FakeTransport
@@ -169,7 +170,7 @@ def test_cursor_of_another_pipeline_is_rejected(fake: FakeTransport, arrays: Any
     [
         ({"batch_size": 0}, "batch_size must be from 1 to 131072, not 0"),
         ({"batch_size": 1 << 18}, "batch_size must be"),
-        ({"batch_size": 51}, "batch_size 51 is larger than the data set.*50 samples"),
+        ({"batch_size": 51}, "batch size 51 is larger than the data set.*50 samples"),
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"seed": -1}, "seed must be"),
         ({"seed": 1 << 63}, "seed must be"),
@@ -197,7 +198,7 @@ def test_feed_closes_only_its_own_transport(arrays: Any, monkeypatch: pytest.Mon
             self.closed += 1
 
     own, given = Closing(arrays), Closing(arrays)
-    monkeypatch.setattr(feed_module, "GrpcTransport", lambda *_: own)
+    monkeypatch.setattr(channel_module, "GrpcTransport", lambda *_: own)
     for transport in (None, given):
         infeed.connect("host:1", "fake", transport=transport).close()
         with pytest.raises(PipelineNotFoundError):

@@ -29,7 +29,11 @@ def dispatcher() -> Iterator[str]:
 
 
 def pids(workers: LocalWorkers) -> list[int]:
-    return [each._process.pid for each in workers._workers]
+    return [each._process.pid for each in workers._group.processes]
+
+
+def addresses_of(workers: LocalWorkers) -> list[str | None]:
+    return [each.address for each in workers._group.processes]
 
 
 def restart_until(workers: LocalWorkers, condition: Callable[[], bool], what: str) -> None:
@@ -50,7 +54,7 @@ def test_workers_restart_on_their_addresses(
     workers = LocalWorkers(2, dispatcher)
     try:
         workers.start()
-        addresses = workers.addresses()
+        addresses = addresses_of(workers)
         assert DispatcherClient(dispatcher).get_workers() == sorted(addresses)
         exited, hung = pids(workers)
         os.kill(exited, signal.SIGKILL)
@@ -61,19 +65,19 @@ def test_workers_restart_on_their_addresses(
         restart_until(workers, lambda: hung not in pids(workers), "the hung worker restarts")
         assert f"worker 1 at {addresses[1]} has not answered for" in caplog.text
         monkeypatch.undo()
-        restart_until(workers, lambda: all(workers.http_addresses()), "all workers serve")
-        assert workers.addresses() == addresses
+        restart_until(workers, lambda: all(workers._group.http_addresses()), "all workers serve")
+        assert addresses_of(workers) == addresses
         assert find_unreachable([str(each) for each in addresses]) == {}
         service = tf.data.experimental.service.distribute("parallel_epochs", f"grpc://{dispatcher}")
         elements = tf.data.Dataset.range(2).apply(service).as_numpy_iterator()
         assert sorted(int(each) for each in elements) == [0, 0, 1, 1]
-        for address in workers.http_addresses():
+        for address in workers._group.http_addresses():
             connection = http.client.HTTPConnection(str(address), timeout=100)
             connection.request("GET", "/readyz")
             assert connection.getresponse().status == 200
             connection.close()
     finally:
-        processes = list(workers._workers)
+        processes = list(workers._group.processes)
         workers.stop(100)
     assert [each.status for each in processes] == [0, 0]
 
@@ -88,7 +92,7 @@ def test_worker_that_exits_at_start_is_an_error() -> None:
 def test_worker_exits_with_its_parent(dispatcher: str) -> None:
     workers = LocalWorkers(1, dispatcher)
     workers.start()
-    [worker] = workers._workers
+    [worker] = workers._group.processes
     worker._process.stdin.close()  # as the kernel does at the end of the parent
     # 1 comes from the exit timeout, on a machine that is too slow for a graceful shutdown.
     assert worker._process.wait(100) in (0, 1)

@@ -221,6 +221,3 @@ def _intervals(positions: Array) -> Iterator[Interval]:
     begins = positions[np.concatenate([[0], breaks + 1])]
     ends = positions[np.concatenate([breaks, [len(positions) - 1]])] + 1
     yield from zip(begins.tolist(), ends.tolist(), strict=True)
-
-
-__all__ = ["DeliveryCounter"]

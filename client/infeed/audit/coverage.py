@@ -38,12 +38,6 @@ class IntervalSet:
         """One more than the largest integer; 0 if the set is empty."""
         return self._ends[-1] if self._ends else 0
 
-    def __len__(self) -> int:
-        return sum(self._ends) - sum(self._begins)
-
-    def __iter__(self) -> Iterator[Interval]:
-        return zip(self._begins, self._ends, strict=True)
-
     def add(self, begin: int, end: int) -> None:
         """Adds [begin, end), and merges intervals that touch."""
         if begin >= end:
@@ -142,12 +136,12 @@ class SampleCounts:
             self._add_unknown(ids[~known], positions[~known])
             ids, positions = ids[known], positions[known]
         self._grow(int(ids.max(initial=-1)) + 1)
-        unique_ids, first_index = np.unique(ids, return_index=True)
-        if len(unique_ids) < len(ids) or self._counts[unique_ids].any():
-            self._add_with_duplicates(ids, positions)
-        else:
-            self._counts[unique_ids] = 1
-            self._first_positions[unique_ids] = positions[first_index]
+        is_first = np.zeros(len(ids), bool)
+        is_first[np.unique(ids, return_index=True)[1]] = True
+        is_first &= self._counts[ids] == 0
+        self._counts[ids[is_first]] = 1
+        self._first_positions[ids[is_first]] = positions[is_first]
+        self._add_duplicates(ids[~is_first], positions[~is_first])
 
     def compact(self) -> None:
         """Frees the arrays of a complete epoch, and with them the positions of its samples."""
@@ -182,25 +176,11 @@ class SampleCounts:
         pairs = zip(ids[:room].tolist(), positions[:room].tolist(), strict=True)
         self.unknown += [UnknownSample(*pair) for pair in pairs]
 
-    def _add_with_duplicates(self, ids: Array, positions: Array) -> None:
-        """Counts the samples one by one, since some of them are duplicates."""
-        for sample, position in zip(ids.tolist(), positions.tolist(), strict=True):
-            if not self._counts[sample]:
-                self._counts[sample], self._first_positions[sample] = 1, position
-                continue
-            self._counts[sample] = 2
-            self.duplicate_count += 1
-            if len(self.duplicates) < MAX_EXAMPLES:
-                position_or_none = int(self._first_positions[sample])
-                first = None if position_or_none < 0 else position_or_none
-                self.duplicates.append(DuplicateSample(sample, first, position))
-
-
-__all__ = [
-    "MAX_EXAMPLES",
-    "DuplicateSample",
-    "Interval",
-    "IntervalSet",
-    "SampleCounts",
-    "UnknownSample",
-]
+    def _add_duplicates(self, ids: Array, positions: Array) -> None:
+        self._counts[ids] = 2
+        self.duplicate_count += len(ids)
+        room = MAX_EXAMPLES - len(self.duplicates)
+        for sample, position in zip(ids[:room].tolist(), positions[:room].tolist(), strict=True):
+            first = int(self._first_positions[sample])
+            known_first = None if first < 0 else first
+            self.duplicates.append(DuplicateSample(sample, known_first, position))

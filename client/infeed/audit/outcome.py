@@ -68,6 +68,3 @@ class AuditTotals:
         """Whether every sample of every epoch was delivered exactly once, or is accounted for."""
         positions_exact = not (self.undelivered or self.redelivered or self.beyond)
         return positions_exact and all(epoch.exact for epoch in self.epochs)
-
-
-__all__ = ["AuditTotals", "EpochTotals"]

@@ -189,6 +189,3 @@ def _lost_ids(epoch: EpochTotals) -> str:
     more = epoch.never - epoch.substituted - len(epoch.unseen)
     listed = f"{ids} and {more} more" if more > 0 and len(epoch.unseen) == MAX_EXAMPLES else ids
     return f"among {listed}" if epoch.left_out or epoch.masked else listed
-
-
-__all__ = ["AuditReport", "AuditRun"]

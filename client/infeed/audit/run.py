@@ -222,6 +222,3 @@ def _check_spec(
             f"bad samples are used only with on_error: substitute; pipeline {spec.name!r} has "
             f"on_error: {spec.on_error}"
         )
-
-
-__all__ = ["MAX_RANKS", "Progress", "audit"]

@@ -247,6 +247,3 @@ def _decode_headers(headers: Iterable[tuple[bytes | str, bytes | str]]) -> dict[
 
 def _decode(value: bytes | str) -> str:
     return value if isinstance(value, str) else value.decode("latin-1")
-
-
-__all__ = ["ConnectionLostError", "Headers", "Http2ProtocolError", "Http2Request"]

@@ -35,6 +35,3 @@ def hide_headers_from_log() -> None:
     name of hpack's logger.
     """
     logging.getLogger("hpack").setLevel(logging.INFO)
-
-
-__all__ = ["hide_headers_from_log", "set_local_settings"]

@@ -19,10 +19,3 @@ infeed's clients, whose own pings come first."""
 SERVER_PING_TIMEOUT_SECONDS = 2 * CLIENT_PING_TIMEOUT_SECONDS
 """How long a server waits for the answer to its ping, and for a client that accepts no data. Then
 it frees what it holds for that client."""
-
-__all__ = [
-    "CLIENT_PING_INTERVAL_SECONDS",
-    "CLIENT_PING_TIMEOUT_SECONDS",
-    "SERVER_PING_INTERVAL_SECONDS",
-    "SERVER_PING_TIMEOUT_SECONDS",
-]

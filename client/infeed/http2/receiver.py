@@ -76,6 +76,3 @@ class BufferedReceiver:
             raise ConnectionLostError(
                 f"nothing was received for {silence:g} s, not even the answer to a ping"
             ) from None
-
-
-__all__ = ["BufferedReceiver", "ConnectionLostError"]

@@ -122,6 +122,3 @@ def _wait(connection: socket.socket, event: int, timeout: float) -> bool:
     poll = select.poll()  # select() fails beyond 1024 open files
     poll.register(connection, event)
     return bool(poll.poll(max(0.0, timeout) * 1000))
-
-
-__all__ = ["CONNECT_TIMEOUT_SECONDS", "ClientSocket", "TLSVerificationError"]

@@ -17,6 +17,3 @@ def create_socket(address: str, name: str, tls: TLS | None) -> ClientSocket:
     from infeed.http2.tls_socket import TLSClientSocket  # noqa: PLC0415 - loads ssl
 
     return TLSClientSocket(address, tls.context(), certificate_name(tls, name))
-
-
-__all__ = ["create_socket"]

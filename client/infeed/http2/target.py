@@ -103,15 +103,3 @@ def _split_host_port(address: str) -> tuple[str, str]:
         address = rest.rpartition("/")[2]  # dns:///host:port, dns://authority/host:port
     host, _, port = address.rpartition(":")
     return host, port
-
-
-__all__ = [
-    "SocketAddress",
-    "authority",
-    "expand_hosts",
-    "host_name",
-    "is_local",
-    "is_unix",
-    "parse_target",
-    "resolve",
-]

@@ -125,14 +125,3 @@ def _require_readable(file: PathLike, option: str) -> None:
     except OSError as error:
         problem = (error.strerror or str(error)).lower()
         raise ConfigError(f"{option} {file}: {problem}", file=file) from None
-
-
-__all__ = [
-    "ALPN",
-    "TLS",
-    "PathLike",
-    "certificate_name",
-    "load_ca",
-    "load_certificate",
-    "validate_tls",
-]

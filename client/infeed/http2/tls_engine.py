@@ -91,6 +91,3 @@ class TLSEngine:
         """Returns, once, all bytes to send to the peer."""
         with self._lock:
             return self._outgoing.read()
-
-
-__all__ = ["EOF", "TLSEngine"]

@@ -120,6 +120,3 @@ class TLSClientSocket(ClientSocket):
             if (error.reason or "").endswith(suffix):
                 return TLSVerificationError(f"{self._address} {message}")
         return ConnectionAbortedError(f"TLS failed: {error.reason or error}")
-
-
-__all__ = ["TLSClientSocket"]

@@ -63,12 +63,13 @@ def plan_feed(
 
     Raises `InvalidRequestError`, `CursorError`, and `ProtocolError` if the spec itself is invalid.
     """
-    validate_spec(spec, spec.batch_size if batch_size is None else batch_size)
+    slots = spec.batch_size if batch_size is None else batch_size
+    validate_spec(spec, slots)
     if seed is None:
         seed = spec.seed if cursor is None else cursor.seed
     if cursor is not None:
         cursor.check(spec, seed)
-    slots = _resolve_batch_size(spec, batch_size)
+    spec.check_batch_size(slots)
     known_end = spec.sample_count is not None and epochs is not None
     shard_plan = ShardPlan(
         base=0 if cursor is None else cursor.position,
@@ -77,7 +78,7 @@ def plan_feed(
         position_count=(spec.sample_count or 0) * (epochs or 0) if known_end else None,
         remainder=remainder or spec.remainder,
     )
-    _check_steps(spec, shard_plan, slots)
+    _check_steps(shard_plan)
     on_server = finish == "server"
     return FeedPlan(
         spec=spec,
@@ -145,26 +146,7 @@ def check_options(
         raise InvalidRequestError(f"prefetch_bytes must be at least 0, not {prefetch_bytes}")
 
 
-def _resolve_batch_size(spec: PipelineSpec, batch_size: int | None) -> int:
-    if batch_size is None or batch_size == spec.batch_size:
-        return spec.batch_size
-    if spec.batch_stride:
-        raise InvalidRequestError(
-            f"batch_size {batch_size} is not available: the data set of pipeline {spec.name!r} "
-            f"makes its own batches, of {spec.batch_size}",
-            batch_size=batch_size,
-        )
-    return batch_size
-
-
-def _check_steps(spec: PipelineSpec, plan: ShardPlan, batch_size: int) -> None:
-    if spec.sample_count is not None and plan.stride > spec.sample_count:
-        raise InvalidRequestError(
-            f"batch_size {batch_size} is larger than the data set: pipeline {spec.name!r} has "
-            f"{spec.sample_count} samples",
-            batch_size=batch_size,
-            sample_count=spec.sample_count,
-        )
+def _check_steps(plan: ShardPlan) -> None:
     if not plan.base and plan.steps == 0:
         raise InvalidRequestError(
             f"no complete step: {plan.shard.world_size} ranks need {plan.global_stride} samples "

@@ -42,22 +42,13 @@ class ServerState:
         self.excluded_by = error
 
 
-class ServerStates:
+class ServerStates(dict[str, ServerState]):
     """The states of all servers, by name. Not thread-safe."""
-
-    def __init__(self) -> None:
-        self._states: dict[str, ServerState] = {}
-
-    def __len__(self) -> int:
-        return len(self._states)
-
-    def __getitem__(self, server: str) -> ServerState:
-        return self._states[server]
 
     def add(self, servers: Sequence[str]) -> None:
         """Adds the servers that are not known yet."""
         for server in servers:
-            self._states.setdefault(server, ServerState())
+            self.setdefault(server, ServerState())
 
     def has_turn(self, server: str) -> bool:
         """Returns whether the server is the one to connect to, where only one may serve.
@@ -68,21 +59,21 @@ class ServerStates:
         unhealthy = self[server].unhealthy
         return not any(
             other.active or (not other.unhealthy and (unhealthy or name < server))
-            for name, other in self._states.items()
+            for name, other in self.items()
             if name != server
         )
 
     @property
     def exclusion(self) -> InfeedError | None:
         """The error of the first excluded server, if any."""
-        return next((each.excluded_by for each in self._states.values() if each.excluded_by), None)
+        return next((each.excluded_by for each in self.values() if each.excluded_by), None)
 
     @property
     def all_excluded(self) -> bool:
         """Whether no server is left that could serve the feed."""
-        return all(each.excluded_by for each in self._states.values())
+        return all(each.excluded_by for each in self.values())
 
     @property
     def last_errors(self) -> dict[str, str]:
         """Why each server that is lost now was lost, by name."""
-        return {name: each.last_error for name, each in self._states.items() if each.last_error}
+        return {name: each.last_error for name, each in self.items() if each.last_error}

@@ -10,12 +10,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from infeed.errors import (
-    AuthenticationError,
-    InfeedError,
-    ProtocolError,
-    ServerUnavailableError,
-)
+from infeed.errors import AuthenticationError, InfeedError, ProtocolError, ServerUnavailableError
 from infeed.http2.connection import ConnectionLostError, Headers, Http2ProtocolError, Http2Request
 from infeed.http2.socket import CONNECT_TIMEOUT_SECONDS, ClientSocket, TLSVerificationError
 from infeed.http2.socket_factory import create_socket
@@ -217,6 +212,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "it did not respond in time"
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-
-
-__all__ = ["MAX_MESSAGE_BYTES", "GrpcCall", "read_single_response"]

@@ -12,6 +12,7 @@ from infeed.errors import (
     AuthenticationError,
     ConfigError,
     InfeedError,
+    InvalidRequestError,
     PermissionDeniedError,
     PipelineNotFoundError,
     ProtocolError,
@@ -19,11 +20,12 @@ from infeed.errors import (
     StallError,
 )
 from infeed.http2.target import expand_hosts, parse_target
+from infeed.http2.tls_config import TLS
 from infeed.rpc.call import NO_CREDENTIALS, GrpcCall, read_single_response
-from infeed.rpc.credentials import Credentials
+from infeed.rpc.credentials import Credentials, Token
 from infeed.spec import PipelineSpec
 from infeed.spec.dataset import DatasetRequest, RegisteredDataset
-from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, Call
+from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, Call, Transport
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
 
@@ -33,6 +35,23 @@ _REFUSALS = (AuthenticationError, PermissionDeniedError, PipelineNotFoundError)
 _SERVICE = "/infeed.v1.FeedService/"
 _PAGE_SIZE = 1_000
 _MAX_PAGES = 100
+
+
+def open_transport(
+    target: str, token: Token | None, tls: TLS | bool | None, transport: Transport | None
+) -> Transport:
+    """Returns `transport`, or a gRPC transport to the target if that is None.
+
+    Raises `InvalidRequestError` and `ConfigError`.
+    """
+    credentials = Credentials(token, tls)
+    if transport is None:
+        return GrpcTransport(target, credentials)
+    if credentials != NO_CREDENTIALS:
+        raise InvalidRequestError(
+            "token and tls cannot be combined with transport; pass them to the transport"
+        )
+    return transport
 
 
 class GrpcTransport:
@@ -183,6 +202,3 @@ class GrpcTransport:
     def _forget(self, call: GrpcCall) -> None:
         with self._lock:
             self._calls.discard(call)
-
-
-__all__ = ["GrpcTransport"]

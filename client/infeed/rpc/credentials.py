@@ -73,6 +73,3 @@ def _call_token_function(token: Callable[[], str]) -> str:
         raise UserCodeError(
             f"the token function failed: {type(error).__name__}: {error}"
         ) from error
-
-
-__all__ = ["Credentials", "Token"]

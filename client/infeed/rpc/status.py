@@ -1,18 +1,15 @@
 """Mapping of a gRPC call's status to an `InfeedError`; `map_status` is the only place for it.
 
 A gRPC error's trailing metadata holds a serialized `google.rpc.Status` whose details hold a
-`google.rpc.ErrorInfo`. Both are defined here by hand, in a descriptor pool of their own: the client
-needs no further dependency, and there is no conflict when the official package is loaded too.
+`google.rpc.ErrorInfo`. `status.proto` has both.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from typing import Any
 from urllib.parse import unquote
 
-from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from infeed.errors import (
@@ -26,24 +23,12 @@ from infeed.errors import (
     StallError,
     from_reason,
 )
+from infeed.v1 import status_pb2
 
 CODES = (
-    "OK",
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
+    *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND"),
+    *("ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION"),
+    *("ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"),
     "UNAUTHENTICATED",
 )
 """The names of gRPC's status codes, by number."""
@@ -131,53 +116,12 @@ def _decode_base64(value: str) -> bytes:
 def error_from_details(details: bytes) -> InfeedError | None:
     """Returns the infeed error in a serialized `google.rpc.Status`; None when it has none."""
     try:
-        status = _Status.FromString(details)
+        status = status_pb2.Status.FromString(details)
         for detail in status.details:
             if detail.type_url == _TYPE_URL:
-                info = _ErrorInfo.FromString(detail.value)
+                info = status_pb2.ErrorInfo.FromString(detail.value)
                 if info.domain == DOMAIN:
                     return from_reason(info.reason, status.message, dict(info.metadata))
     except DecodeError:
         pass  # the status code and message remain
     return None
-
-
-def _add_field(message: descriptor_pb2.DescriptorProto, number: int, name: str, kind: str) -> None:
-    """Adds a field of a scalar type, or a repeated one of the message type `kind`, ".name"."""
-    types = descriptor_pb2.FieldDescriptorProto
-    if kind.startswith("."):
-        field = message.field.add(name=name, number=number, type_name=kind)
-        field.type, field.label = types.TYPE_MESSAGE, types.LABEL_REPEATED
-    else:
-        field = message.field.add(name=name, number=number)
-        field.type, field.label = types.Type.Value(f"TYPE_{kind.upper()}"), types.LABEL_OPTIONAL
-
-
-def _define_messages() -> tuple[Any, Any]:
-    file = descriptor_pb2.FileDescriptorProto(
-        name="infeed/status.proto", package="google.rpc", syntax="proto3"
-    )
-    file.dependency.append(any_pb2.DESCRIPTOR.name)
-    status = file.message_type.add(name="Status")
-    _add_field(status, 1, "code", "int32")
-    _add_field(status, 2, "message", "string")
-    _add_field(status, 3, "details", ".google.protobuf.Any")
-    info = file.message_type.add(name="ErrorInfo")
-    _add_field(info, 1, "reason", "string")
-    _add_field(info, 2, "domain", "string")
-    _add_field(info, 3, "metadata", ".google.rpc.ErrorInfo.MetadataEntry")
-    entry = info.nested_type.add(name="MetadataEntry")
-    entry.options.map_entry = True
-    _add_field(entry, 1, "key", "string")
-    _add_field(entry, 2, "value", "string")
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(any_pb2.DESCRIPTOR.serialized_pb)
-    pool.AddSerializedFile(file.SerializeToString())
-    names = ("google.rpc.Status", "google.rpc.ErrorInfo")
-    first, second = (pool.FindMessageTypeByName(name) for name in names)
-    return message_factory.GetMessageClass(first), message_factory.GetMessageClass(second)
-
-
-_Status, _ErrorInfo = _define_messages()
-
-__all__ = ["CODES", "error_from_details", "map_http_error", "map_status"]

@@ -110,9 +110,5 @@ def _call(role: str, address: str, path: str, request: Any, response: Any, timeo
         ) from None
     except ProtocolError as error:
         raise ProtocolError(
-            f"{address} is not a {role} of TensorFlow's data service",
-            **error.metadata,
+            f"{address} is not a {role} of TensorFlow's data service", **error.metadata
         ) from error
-
-
-__all__ = ["CALL_TIMEOUT_SECONDS", "DispatcherClient", "find_unreachable", "get_worker_tasks"]

@@ -18,7 +18,6 @@ from infeed.spec.finish import (
 )
 from infeed.spec.pipeline import (
     MAX_BATCH_SIZE,
-    Engine,
     FieldSpec,
     FinishPlacement,
     Guarantee,
@@ -26,7 +25,6 @@ from infeed.spec.pipeline import (
     PipelineSpec,
     Remainder,
     Spec,
-    spec_from_proto,
 )
 
 __all__ = [
@@ -35,7 +33,6 @@ __all__ = [
     "MAX_BATCH_SIZE",
     "Array",
     "Cast",
-    "Engine",
     "FieldSpec",
     "FinishPlacement",
     "FinishTransform",
@@ -51,5 +48,4 @@ __all__ = [
     "finish_from_proto",
     "finish_to_proto",
     "numpy_dtype",
-    "spec_from_proto",
 ]

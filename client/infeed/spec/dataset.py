@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from infeed.errors import InvalidRequestError
@@ -54,8 +54,8 @@ class DatasetRequest:
             batch_size=message.batch_size or None,
             seed=message.seed if message.HasField("seed") else None,
             epochs=message.epochs,
-            remainder=_optional_enum_name(spec_pb2.Remainder, message.remainder, "REMAINDER_"),
-            compression=_optional_enum_name(
+            remainder=optional_enum_name(spec_pb2.Remainder, message.remainder, "REMAINDER_"),
+            compression=optional_enum_name(
                 feed_service_pb2.Compression, message.compression, "COMPRESSION_"
             ),
             shard_hint=message.shard_hint,
@@ -75,39 +75,20 @@ class RegisteredDataset:
     lost_workers: tuple[str, ...] = ()
 
     def to_proto(self) -> feed_service_pb2.RegisterDatasetResponse:
-        return feed_service_pb2.RegisterDatasetResponse(
-            dispatcher_address=self.dispatcher_address,
-            dataset_id=self.dataset_id,
-            tensorflow_version=self.tensorflow_version,
-            seed=self.seed,
-            batch_size=self.batch_size,
-            may_mask=self.may_mask,
-            lost_workers=self.lost_workers,
-        )
+        return feed_service_pb2.RegisterDatasetResponse(**vars(self))
 
     @classmethod
     def from_proto(cls, message: feed_service_pb2.RegisterDatasetResponse) -> RegisteredDataset:
-        return cls(
-            dispatcher_address=message.dispatcher_address,
-            dataset_id=message.dataset_id,
-            tensorflow_version=message.tensorflow_version,
-            seed=message.seed,
-            batch_size=message.batch_size,
-            may_mask=message.may_mask,
-            lost_workers=tuple(message.lost_workers),
-        )
+        values = {field.name: getattr(message, field.name) for field in fields(cls)}
+        return cls(**{**values, "lost_workers": tuple(message.lost_workers)})
 
 
-def _optional_enum_name(enum: Any, value: int, prefix: str) -> Any:
+def optional_enum_name(enum: Any, value: int, prefix: str) -> Any:
+    """Returns the name of an enum value without its prefix; None for the unspecified one.
+
+    Raises `InvalidRequestError` for an unknown value.
+    """
     if value not in enum.values():
-        raise InvalidRequestError(f"unknown {enum.DESCRIPTOR.name.lower()} {value}")
+        name = enum.DESCRIPTOR.name.lower()
+        raise InvalidRequestError(f"unknown {name} {value}", **{name: value})
     return enum_name(enum, value, prefix) if value else None
-
-
-__all__ = [
-    "COMPRESSIONS",
-    "MAX_JOB_NAME_LENGTH",
-    "Compression",
-    "DatasetRequest",
-    "RegisteredDataset",
-]

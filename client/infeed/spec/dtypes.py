@@ -63,14 +63,3 @@ def enum_name(enum: Any, value: int, prefix: str) -> Any:
             "upgrade infeed on the client"
         )
     return names[value]
-
-
-__all__ = [
-    "BYTES",
-    "DATA_TYPES",
-    "Array",
-    "data_type_from_proto",
-    "data_type_to_proto",
-    "enum_name",
-    "numpy_dtype",
-]

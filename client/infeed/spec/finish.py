@@ -88,13 +88,3 @@ def finish_from_proto(message: spec_pb2.FinishTransform) -> FinishTransform:
         f"the finish transform of field {message.field!r} is unknown to this client; upgrade "
         'infeed on the client, or connect with finish="server"'
     )
-
-
-__all__ = [
-    "Cast",
-    "FinishTransform",
-    "Normalize",
-    "OneHot",
-    "finish_from_proto",
-    "finish_to_proto",
-]

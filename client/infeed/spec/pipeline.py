@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from infeed.errors import InvalidRequestError
 from infeed.spec.dtypes import (
     BYTES,
     Array,
@@ -17,11 +18,7 @@ from infeed.spec.dtypes import (
     enum_name,
     numpy_dtype,
 )
-from infeed.spec.finish import (
-    FinishTransform,
-    finish_from_proto,
-    finish_to_proto,
-)
+from infeed.spec.finish import FinishTransform, finish_from_proto, finish_to_proto
 from infeed.v1 import spec_pb2
 
 Remainder = Literal["drop", "pad"]
@@ -131,6 +128,23 @@ class PipelineSpec:
         """Returns the number of positions from one batch to the next, for a batch size."""
         return self.batch_stride or batch_size
 
+    def check_batch_size(self, size: int) -> None:
+        """Raises `InvalidRequestError` for a batch size that the pipeline cannot have."""
+        if self.batch_stride and size != self.batch_size:
+            raise InvalidRequestError(
+                f"batch size {size} is not available: the dataset of {self.name!r} makes batches "
+                f"of {self.batch_size}",
+                batch_size=size,
+            )
+        count = self.sample_count
+        if not self.batch_stride and count is not None and size > count:
+            raise InvalidRequestError(
+                f"batch size {size} is larger than the data set: pipeline {self.name!r} has "
+                f"{count} samples",
+                batch_size=size,
+                sample_count=count,
+            )
+
     def to_proto(self) -> spec_pb2.Pipeline:
         return spec_pb2.Pipeline(
             name=self.name,
@@ -167,17 +181,3 @@ class PipelineSpec:
             server_version=message.server_version,
             engine=enum_name(spec_pb2.Engine, message.engine or spec_pb2.ENGINE_LOCAL, "ENGINE_"),
         )
-
-
-__all__ = [
-    "MAX_BATCH_SIZE",
-    "Engine",
-    "FieldSpec",
-    "FinishPlacement",
-    "Guarantee",
-    "OnError",
-    "PipelineSpec",
-    "Remainder",
-    "Spec",
-    "spec_from_proto",
-]

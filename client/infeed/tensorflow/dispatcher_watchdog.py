@@ -63,9 +63,7 @@ class DispatcherWatchdog:
 
 
 def watch(
-    dataset: tf.data.Dataset,
-    watchdog: DispatcherWatchdog,
-    interval: float = CHECK_INTERVAL_SECONDS,
+    dataset: tf.data.Dataset, watchdog: DispatcherWatchdog, interval: float = CHECK_INTERVAL_SECONDS
 ) -> None:
     """Checks every `interval` seconds on a thread, as long as the dataset is in use.
 
@@ -94,6 +92,3 @@ def _check_until_unused(
             watchdog.check()
         else:
             return
-
-
-__all__ = ["CHECK_INTERVAL_SECONDS", "LOST_TIMEOUT_SECONDS", "DispatcherWatchdog", "watch"]

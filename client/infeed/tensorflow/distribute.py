@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import closing, nullcontext
 from typing import Any, Literal
 
 import tensorflow as tf
@@ -19,8 +19,8 @@ from infeed.errors import InvalidRequestError
 from infeed.finish import finished_spec
 from infeed.http2.tls_config import TLS
 from infeed.prefetch.feed_plan import check_options
-from infeed.rpc.channel import GrpcTransport
-from infeed.rpc.credentials import Credentials, Token
+from infeed.rpc.channel import open_transport
+from infeed.rpc.credentials import Token
 from infeed.spec import PipelineSpec, Remainder
 from infeed.spec.dataset import COMPRESSIONS, Compression, DatasetRequest, RegisteredDataset
 from infeed.tensorflow.dispatcher_watchdog import DispatcherWatchdog, watch
@@ -128,14 +128,8 @@ def distribute(
         target_workers=target_workers,
         epochs=epochs,
     )
-    credentials = Credentials(token, tls)
-    if transport is not None and credentials != Credentials():
-        raise InvalidRequestError("token and tls cannot be combined with transport; set them there")
-    with ExitStack() as stack:
-        client = transport
-        if client is None:
-            client = GrpcTransport(target, credentials)
-            stack.callback(client.close)
+    client = open_transport(target, token, tls, transport)
+    with closing(client) if transport is None else nullcontext():
         spec = client.get_pipeline(pipeline, timeout)
         request = DatasetRequest(
             pipeline=pipeline,
@@ -225,6 +219,3 @@ def _element_finisher(
         return to_keras_element(batch, tf.cast(metadata["mask"], tf.float32))
 
     return finish_element  # type: ignore[no-any-return]
-
-
-__all__ = ["distribute"]

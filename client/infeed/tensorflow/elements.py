@@ -120,12 +120,3 @@ def _describe(specs: dict[str, Any], name: str) -> str:
         return "missing"
     spec = specs[name]
     return f"{spec.dtype.name}{spec.shape}" if isinstance(spec, tf.TensorSpec) else str(spec)
-
-
-__all__ = [
-    "ToKerasElement",
-    "batch_tensor_spec",
-    "disable_auto_shard",
-    "fetch_element_spec",
-    "keras_arranger",
-]

@@ -77,6 +77,3 @@ def _operand(values: tuple[float, ...], data_type: str) -> tf.Tensor:
 def _rounded(values: Any, data_type: str) -> Any:
     with np.errstate(all="ignore"):
         return np.asarray(values).astype(numpy_dtype(data_type))
-
-
-__all__ = ["apply", "finish"]

@@ -42,6 +42,12 @@ def from_callable(
         parts = [tf.ensure_shape(part, spec.shape) for part, spec in zip(parts, specs, strict=True)]
         return tf.ensure_shape(exists, []), tf.nest.pack_sequence_as(signature, parts)
 
+    return take_elements(tf.data.Dataset.counter().map(call, synchronous=True))
+
+
+def take_elements(pairs: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the elements of pairs `(exists, element)` before the first that does not exist."""
+
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def is_element(exists: tf.Tensor, _: Element) -> tf.Tensor:
         return exists
@@ -51,13 +57,9 @@ def from_callable(
         return element
 
     # Synchronous, or tf.data would parallelize the last step, and prefetch.
-    calls = tf.data.Dataset.counter().map(call, synchronous=True)
-    return calls.take_while(is_element).map(only_element, synchronous=True)
+    return pairs.take_while(is_element).map(only_element, synchronous=True)
 
 
 def _zeros(spec: tf.TensorSpec) -> Any:
     dtype = spec.dtype.as_numpy_dtype
     return np.full(spec.shape, b"" if dtype is object else 0, dtype)
-
-
-__all__ = ["Element", "Signature", "from_callable"]

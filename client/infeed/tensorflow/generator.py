@@ -68,6 +68,3 @@ def _next_batch(feed: Feed, *, first: bool) -> Batch | None:
         if first:
             raise
         return None
-
-
-__all__ = ["from_generator"]

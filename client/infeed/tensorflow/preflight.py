@@ -132,6 +132,3 @@ def _call_timeouts(deadline: float) -> Iterator[float]:
 
 def _minor_version(version: str) -> list[str]:
     return version.split(".")[:2]
-
-
-__all__ = ["check_dispatcher", "check_policy", "check_version", "check_workers"]

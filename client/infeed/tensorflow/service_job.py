@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from infeed.errors import InvalidRequestError
 from infeed.spec.dataset import RegisteredDataset
+from infeed.tensorflow.from_callable import take_elements
 
 _SERVICE = tf.data.experimental.service
 
@@ -135,19 +136,10 @@ def require_elements(dataset: tf.data.Dataset, message: str) -> tf.data.Dataset:
         with tf.control_dependencies([tf.debugging.Assert(not_first | is_element, [message])]):
             return tf.constant(True), (tf.identity(is_element), element)
 
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def is_not_sentinel(is_element: tf.Tensor, _: Any) -> tf.Tensor:
-        return is_element
-
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def only_element(_: tf.Tensor, element: Any) -> Any:
-        return element
-
     # Synchronous, or tf.data would parallelize these steps, and prefetch.
     elements = dataset.map(as_element, synchronous=True)
     sentinel = tf.data.Dataset.range(1).map(as_sentinel, synchronous=True)
-    checked = elements.concatenate(sentinel).scan(tf.constant(False), assert_not_empty)
-    return checked.take_while(is_not_sentinel).map(only_element, synchronous=True)
+    return take_elements(elements.concatenate(sentinel).scan(tf.constant(False), assert_not_empty))
 
 
 def _require_shared_endless(option: str, job_name: str | None, epochs: int | None) -> None:
@@ -168,13 +160,3 @@ def _sharding_policy(mode: Any) -> Any:
         raise InvalidRequestError(
             f"processing_mode must be one of {', '.join(SHARDING_POLICIES)}, not {mode!r}"
         ) from None
-
-
-__all__ = [
-    "SHARDING_POLICIES",
-    "STATIC_POLICIES",
-    "ServiceJob",
-    "TargetWorkers",
-    "plan_job",
-    "require_elements",
-]

@@ -15,7 +15,7 @@ from infeed.errors import FingerprintError, ProtocolError
 from infeed.spec import Spec
 from infeed.v1 import stream_pb2
 from infeed.wire import batch as wire
-from infeed.wire.buffer_pool import BufferPool
+from infeed.wire.buffer_pool import ALIGNMENT, BufferPool
 from infeed.wire.chunk import MAX_HEAD_BYTES, ChunkHead, checksum, parse_head
 
 ReadInto = Callable[[memoryview], None]
@@ -41,7 +41,7 @@ class StreamContract:
         for field in self.spec:
             if field.sample_bytes is None:
                 return None
-            total = -(-total // wire.ALIGNMENT) * wire.ALIGNMENT
+            total = -(-total // ALIGNMENT) * ALIGNMENT
             total += self.batch_size * field.sample_bytes
         return total
 
@@ -161,7 +161,7 @@ class BatchAssembler:
             )
         min_bytes = self._contract.payload_bytes
         # Other server implementations may pad more than infeed's, within limits.
-        padding = wire.ALIGNMENT * (len(self._contract.spec) + 1)
+        padding = ALIGNMENT * (len(self._contract.spec) + 1)
         if min_bytes is not None and not min_bytes <= header.payload_size <= min_bytes + padding:
             raise ProtocolError(
                 f"a batch of {header.payload_size} bytes, whose fields take {min_bytes}"
@@ -219,6 +219,3 @@ def _read(count: int, read_into: ReadInto) -> bytearray:
     data = bytearray(count)
     read_into(memoryview(data))
     return data
-
-
-__all__ = ["BatchAssembler", "EndOfData", "PendingRequest", "ReceivedBatch", "StreamContract"]

@@ -171,14 +171,3 @@ def _decode_strings(field: FieldSpec, data: Array, shape: tuple[int, ...]) -> Ar
     for index, (begin, end) in enumerate(pairwise(offsets.tolist())):
         strings[index] = content[begin:end]
     return strings.reshape(shape)
-
-
-__all__ = [
-    "ALIGNMENT",
-    "MAX_PAYLOAD_BYTES",
-    "EncodedBatch",
-    "check_payload_size",
-    "decode_batch",
-    "encode_batch",
-    "parse_response",
-]

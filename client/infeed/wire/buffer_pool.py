@@ -84,6 +84,3 @@ class BufferPool:
 def _align(raw: Array, size: int) -> Array:
     offset = -raw.ctypes.data % ALIGNMENT
     return raw[offset : offset + size]
-
-
-__all__ = ["ALIGNMENT", "BufferPool"]

@@ -45,9 +45,7 @@ class ChunkHead:
     data_size: int
 
 
-def encode_chunk(
-    pieces: Sequence[bytes | memoryview],
-) -> tuple[bytes, bytes | memoryview]:
+def encode_chunk(pieces: Sequence[bytes | memoryview]) -> tuple[bytes, bytes | memoryview]:
     """Encodes the concatenated pieces; returns the head, and the data without a copy."""
     if len(pieces) > 1:
         # The checksum needs contiguous data. Few chunks hold more than one field.
@@ -103,13 +101,3 @@ def _parse_varint(data: bytes | bytearray, offset: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, offset
         shift += 7
-
-
-__all__ = [
-    "CHUNK_BYTES",
-    "MAX_HEAD_BYTES",
-    "ChunkHead",
-    "checksum",
-    "encode_chunk",
-    "parse_head",
-]

@@ -44,9 +44,7 @@ def announce(address: str, http: str | None) -> None:
 
 
 @contextmanager
-def named_progress(
-    console: Console,
-) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
+def named_progress(console: Console) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
     """Yields a function that adds a progress bar for a name, shown from its first update on."""
     columns = (
         TextColumn("index of {task.description}"),

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from infeed.errors import ConfigError
+
+_BACKLOG = 128
+"""Connections that wait to be accepted."""
 
 
 @dataclass(frozen=True)
@@ -77,16 +81,25 @@ class Address:
         if self.is_unix:
             self._require_free_path()
             return
+        self.listen().close()
+
+    def listen(self) -> socket.socket:
+        """Returns a socket that listens on host and port. Raises `ConfigError`."""
         family, kind, proto, _, socket_address = self._resolve()[0]
-        try:
-            with socket.socket(family, kind, proto) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(socket_address)
-                # bind() alone does not fail on a port that another socket is bound to.
-                probe.listen(1)
-        except OSError as error:
-            problem = error.strerror or str(error)
-            raise self._unusable(problem[:1].lower() + problem[1:]) from None
+        with ExitStack() as undo:
+            try:
+                listener = undo.enter_context(socket.socket(family, kind, proto))
+                # So that a restart does not wait for connections of the previous process. A port
+                # that another process listens on is refused nevertheless.
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind(socket_address)
+                # Before listen(), another socket may be bound to the same port.
+                listener.listen(_BACKLOG)
+            except OSError as error:
+                problem = error.strerror or str(error)
+                raise self._unusable(problem[:1].lower() + problem[1:]) from None
+            undo.pop_all()
+            return listener
 
     def _require_free_path(self) -> None:
         path = Path(self.host.removeprefix("unix:"))

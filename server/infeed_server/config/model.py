@@ -34,6 +34,11 @@ class Definition(BaseModel):
             raise ValidationError.from_exception_data(error.title, details) from None
 
 
+def as_tuple(value: Any) -> Any:
+    """Returns a list as a tuple, anything else as it is: models are strict, YAML has no tuples."""
+    return tuple(value) if isinstance(value, list) else value
+
+
 def format_path(path: KeyPath) -> str:
     """Returns `('transforms', 1, 'resize')` as `transforms[1].resize`."""
     text = ""

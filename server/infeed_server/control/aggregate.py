@@ -7,8 +7,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Metric
-from prometheus_client.exposition import choose_encoder
+from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
@@ -55,19 +54,9 @@ class MergedHealth:
         )
 
 
-class MergedMetrics:
+class MergedMetrics(Collector):
     """The metrics of all processes, with the label `process` for the process's number."""
 
-    def __init__(self, addresses: Addresses) -> None:
-        self._registry = CollectorRegistry()
-        self._registry.register(_MergedCollector(addresses))
-
-    def expose(self, accept: str = "") -> tuple[bytes, str]:
-        encode, content_type = choose_encoder(accept)
-        return encode(self._registry), content_type
-
-
-class _MergedCollector(Collector):
     def __init__(self, addresses: Addresses) -> None:
         self._addresses = addresses
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -32,19 +34,13 @@ class HealthView(Protocol):
         """Readiness of each part, such as a pipeline, by name."""
 
 
-class MetricsView(Protocol):
-    """The metrics that `/metrics` shows."""
-
-    def expose(self, accept: str = "") -> tuple[bytes, str]:
-        """Returns all metrics in the format that an HTTP `Accept` header prefers, and its type."""
-
-
 @dataclass(frozen=True)
 class ControlState:
     """The state that the endpoints show."""
 
     health: HealthView
-    metrics: MetricsView
+    registry: CollectorRegistry
+    """The metrics."""
     version: str
     parts: str = "pipelines"
     """The JSON key of the parts of `/readyz`."""
@@ -64,9 +60,9 @@ def create_app(state: ControlState) -> Starlette:
         return _readiness_response(state)
 
     async def metrics(request: Request) -> Response:
-        body, content_type = state.metrics.expose(request.headers.get("accept", ""))
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
         # Not as media_type: Starlette would add a second charset to it.
-        return Response(body, headers={"content-type": content_type})
+        return Response(encode(state.registry), headers={"content-type": content_type})
 
     async def not_found(request: Request, _: Exception) -> Response:
         message = f"no {request.url.path}; there is: {', '.join(['/', *ENDPOINTS])}"

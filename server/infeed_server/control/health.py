@@ -9,9 +9,6 @@ from dataclasses import dataclass
 
 log = logging.getLogger(__name__)
 
-WHOLE_SERVER = ""
-"""The name of the server as a whole in calls of subscribers, as in gRPC's health service."""
-
 
 @dataclass(frozen=True)
 class Readiness:
@@ -21,8 +18,8 @@ class Readiness:
     reason: str
 
 
-Subscriber = Callable[[str, Readiness], None]
-"""Called with a pipeline's name, or `WHOLE_SERVER`, and its new readiness."""
+Subscriber = Callable[[Readiness], None]
+"""Called with the new readiness of the server as a whole."""
 
 
 class Health:
@@ -42,17 +39,12 @@ class Health:
 
     def set(self, name: str, ready: bool, reason: str) -> None:
         """Sets the readiness of a pipeline, and logs it if it changed."""
-        if not name:
-            raise ValueError(
-                "the name of a pipeline is empty; the empty name is that of the whole server"
-            )
         with self._lock:
             readiness = Readiness(ready, reason)
             if self._pipelines.get(name) == readiness:
                 return
             self._pipelines[name] = readiness
             _log(f"pipeline {name!r}", readiness)
-            self._publish(name)
             self._update_overall()
 
     def drain(self, reason: str = "shutting down") -> None:
@@ -61,17 +53,8 @@ class Health:
         This is final: a later `set` has no effect.
         """
         with self._lock:
-            if self._drain_reason is not None:
-                return
-            self._drain_reason = reason
-            for name in self._pipelines:
-                self._publish(name)
+            self._drain_reason = self._drain_reason or reason
             self._update_overall()
-
-    @property
-    def ready(self) -> bool:
-        """Whether every pipeline can be served."""
-        return self.overall.ready
 
     @property
     def overall(self) -> Readiness:
@@ -83,7 +66,9 @@ class Health:
     def parts(self) -> Mapping[str, Readiness]:
         """Readiness of each pipeline, a copy sorted by name."""
         with self._lock:
-            return {name: self._effective(name) for name in sorted(self._pipelines)}
+            if self._drain_reason is None:
+                return dict(sorted(self._pipelines.items()))
+            return dict.fromkeys(sorted(self._pipelines), Readiness(False, self._drain_reason))
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Calls the function with the current readiness, and then with each change.
@@ -92,18 +77,7 @@ class Health:
         """
         with self._lock:
             self._subscribers.append(subscriber)
-            for name, readiness in self.parts.items():
-                subscriber(name, readiness)
-            subscriber(WHOLE_SERVER, self._overall)
-
-    def _effective(self, name: str) -> Readiness:
-        if self._drain_reason is not None:
-            return Readiness(False, self._drain_reason)
-        return self._pipelines[name]
-
-    def _publish(self, name: str) -> None:
-        for subscriber in self._subscribers:
-            subscriber(name, self._effective(name))
+            subscriber(self._overall)
 
     def _update_overall(self) -> None:
         overall = self._summary()
@@ -112,7 +86,7 @@ class Health:
         self._overall = overall
         _log("server", overall)
         for subscriber in self._subscribers:
-            subscriber(WHOLE_SERVER, overall)
+            subscriber(overall)
 
     def _summary(self) -> Readiness:
         if self._drain_reason is not None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import threading
 import time
-from types import TracebackType
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -17,7 +14,6 @@ from infeed_server.control.app import ControlState, create_app
 
 _START_TIMEOUT_SECONDS = 10.0
 _STOP_TIMEOUT_SECONDS = 1.8
-_BACKLOG = 128
 
 
 class ControlServer:
@@ -31,7 +27,7 @@ class ControlServer:
     def __init__(self, app: ASGIApp, host: str, port: int) -> None:
         """Raises `ConfigError` if the server cannot listen on the address."""
         self.host = host
-        self._socket = _listen(host, port)
+        self._socket = Address(host, port).listen()
         self.port: int = self._socket.getsockname()[1]
         self._server = uvicorn.Server(
             uvicorn.Config(
@@ -81,12 +77,7 @@ class ControlServer:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
@@ -103,29 +94,3 @@ def open_control_server(
     if address.is_unix:
         raise ConfigError(f"--http {address}: HTTP needs host:port", address=str(address))
     return ControlServer(create_app(state), address.host, address.port)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    shown = str(Address(host, port))
-    if not 0 <= port <= 65535:  # getaddrinfo would reduce it modulo 65536
-        raise ConfigError(f"cannot listen on {shown}: a port is from 0 to 65535", address=shown)
-    with contextlib.ExitStack() as undo:
-        try:
-            family, kind, proto, _, address = socket.getaddrinfo(
-                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            listener = socket.socket(family, kind, proto)
-            undo.callback(listener.close)
-            # So that a restart does not wait for connections of the previous process. A port that
-            # another process listens on is refused nevertheless.
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            # Before listen(), another socket may be bound to the same port.
-            listener.listen(_BACKLOG)
-        except (OSError, UnicodeError) as error:  # UnicodeError: not a host name
-            problem = getattr(error, "strerror", None) or str(error)
-            raise ConfigError(
-                f"cannot listen on {shown}: {problem[:1].lower()}{problem[1:]}", address=shown
-            ) from error
-        undo.pop_all()
-        return listener

@@ -15,7 +15,6 @@ from prometheus_client import (
     ProcessCollector,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from infeed.spec import OnError
@@ -24,21 +23,8 @@ from infeed_server.engines.monitor import Stage
 _STAGES = get_args(Stage)
 
 _STAGE_BUCKETS = (
-    0.0005,
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1,
-    2.5,
-    5,
-    10,
-    30,
+    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )
 """Seconds, from sending a cached batch to reading one from an object store."""
 
@@ -163,26 +149,23 @@ class Metrics:
         for stage in _STAGES:
             self._seconds.labels(pipeline, stage)
 
+    # The methods of `engines.monitor.Monitor`.
+
     def on_batch_sent(self, pipeline: str, samples: int, size: int) -> None:
-        """Counts one batch that was sent whole: its samples and its payload's size in bytes."""
         self._batches.labels(pipeline).inc()
         self._samples.labels(pipeline).inc(samples)
         self._sent_bytes.labels(pipeline).inc(size)
 
     def on_stage(self, pipeline: str, stage: Stage, seconds: float) -> None:
-        """Notes the seconds that one batch spent in a stage."""
         self._seconds.labels(pipeline, stage).observe(seconds)
 
     def on_bad_sample(self, pipeline: str, action: OnError) -> None:
-        """Counts one sample that could not be read or transformed."""
         self._bad.labels(pipeline, action).inc()
 
     def on_stream_opened(self, pipeline: str) -> None:
-        """Counts a stream in; `on_stream_closed` must follow."""
         self._streams.labels(pipeline).inc()
 
     def on_stream_closed(self, pipeline: str) -> None:
-        """Counts a stream out."""
         self._streams.labels(pipeline).dec()
 
     def watch(self, pipeline: str, queues: Queues) -> None:
@@ -199,8 +182,3 @@ class Metrics:
     def set_limit(self, unsent_bytes: int) -> None:
         """Sets the limit on the unsent bytes of all pipelines."""
         self._limit.set(unsent_bytes)
-
-    def expose(self, accept: str = "") -> tuple[bytes, str]:
-        """Returns all metrics in the format that an HTTP `Accept` header prefers, and its type."""
-        encode, content_type = choose_encoder(accept)
-        return encode(self.registry), content_type

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Gauge, Info, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.exposition import choose_encoder
 
 from infeed_server.control.health import Readiness
 from infeed_server.control.metrics import CallbackCollector, LabelledValues
@@ -66,8 +65,3 @@ class RoleMetrics:
         self.registry.register(
             CallbackCollector(GaugeMetricFamily, name, description, (label,), labelled)
         )
-
-    def expose(self, accept: str = "") -> tuple[bytes, str]:
-        """Returns all metrics in the format of an HTTP `Accept` header, and its content type."""
-        encode, content_type = choose_encoder(accept)
-        return encode(self.registry), content_type

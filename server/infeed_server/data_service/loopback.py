@@ -66,18 +66,16 @@ def restrict_to_loopback(port: int) -> bool:
     if option is None:
         return False
     restricted = False
-    for each in process_sockets(port):
-        if each.is_listening:
-            try:
-                each.socket.setsockopt(socket.SOL_SOCKET, option, LOOPBACK_DEVICE)
-            except OSError:  # some kernels allow it to root alone
-                return False
-            if each.socket.getsockopt(socket.SOL_SOCKET, option, 16) != LOOPBACK_DEVICE:
-                return False
-            restricted = True
-    for each in process_sockets(port):
-        if not each.is_listening:
-            _close_remote_peer(each.socket)
+    for listener in process_sockets(port, listening=True):
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, option, LOOPBACK_DEVICE)
+        except OSError:  # some kernels allow it to root alone
+            return False
+        if listener.getsockopt(socket.SOL_SOCKET, option, 16) != LOOPBACK_DEVICE:
+            return False
+        restricted = True
+    for connection in process_sockets(port, listening=False):
+        _close_remote_peer(connection)
     return restricted
 
 

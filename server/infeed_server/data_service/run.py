@@ -16,7 +16,7 @@ from infeed_server.control.http_server import open_control_server
 from infeed_server.data_service.control import RoleHealth, RoleMetrics
 from infeed_server.data_service.dispatcher.monitor import DispatcherStatus, WorkerLivenessMonitor
 from infeed_server.data_service.dispatcher.role import DispatcherRole
-from infeed_server.data_service.versions import VersionMonitor
+from infeed_server.data_service.process_info import VersionMonitor
 from infeed_server.data_service.worker.monitor import WorkerMonitor
 from infeed_server.data_service.worker.role import DRAIN_TIMEOUT_SECONDS, WorkerRole
 from infeed_server.processes.signals import ShutdownSignal
@@ -133,7 +133,7 @@ def _control_plane(
     options: RoleOptions, health: RoleHealth, metrics: RoleMetrics, parts: str
 ) -> Iterator[str | None]:
     """Serves the control plane, and yields its address."""
-    state = ControlState(health, metrics, VERSION, parts)
+    state = ControlState(health, metrics.registry, VERSION, parts)
     control = open_control_server(state, options.http, insecure=options.insecure)
     if control is None:
         yield None

@@ -6,29 +6,15 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 _DESCRIPTORS = Path("/proc/self/fd")
 
 
-@dataclass(frozen=True)
-class ProcessSocket:
-    """A socket of this process: a duplicate, open while `process_sockets` yields it."""
+def process_sockets(port: int, *, listening: bool) -> Iterator[socket.socket]:
+    """Yields the TCP sockets of this process with that local port: listeners, or connections.
 
-    socket: socket.socket
-    inode: int
-    """Identifies the socket while it is open; the kernel may reuse it afterwards."""
-
-    @property
-    def is_listening(self) -> bool:
-        return bool(self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
-
-
-def process_sockets(port: int) -> Iterator[ProcessSocket]:
-    """Yields the TCP sockets of this process with that local port: listeners and connections.
-
-    Yields none on a system without /proc.
+    Each is a duplicate, open while it is yielded. Yields none on a system without /proc.
     """
     if not _DESCRIPTORS.is_dir():
         return
@@ -36,7 +22,9 @@ def process_sockets(port: int) -> Iterator[ProcessSocket]:
         # A duplicate, since other threads close and reuse descriptors meanwhile.
         with suppress(OSError), _duplicate(int(entry.name)) as duplicate:
             if _is_tcp(duplicate) and duplicate.getsockname()[1] == port:
-                yield ProcessSocket(duplicate, os.fstat(duplicate.fileno()).st_ino)
+                listens = duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                if bool(listens) == listening:
+                    yield duplicate
 
 
 def _duplicate(descriptor: int) -> socket.socket:

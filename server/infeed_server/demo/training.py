@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import keras
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import infeed
 from infeed.tensorflow import from_generator
@@ -33,16 +32,13 @@ def train(target: str, epochs: int, console: Console) -> Result:
     with infeed.connect(target, "train") as feed:
         steps = (feed.spec.sample_count or 0) // feed.batch_size
         started = time.perf_counter()
-        with _progress(console) as progress:
-            callback = _ProgressCallback(progress, epochs, steps)
-            model.fit(
-                from_generator(feed),
-                epochs=epochs,
-                steps_per_epoch=steps,
-                shuffle=False,  # the pipeline does
-                verbose=0,
-                callbacks=[callback],
-            )
+        model.fit(
+            from_generator(feed),
+            epochs=epochs,
+            steps_per_epoch=steps,
+            shuffle=False,  # the pipeline does
+            verbose=1 if console.is_terminal else 2,  # a progress bar, or a line for each epoch
+        )
         seconds = time.perf_counter() - started
         stats = feed.stats()
     with infeed.connect(target, "test", epochs=1, remainder="pad") as feed:
@@ -71,39 +67,3 @@ def _model() -> keras.Model:
         weighted_metrics=["accuracy"],
     )
     return model
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("steps"),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}"),
-        console=console,
-    )
-
-
-class _ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Shows a progress bar for each epoch."""
-
-    def __init__(self, progress: Progress, epochs: int, steps: int) -> None:
-        super().__init__()
-        self._progress = progress
-        self._epochs = epochs
-        self._steps = steps
-
-    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
-        del logs
-        name = f"epoch {epoch + 1}/{self._epochs}"
-        self._task = self._progress.add_task(name, total=self._steps, note="")
-
-    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
-        del batch, logs
-        self._progress.advance(self._task)
-
-    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        del epoch
-        note = " ".join(f"{name} {value:.3f}" for name, value in (logs or {}).items())
-        self._progress.update(self._task, note=note)

@@ -26,17 +26,3 @@ class Monitor(Protocol):
 
     def on_batch_sent(self, pipeline: str, samples: int, size: int) -> None:
         """Records a sent batch: its samples and its payload bytes."""
-
-
-class NullMonitor:
-    """A monitor that ignores all events."""
-
-    def on_stage(self, pipeline: str, stage: Stage, seconds: float) -> None: ...
-
-    def on_bad_sample(self, pipeline: str, action: OnError) -> None: ...
-
-    def on_stream_opened(self, pipeline: str) -> None: ...
-
-    def on_stream_closed(self, pipeline: str) -> None: ...
-
-    def on_batch_sent(self, pipeline: str, samples: int, size: int) -> None: ...

@@ -13,6 +13,7 @@ from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.fingerprint import fingerprint
 from infeed_server.pipeline.sample_cache import CachedSource, split_at_cache
 from infeed_server.sources import Source
+from infeed_server.transforms.base import Step
 from infeed_server.transforms.decode_and_crop import fuse_decode_and_crop
 from infeed_server.transforms.finish_placement import plan_finish
 from infeed_server.version import VERSION
@@ -29,7 +30,7 @@ class IndexedPlan:
     definition: Pipeline
     spec: PipelineSpec
     source: Source
-    steps: tuple[sample_graph.Step, ...]
+    steps: tuple[Step, ...]
 
     @property
     def is_passthrough(self) -> bool:
@@ -37,7 +38,7 @@ class IndexedPlan:
         return self.source.parsed and not self.steps
 
     @property
-    def uncached(self) -> tuple[Source, tuple[sample_graph.Step, ...]]:
+    def uncached(self) -> tuple[Source, tuple[Step, ...]]:
         """The source behind a cache, if there is one, and all steps from there."""
         if isinstance(self.source, CachedSource):
             return self.source.source, (*self.source.steps, *self.steps)
@@ -69,7 +70,7 @@ def plan_indexed(
         )
     identity = source.identity
     prefix, steps = split_at_cache(list(enumerate(definition.transforms)))
-    first: tuple[sample_graph.Step, ...] = ()
+    first: tuple[Step, ...] = ()
     if prefix is not None and cached:
         source = CachedSource(source, prefix)
     elif prefix is not None:

@@ -14,21 +14,20 @@ from infeed.spec import BYTES
 from infeed_server.pipeline import sample_graph
 from infeed_server.sources.base import Columns, Indices, Provenance, Sample, Source
 from infeed_server.transforms import Cache
+from infeed_server.transforms.base import Step
 
 
 @dataclass(frozen=True)
 class CachePrefix:
     """The steps before a `cache` step, and the memory limit of that step."""
 
-    steps: tuple[sample_graph.Step, ...]
+    steps: tuple[Step, ...]
     limit_bytes: int
     path: str
     """Path of the `cache` step, for messages: `transforms[2].cache`."""
 
 
-def split_at_cache(
-    steps: Sequence[sample_graph.Step],
-) -> tuple[CachePrefix | None, list[sample_graph.Step]]:
+def split_at_cache(steps: Sequence[Step]) -> tuple[CachePrefix | None, list[Step]]:
     """Returns the steps before the `cache` step and those after it (all, if there is none)."""
     positions = [position for position, (_, step) in enumerate(steps) if isinstance(step, Cache)]
     if not positions:

@@ -9,10 +9,7 @@ import tensorflow as tf
 from infeed.errors import ConfigError, UserCodeError
 from infeed.spec import DATA_TYPES, FieldSpec, Spec
 from infeed_server.sources.base import Sample, Source
-from infeed_server.transforms import Transform
-
-Step = tuple[int, Transform]
-"""A transform and its ordinal: its index in the user's list, part of its random key."""
+from infeed_server.transforms.base import Step
 
 SampleFunction = Callable[[Sample, tf.Tensor], Sample]
 """(columns, key) → fields."""

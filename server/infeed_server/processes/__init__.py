@@ -1,1 +1,1 @@
-"""Child processes, signals and the allocator."""
+"""Child processes, periodic calls, signals and the allocator."""

@@ -130,10 +130,9 @@ class ChildProcess:
 class ProcessGroup:
     """Processes of the same command. Only `http_addresses` is thread-safe."""
 
-    def __init__(self, command: Sequence[str], count: int) -> None:
-        self._processes = [
-            ChildProcess(f"process {number}", lambda _: command) for number in range(count)
-        ]
+    def __init__(self, kind: str, count: int, command: CommandFactory) -> None:
+        """`kind` is their name in messages."""
+        self.processes = [ChildProcess(f"{kind} {number}", command) for number in range(count)]
 
     def start(self, stopped: Callable[[float], bool]) -> None:
         """Starts the first process, and the others when it serves; returns when all do.
@@ -141,7 +140,7 @@ class ProcessGroup:
         `stopped` waits for so many seconds and returns whether to give up. Raises `ServerError`
         when the first process exits instead of serving; it logs the reason.
         """
-        first, *others = self._processes
+        first, *others = self.processes
         first.start()
         while first.http is None and not stopped(_POLL_INTERVAL_SECONDS):
             if first.status is not None:
@@ -153,17 +152,17 @@ class ProcessGroup:
 
     def restart_exited(self) -> None:
         """Restarts exited processes once their backoff is over."""
-        for process in self._processes:
+        for process in self.processes:
             process.restart_exited()
 
     def http_addresses(self) -> list[str | None]:
         """Returns the address of each control plane, None for a process that does not serve."""
-        return [process.http for process in self._processes]
+        return [process.http for process in self.processes]
 
-    def stop(self, timeout: float) -> None:
+    def stop(self, timeout: float, *, log_kills: bool = True) -> None:
         """Terminates all processes, and kills those that run after `timeout` seconds."""
-        for process in self._processes:
+        for process in self.processes:
             process.terminate()
         deadline = time.monotonic() + timeout
-        for process in self._processes:
-            process.wait(deadline)
+        for process in self.processes:
+            process.wait(deadline, log_kill=log_kills)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError
 
@@ -38,7 +38,7 @@ def serve_stream(
     context: ServerCall,
 ) -> Iterator[GrpcFrames]:
     """Yields the responses of one call."""
-    requests = _parse(messages)
+    requests = (parse_message(stream_pb2.StreamBatchesRequest, each) for each in messages)
     try:
         first = next(requests, None)
     except CallCancelledError:
@@ -71,15 +71,18 @@ def serve_stream(
         end_once()
 
 
-def _parse(messages: Iterator[bytes]) -> Iterator[stream_pb2.StreamBatchesRequest]:
-    # Not gRPC's deserializer, which maps garbage to INTERNAL and logs a traceback.
-    for message in messages:
-        try:
-            yield stream_pb2.StreamBatchesRequest.FromString(message)
-        except DecodeError:
-            raise InvalidRequestError(
-                f"a message of {len(message)} bytes is not a valid StreamBatchesRequest"
-            ) from None
+def parse_message(request_type: Any, message: bytes) -> Any:
+    """Parses a message of the class `request_type`. Raises `InvalidRequestError`.
+
+    gRPC's own deserializer maps garbage to INTERNAL and logs a traceback.
+    """
+    try:
+        return request_type.FromString(message)
+    except DecodeError:
+        name = request_type.DESCRIPTOR.name
+        raise InvalidRequestError(
+            f"a message of {len(message)} bytes is not a valid {name}"
+        ) from None
 
 
 class Once:

@@ -44,9 +44,7 @@ class Router:
     """A server for gRPC's generated code to register servicers at; handles calls with them."""
 
     def __init__(
-        self,
-        *handlers: grpc.GenericRpcHandler,
-        authenticate: Callable[[ServerCall], None] = _allow,
+        self, *handlers: grpc.GenericRpcHandler, authenticate: Callable[[ServerCall], None] = _allow
     ) -> None:
         """`authenticate` sets a call's `caller`, or raises `StatusError`."""
         self._handlers = list(handlers)

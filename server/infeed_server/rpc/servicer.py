@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
 
 from infeed.errors import InvalidRequestError
 from infeed.spec.dataset import DatasetRequest
 from infeed.v1 import feed_service_pb2 as messages
 from infeed_server.engines.monitor import Monitor
 from infeed_server.rpc.batch_encoder import BatchEncoder
-from infeed_server.rpc.batch_stream import serve_stream
+from infeed_server.rpc.batch_stream import parse_message, serve_stream
 from infeed_server.rpc.call import GrpcFrames, ServerCall
 from infeed_server.rpc.status import to_call_error
 from infeed_server.serving.auth import Caller
@@ -41,9 +40,7 @@ class FeedServicer(grpc.GenericRpcHandler):
             f"/{SERVICE}/GetPipeline": _unary(self._get, messages.GetPipelineRequest),
             f"/{SERVICE}/RegisterDataset": _unary(self._register, messages.RegisterDatasetRequest),
             f"/{SERVICE}/StreamBatches": grpc.stream_stream_rpc_method_handler(
-                self._stream,
-                request_deserializer=None,
-                response_serializer=None,
+                self._stream, request_deserializer=None, response_serializer=None
             ),
         }
 
@@ -78,11 +75,7 @@ class FeedServicer(grpc.GenericRpcHandler):
         dataset = DatasetRequest.from_proto(request)
         return self._catalog.visible_to(caller).register(dataset).to_proto()
 
-    def _stream(
-        self,
-        messages: Iterator[bytes],
-        context: ServerCall,
-    ) -> Iterator[GrpcFrames]:
+    def _stream(self, messages: Iterator[bytes], context: ServerCall) -> Iterator[GrpcFrames]:
         try:
             yield from serve_stream(self._catalog, self._encoder, self._monitor, messages, context)
         except Exception as error:  # noqa: BLE001 - all errors become statuses
@@ -94,7 +87,7 @@ def _unary(
 ) -> grpc.RpcMethodHandler[Any, Any]:
     def handle(message: bytes, context: ServerCall) -> Any:
         try:
-            return method(_parse(request_type, message), context.caller)
+            return method(parse_message(request_type, message), context.caller)
         except Exception as error:  # noqa: BLE001 - all errors become statuses
             raise to_call_error(error) from None
 
@@ -103,13 +96,3 @@ def _unary(
         request_deserializer=None,
         response_serializer=lambda message: message.SerializeToString(),
     )
-
-
-def _parse(request_type: Any, message: bytes) -> Any:
-    try:
-        return request_type.FromString(message)
-    except DecodeError:
-        name = request_type.DESCRIPTOR.name
-        raise InvalidRequestError(
-            f"a message of {len(message)} bytes is not a valid {name}"
-        ) from None

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 
+from prometheus_client import CollectorRegistry
+
 from infeed.errors import ConfigError
 from infeed_server.config.address import Address
 from infeed_server.control.aggregate import MergedHealth, MergedMetrics
@@ -53,9 +55,12 @@ def serve_processes(
         address = stack.enter_context(_reserve_port(listen))
         command = [sys.executable, "-m", "infeed", "serve", pipelines]
         command += ["--listen", str(address), "--http", "127.0.0.1:0", "--one-of", str(count)]
-        processes = ProcessGroup([*command, *_shared_arguments(options, count)], count)
+        command += _shared_arguments(options, count)
+        processes = ProcessGroup("process", count, lambda _: command)
         health = MergedHealth(processes.http_addresses)
-        state = ControlState(health, MergedMetrics(processes.http_addresses), VERSION)
+        registry = CollectorRegistry()
+        registry.register(MergedMetrics(processes.http_addresses))
+        state = ControlState(health, registry, VERSION)
         control = open_control_server(state, options.http, insecure=options.insecure)
         if control:
             stack.enter_context(control)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from infeed.errors import ConfigError, InfeedError, SampleError
 from infeed_server.config.address import Address
 from infeed_server.control.app import ControlState
-from infeed_server.control.health import WHOLE_SERVER, Health, Readiness
+from infeed_server.control.health import Health, Readiness
 from infeed_server.control.http_server import open_control_server
 from infeed_server.control.metrics import Metrics
 from infeed_server.engines.base import Engine
@@ -55,7 +55,7 @@ class Server:
         if not options.share_port:
             listen.require_free()
         self._service = create_data_service(options)
-        state = ControlState(self.health, self.metrics, VERSION)
+        state = ControlState(self.health, self.metrics.registry, VERSION)
         self._control = open_control_server(state, options.http, insecure=options.insecure)
         self._engines: dict[str, Engine] = {}
         self._readiness_before: dict[str, Readiness] = {}
@@ -78,14 +78,10 @@ class Server:
                 peer_streams=options.peer_streams,
             )
         except BaseException:
-            self._close_engines()
-            if self._service:
-                self._service.stop()
-            if self._control:
-                self._control.stop()
+            self._close()
             raise
         self.address = Address(listen.host, self._rpc.port)
-        self.health.subscribe(self._update_rpc_health)
+        self.health.subscribe(lambda readiness: self._rpc.set_serving(readiness.ready))
 
     def start(self) -> None:
         """Starts gRPC; returns when each pipeline has tried its first batch."""
@@ -102,11 +98,7 @@ class Server:
         """
         self.health.drain()
         self._rpc.stop(self._grace if grace is None else grace)
-        self._close_engines()
-        if self._service:
-            self._service.stop()
-        if self._control:
-            self._control.stop()
+        self._close()
 
     @property
     def http_address(self) -> str | None:
@@ -177,13 +169,13 @@ class Server:
                 self.health.set(name, readiness.ready, readiness.reason)
             self._readiness_before = {}
 
-    def _update_rpc_health(self, name: str, readiness: Readiness) -> None:
-        if name == WHOLE_SERVER:
-            self._rpc.set_serving(readiness.ready)
-
-    def _close_engines(self) -> None:
+    def _close(self) -> None:
         for engine in self._engines.values():
             engine.close()
+        if self._service:
+            self._service.stop()
+        if self._control:
+            self._control.stop()
 
 
 def _require_shareable(engine: Engine) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from infeed.errors import InvalidRequestError, PipelineNotFoundError
 from infeed.finish import finish
@@ -70,14 +70,7 @@ class Catalog:
         request_checks.check_batch_bytes(spec, batch_size, finish_on_server=False)
         seed = spec.seed if request.seed is None else request.seed
         request_checks.check_seed_and_epochs(seed, request.epochs)
-        return engine.register(
-            replace(
-                request,
-                batch_size=batch_size,
-                seed=seed,
-                remainder=request.remainder or spec.remainder,
-            )
-        )
+        return engine.register(request)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ A number out of range raises `InvalidRequestError` with its name, value and rang
 from __future__ import annotations
 
 from infeed.errors import FingerprintError, InvalidRequestError
-from infeed.spec import MAX_BATCH_SIZE, PipelineSpec, Remainder
-from infeed.spec.dataset import MAX_JOB_NAME_LENGTH
+from infeed.spec import MAX_BATCH_SIZE, PipelineSpec
+from infeed.spec.dataset import MAX_JOB_NAME_LENGTH, optional_enum_name
 from infeed.v1 import spec_pb2, stream_pb2
 from infeed_server.engines.base import Trainer
 from infeed_server.pipeline.definition import MAX_SEED
@@ -19,12 +19,6 @@ server holds several batches of each stream, and clients must not control its me
 _MAX_WORLD_SIZE = 1 << 16
 
 _MAX_FEED_ID_CHARS = 128
-
-_REMAINDERS: dict[int, Remainder | None] = {
-    spec_pb2.REMAINDER_UNSPECIFIED: None,
-    spec_pb2.REMAINDER_DROP: "drop",
-    spec_pb2.REMAINDER_PAD: "pad",
-}
 
 
 def parse_trainer(message: stream_pb2.StreamOpen) -> Trainer:
@@ -51,14 +45,8 @@ def parse_trainer(message: stream_pb2.StreamOpen) -> Trainer:
         world_size,
         message.feed_id,
         message.job_name,
-        _parse_remainder(message.remainder),
+        optional_enum_name(spec_pb2.Remainder, message.remainder, "REMAINDER_"),
     )
-
-
-def _parse_remainder(value: int) -> Remainder | None:
-    if value not in _REMAINDERS:
-        raise InvalidRequestError(f"unknown remainder {value}", remainder=value)
-    return _REMAINDERS[value]
 
 
 def check_fingerprint(spec: PipelineSpec, expected: str) -> None:
@@ -88,19 +76,7 @@ def resolve_batch_size(spec: PipelineSpec, requested: int) -> int:
         raise InvalidRequestError(
             f"batch size {size} is outside of [1, {MAX_BATCH_SIZE}]", batch_size=size
         )
-    if spec.batch_stride and size != spec.batch_size:
-        raise InvalidRequestError(
-            f"batch size {size} is not available: the dataset of {spec.name!r} makes batches of "
-            f"{spec.batch_size}",
-            batch_size=size,
-        )
-    if not spec.batch_stride and spec.sample_count is not None and size > spec.sample_count:
-        raise InvalidRequestError(
-            f"batch size {size} is larger than the data set of {spec.name!r}, which has "
-            f"{spec.sample_count} samples",
-            batch_size=size,
-            sample_count=spec.sample_count,
-        )
+    spec.check_batch_size(size)
     return size
 
 

@@ -1,16 +1,7 @@
 """Data sources: random access to files and arrays, or a sequential `tf.data.Dataset`."""
 
 from infeed_server.sources.arrays.source import ArraysSource
-from infeed_server.sources.base import (
-    Columns,
-    GraphReader,
-    Indices,
-    ProgressCallback,
-    Provenance,
-    Sample,
-    Source,
-    StoredSource,
-)
+from infeed_server.sources.base import ProgressCallback, Source, StoredSource
 from infeed_server.sources.dataset.source import DatasetSource
 from infeed_server.sources.images.source import ImagesSource
 from infeed_server.sources.registry import AnySource, open_source
@@ -19,14 +10,9 @@ from infeed_server.sources.tfrecord.source import TFRecordSource
 __all__ = [
     "AnySource",
     "ArraysSource",
-    "Columns",
     "DatasetSource",
-    "GraphReader",
     "ImagesSource",
-    "Indices",
     "ProgressCallback",
-    "Provenance",
-    "Sample",
     "Source",
     "StoredSource",
     "TFRecordSource",

@@ -45,10 +45,7 @@ AnySource: TypeAlias = Annotated[
 
 
 def open_source(
-    definition: AnySource,
-    progress: ProgressCallback | None = None,
-    *,
-    keep_truncated: bool = False,
+    definition: AnySource, progress: ProgressCallback | None = None, *, keep_truncated: bool = False
 ) -> StoredSource:
     """Opens an indexed source. `progress` receives the progress of scans of its files.
 

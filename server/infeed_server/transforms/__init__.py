@@ -1,6 +1,6 @@
 """Transforms: operations on one sample, defined in YAML or Python."""
 
-from infeed_server.transforms.base import FieldTransform, Key, Sample, Transform, get_field
+from infeed_server.transforms.base import Transform
 from infeed_server.transforms.cache import Cache
 from infeed_server.transforms.colour import (
     RandomBrightness,
@@ -12,7 +12,6 @@ from infeed_server.transforms.decode import DecodeImage, DecodeRaw
 from infeed_server.transforms.fields import Drop, Rename
 from infeed_server.transforms.geometry import (
     CenterCrop,
-    Crop,
     RandomCrop,
     RandomFlipLeftRight,
     RandomFlipUpDown,
@@ -26,22 +25,18 @@ from infeed_server.transforms.numeric import (
     OneHot,
     StringToNumber,
 )
-from infeed_server.transforms.registry import REGISTRY, AnyTransform, TransformList
+from infeed_server.transforms.registry import REGISTRY, TransformList
 from infeed_server.transforms.user_map import Map
 
 __all__ = [
     "REGISTRY",
-    "AnyTransform",
     "Cache",
     "Cast",
     "CenterCrop",
     "ConvertImageDtype",
-    "Crop",
     "DecodeImage",
     "DecodeRaw",
     "Drop",
-    "FieldTransform",
-    "Key",
     "Map",
     "Normalize",
     "OneHot",
@@ -55,9 +50,7 @@ __all__ = [
     "RandomSaturation",
     "Rename",
     "Resize",
-    "Sample",
     "StringToNumber",
     "Transform",
     "TransformList",
-    "get_field",
 ]

@@ -10,9 +10,7 @@ from pydantic import Field
 from infeed.errors import ConfigError
 from infeed.spec import FinishTransform
 from infeed_server.config.model import Definition
-
-Sample = dict[str, tf.Tensor]
-"""One sample inside a graph: field name → tensor, without a slots dimension."""
+from infeed_server.sources.base import Sample
 
 Key: TypeAlias = tf.Tensor
 """The sample's key: int64[2], a function of (seed, epoch, index). The only source of randomness."""
@@ -60,7 +58,7 @@ class Transform(Definition):
 
 
 Step = tuple[int, Transform]
-"""A transform and its ordinal, its position in the user's list."""
+"""A transform and its ordinal: its index in the user's list, part of its random key."""
 
 
 class FieldTransform(Transform):

@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from infeed_server.transforms.base import Key, Sample, Transform
+from infeed_server.sources.base import Sample
+from infeed_server.transforms.base import Key, Transform
 from infeed_server.transforms.option_types import Positive
 
 

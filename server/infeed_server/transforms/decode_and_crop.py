@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import tensorflow as tf
 from typing_extensions import override
 
-from infeed_server.transforms.base import Key, Sample, Step, Transform, get_field
+from infeed_server.sources.base import Sample
+from infeed_server.transforms.base import Key, Step, Transform, get_field
 from infeed_server.transforms.decode import DecodeImage, decode_image
 from infeed_server.transforms.field_checks import require_bytes
 from infeed_server.transforms.geometry import Crop, crop_to_window

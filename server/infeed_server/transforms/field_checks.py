@@ -9,16 +9,8 @@ import tensorflow as tf
 from infeed.errors import ConfigError
 
 IMAGE_TYPES = (
-    "uint8",
-    "int8",
-    "uint16",
-    "int16",
-    "int32",
-    "int64",
-    "float16",
-    "bfloat16",
-    "float32",
-    "float64",
+    *("uint8", "int8", "uint16", "int16", "int32", "int64"),
+    *("float16", "bfloat16", "float32", "float64"),
 )
 """Data types that the functions of `tf.image` support."""
 

@@ -1,4 +1,4 @@
-"""Elementwise transforms of numbers."""
+"""Elementwise transforms of numbers; those with a finish transform run the trainer's code."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing_extensions import Self, override
 
 from infeed import spec
 from infeed.errors import ConfigError
+from infeed.tensorflow.finish import apply
 from infeed_server.transforms.base import FieldTransform, Key
 from infeed_server.transforms.field_checks import describe_tensor, require_numbers
 from infeed_server.transforms.option_types import Finite, FloatType, Numbers, NumberType, Positive
@@ -33,7 +34,8 @@ class Normalize(FieldTransform):
     def _check_operands(self) -> Self:
         if self.scale is None and self.mean is None and self.std is None:
             raise ValueError("at least one of scale, mean and std is required")
-        for option, values in (("scale", self._scale), ("mean", self.mean), ("std", self.std)):
+        scale = None if self.scale is None else (self.scale,)
+        for option, values in (("scale", scale), ("mean", self.mean), ("std", self.std)):
             for value in values or ():
                 rounded = float(_round_to(value, self.dtype))
                 if not np.isfinite(rounded):
@@ -44,25 +46,14 @@ class Normalize(FieldTransform):
                     raise ValueError(f"{option} {value} is 0 in {self.dtype}: it is a divisor")
         return self
 
-    @property
-    def _scale(self) -> tuple[float, ...]:
-        return () if self.scale is None else (self.scale,)
-
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
         x = require_numbers(x, self.field, self.name)
         self._check_shape(x)
-        result = tf.cast(x, self.dtype)
-        if self.scale is not None:
-            result /= _operand((self.scale,), self.dtype)
-        if self.mean is not None:
-            result -= _operand(self.mean, self.dtype)
-        if self.std is not None:
-            result /= _operand(self.std, self.dtype)
-        return result
+        return apply(self.finish_transform(), x)
 
     @override
-    def finish_transform(self) -> spec.FinishTransform | None:
+    def finish_transform(self) -> spec.Normalize:
         return spec.Normalize(self.field, self.scale, self.mean or (), self.std or (), self.dtype)
 
     def _check_shape(self, x: tf.Tensor) -> None:
@@ -88,10 +79,10 @@ class Cast(FieldTransform):
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        return tf.cast(require_numbers(x, self.field, self.name), self.dtype)
+        return apply(self.finish_transform(), require_numbers(x, self.field, self.name))
 
     @override
-    def finish_transform(self) -> spec.FinishTransform | None:
+    def finish_transform(self) -> spec.Cast:
         return spec.Cast(self.field, self.dtype)
 
 
@@ -129,11 +120,10 @@ class OneHot(FieldTransform):
                 "with dtype: int64 before it",
                 stage=self.name,
             )
-        on, off = (tf.constant(_round_to(v, self.dtype)) for v in (self.on_value, self.off_value))
-        return tf.one_hot(tf.cast(x, tf.int64), self.depth, on, off)
+        return apply(self.finish_transform(), x)
 
     @override
-    def finish_transform(self) -> spec.FinishTransform | None:
+    def finish_transform(self) -> spec.OneHot:
         return spec.OneHot(self.field, self.depth, self.dtype, self.on_value, self.off_value)
 
 
@@ -183,11 +173,3 @@ class ConvertImageDtype(FieldTransform):
 def _round_to(value: float, data_type: str) -> Any:
     with np.errstate(all="ignore"):
         return spec.numpy_dtype(data_type).type(value)
-
-
-def _operand(values: tuple[float, ...], data_type: str) -> tf.Tensor:
-    rounded = [_round_to(value, data_type) for value in values]
-    operand = tf.constant(np.array(rounded[0] if len(rounded) == 1 else rounded))
-    # TensorFlow's optimiser turns x / constant into x * (1 / constant) and merges neighbouring
-    # constants, which rounds differently from NumPy. It does not touch a value that may be fed.
-    return tf.raw_ops.PlaceholderWithDefault(input=operand, shape=operand.shape)

@@ -16,60 +16,20 @@ from pydantic import (
     TypeAdapter,
 )
 
-from infeed_server.config.model import did_you_mean
+from infeed_server.config.model import as_tuple, did_you_mean
+from infeed_server.transforms import cache, colour, decode, fields, geometry, numeric, user_map
 from infeed_server.transforms.base import Transform
-from infeed_server.transforms.cache import Cache
-from infeed_server.transforms.colour import (
-    RandomBrightness,
-    RandomContrast,
-    RandomHue,
-    RandomSaturation,
-)
-from infeed_server.transforms.decode import DecodeImage, DecodeRaw
-from infeed_server.transforms.fields import Drop, Rename
-from infeed_server.transforms.geometry import (
-    CenterCrop,
-    RandomCrop,
-    RandomFlipLeftRight,
-    RandomFlipUpDown,
-    RandomResizedCrop,
-    Resize,
-)
-from infeed_server.transforms.numeric import (
-    Cast,
-    ConvertImageDtype,
-    Normalize,
-    OneHot,
-    StringToNumber,
-)
-from infeed_server.transforms.user_map import Map
 
-REGISTRY: Mapping[str, type[Transform]] = {
-    transform.name: transform
-    for transform in (
-        DecodeImage,
-        DecodeRaw,
-        Resize,
-        CenterCrop,
-        RandomCrop,
-        RandomResizedCrop,
-        RandomFlipLeftRight,
-        RandomFlipUpDown,
-        RandomBrightness,
-        RandomContrast,
-        RandomSaturation,
-        RandomHue,
-        Normalize,
-        Cast,
-        OneHot,
-        StringToNumber,
-        ConvertImageDtype,
-        Rename,
-        Drop,
-        Map,
-        Cache,
-    )
-}
+_TRANSFORMS: tuple[type[Transform], ...] = (
+    *(decode.DecodeImage, decode.DecodeRaw),
+    *(geometry.Resize, geometry.CenterCrop, geometry.RandomCrop, geometry.RandomResizedCrop),
+    *(geometry.RandomFlipLeftRight, geometry.RandomFlipUpDown),
+    *(colour.RandomBrightness, colour.RandomContrast, colour.RandomSaturation, colour.RandomHue),
+    *(numeric.Normalize, numeric.Cast, numeric.OneHot, numeric.StringToNumber),
+    *(numeric.ConvertImageDtype, fields.Rename, fields.Drop, user_map.Map, cache.Cache),
+)
+
+REGISTRY: Mapping[str, type[Transform]] = {each.name: each for each in _TRANSFORMS}
 """Name in YAML → class of the transform."""
 
 
@@ -120,9 +80,5 @@ AnyTransform = Annotated[SerializeAsAny[Transform], PlainValidator(_parse)]
 """One transform, from YAML or from Python."""
 
 
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-TransformList = Annotated[tuple[AnyTransform, ...], BeforeValidator(_as_tuple)]
+TransformList = Annotated[tuple[AnyTransform, ...], BeforeValidator(as_tuple)]
 """The transforms of a pipeline, in order; YAML's list becomes a tuple."""

@@ -13,9 +13,10 @@ from typing_extensions import override
 from infeed.errors import ConfigError, UserCodeError
 from infeed_server.config.importer import code_digest, load
 from infeed_server.config.user_errors import user_traceback
-from infeed_server.transforms.base import Key, Sample, Transform
+from infeed_server.sources.base import Sample
+from infeed_server.sources.dataset.determinism import random_nodes
+from infeed_server.transforms.base import Key, Transform
 from infeed_server.transforms.field_checks import describe_tensor
-from infeed_server.transforms.graph_checks import random_nodes
 
 # Created outside of any trace, this context means "convert by default", as in Dataset.map: an `if`
 # on a tensor works in the user's function as it does there.

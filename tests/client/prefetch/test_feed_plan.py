@@ -59,11 +59,11 @@ def test_spec_is_validated_for_the_requested_batch_size() -> None:
 def test_batch_size_is_bounded_by_the_data_set() -> None:
     spec = replace(SPEC, batch_stride=0)
     assert plan_of(spec, batch_size=100).shard_plan.stride == 100
-    with pytest.raises(InvalidRequestError, match="batch_size 101 is larger than the data set"):
+    with pytest.raises(InvalidRequestError, match="batch size 101 is larger than the data set"):
         plan_of(spec, batch_size=101)
 
 
 def test_batches_made_by_the_dataset_have_a_fixed_size() -> None:
     assert plan_of(batch_size=8).open_message.batch_size == 8
-    with pytest.raises(InvalidRequestError, match="batch_size 4 is not available"):
+    with pytest.raises(InvalidRequestError, match="batch size 4 is not available"):
         plan_of(batch_size=4)

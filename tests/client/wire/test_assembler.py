@@ -22,7 +22,7 @@ from infeed.wire.assembler import (
     ReceivedBatch,
     StreamContract,
 )
-from infeed.wire.buffer_pool import BufferPool
+from infeed.wire.buffer_pool import ALIGNMENT, BufferPool
 from infeed.wire.chunk import checksum, encode_chunk
 
 SPEC = (FieldSpec("x", "float32", (5,)), FieldSpec("label", "int64"))
@@ -96,7 +96,7 @@ def test_batches() -> None:
     assert first.batch["x"].tolist() == np.arange(15.0).reshape(3, 5).tolist()
     assert first.payload_bytes == 64 + 24
     assert second.batch.start == 18
-    assert all(array.ctypes.data % wire.ALIGNMENT == 0 for array in first.batch.values())
+    assert all(array.ctypes.data % ALIGNMENT == 0 for array in first.batch.values())
     # Each batch has its own memory, which the trainer may keep and write to.
     second.batch["x"][:] = 0
     assert first.batch["x"].any()

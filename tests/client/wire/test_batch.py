@@ -18,7 +18,7 @@ from infeed.errors import ProtocolError
 from infeed.spec import FieldSpec, Spec
 from infeed.v1 import stream_pb2
 from infeed.wire import batch as wire
-from infeed.wire.buffer_pool import BufferPool
+from infeed.wire.buffer_pool import ALIGNMENT, BufferPool
 from infeed.wire.chunk import MAX_HEAD_BYTES, checksum, parse_head
 
 SLOTS = 3
@@ -88,7 +88,7 @@ def test_round_trip(batch: tuple[Spec, dict[str, Any]], chunk_bytes: int) -> Non
     assert (header.request_id, header.start, header.epoch) == (5, 40, 2)
     assert list(header.sample_ids) == [7, 8, 9]
     assert not header.mask
-    assert all(layout.offset % wire.ALIGNMENT == 0 for layout in header.layouts)
+    assert all(layout.offset % ALIGNMENT == 0 for layout in header.layouts)
     assert_same(wire.decode_batch(header, payload, spec), arrays)
 
 

@@ -34,8 +34,13 @@ Get = Callable[..., HttpResponse]
 
 
 @pytest.fixture
-def state() -> ControlState:
-    return ControlState(Health(), Metrics("0.1.0", "2.21.0"), "0.1.0")
+def metrics() -> Metrics:
+    return Metrics("0.1.0", "2.21.0")
+
+
+@pytest.fixture
+def state(metrics: Metrics) -> ControlState:
+    return ControlState(Health(), metrics.registry, "0.1.0")
 
 
 @pytest.fixture

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
-from infeed_server.control.aggregate import MergedHealth, MergedMetrics
+from infeed_server.control.aggregate import Addresses, MergedHealth, MergedMetrics
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.health import Health
 from infeed_server.control.http_server import ControlServer
@@ -19,7 +20,7 @@ class Process:
     def __init__(self) -> None:
         self.health = Health()
         self.metrics = Metrics("1", "2")
-        state = ControlState(self.health, self.metrics, "1")
+        state = ControlState(self.health, self.metrics.registry, "1")
         self.server = ControlServer(create_app(state), "127.0.0.1", 0)
         self.server.start()
 
@@ -30,6 +31,12 @@ def processes() -> Iterator[list[Process]]:
     yield processes
     for process in processes:
         process.server.stop()
+
+
+def exposed(addresses: Addresses) -> str:
+    registry = CollectorRegistry()
+    registry.register(MergedMetrics(addresses))
+    return generate_latest(registry).decode()
 
 
 def test_ready_when_all_processes_are(processes: list[Process]) -> None:
@@ -62,11 +69,9 @@ def test_process_without_an_answer_is_not_ready(processes: list[Process]) -> Non
         health.update()
         assert health.overall.reason == "1 of 2 not ready: process 1: it does not answer"
         assert health.parts["a"].ready
-        body, _ = MergedMetrics(
-            lambda address=unreachable: [first.server.address, address]
-        ).expose()
-        assert b'process="0"' in body
-        assert b'process="1"' not in body
+        body = exposed(lambda address=unreachable: [first.server.address, address])
+        assert 'process="0"' in body
+        assert 'process="1"' not in body
 
 
 def test_metrics_have_the_label_process(processes: list[Process]) -> None:
@@ -74,10 +79,7 @@ def test_metrics_have_the_label_process(processes: list[Process]) -> None:
         process.metrics.add_pipeline("a")
         process.metrics.on_batch_sent("a", 8, 100 + number)
         process.metrics.on_stage("a", "send", 0.002)
-    metrics = MergedMetrics(lambda: [process.server.address for process in processes])
-    body, content_type = metrics.expose()
-    assert content_type.startswith("text/plain")
-    lines = body.decode().splitlines()
+    lines = exposed(lambda: [process.server.address for process in processes]).splitlines()
     assert lines.count("# TYPE infeed_sent_bytes_total counter") == 1
     for number in range(2):
         assert (

@@ -47,7 +47,7 @@ def test_readyz_has_the_reason_of_each_pipeline(state: ControlState, get: Get):
 def test_readyz_has_the_key_of_its_parts():
     health = Health()
     health.set("a", True, "fine")
-    app = create_app(ControlState(health, Metrics("1", "2"), "1", parts="workers"))
+    app = create_app(ControlState(health, Metrics("1", "2").registry, "1", parts="workers"))
     with (
         ControlServer(app, "127.0.0.1", 0) as server,
         urllib.request.urlopen(f"http://{server.address}/readyz", timeout=60) as response,
@@ -57,8 +57,8 @@ def test_readyz_has_the_key_of_its_parts():
     assert "pipelines" not in body
 
 
-def test_metrics_are_prometheus_text(state: ControlState, get: Get):
-    state.metrics.on_batch_sent("train", 64, 9_633_792)
+def test_metrics_are_prometheus_text(metrics: Metrics, get: Get):
+    metrics.on_batch_sent("train", 64, 9_633_792)
     response = get("/metrics")
     assert response.status == 200
     assert response.content_type.startswith("text/plain; version=")

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.examples import examples
 
-from infeed_server.control.health import WHOLE_SERVER, Health, Readiness
+from infeed_server.control.health import Health, Readiness
 
 
 def test_server_without_pipelines_is_not_ready():
     health = Health()
-    assert not health.ready
+    assert not health.overall.ready
     assert health.overall.reason == "no pipeline is loaded yet"
     assert health.parts == {}
 
@@ -25,10 +25,10 @@ def test_ready_when_every_pipeline_is():
     health = Health()
     health.set("train", True, "first batch made")
     health.set("eval", False, "building the record index")
-    assert not health.ready
+    assert not health.overall.ready
     assert health.overall.reason == "1 of 2 not ready: eval: building the record index"
     health.set("eval", True, "first batch made")
-    assert health.ready
+    assert health.overall.ready
     assert list(health.parts) == ["eval", "train"]
 
 
@@ -45,31 +45,24 @@ def test_draining_is_final():
 def test_late_subscriber_gets_current_state_and_each_change_once():
     health = Health()
     health.set("train", True, "warm")
-    received: list[tuple[str, bool, str]] = []
-    health.subscribe(
-        lambda name, readiness: received.append((name, readiness.ready, readiness.reason))
-    )
-    assert received == [("train", True, "warm"), (WHOLE_SERVER, True, "every pipeline is ready")]
+    received: list[Readiness] = []
+    health.subscribe(received.append)
+    assert received == [Readiness(True, "every pipeline is ready")]
     received.clear()
     health.set("train", True, "warm")
+    health.set("train", True, "hot")
     assert received == []
     health.set("train", False, "the disk is gone")
-    assert received == [
-        ("train", False, "the disk is gone"),
-        (WHOLE_SERVER, False, "1 of 1 not ready: train: the disk is gone"),
-    ]
+    assert received == [Readiness(False, "1 of 1 not ready: train: the disk is gone")]
     received.clear()
     health.drain("shutting down")
-    assert received == [
-        ("train", False, "shutting down"),
-        (WHOLE_SERVER, False, "shutting down"),
-    ]
+    assert received == [Readiness(False, "shutting down")]
 
 
 def test_subscriber_may_read_the_health():
     health = Health()
     seen: list[bool] = []
-    health.subscribe(lambda name, readiness: seen.append(health.ready))
+    health.subscribe(lambda _: seen.append(health.overall.ready))
     health.set("train", True, "warm")
     assert seen[-1] is True
 
@@ -85,30 +78,25 @@ def test_change_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture):
     ]
 
 
-def test_empty_name_is_refused():
-    with pytest.raises(ValueError, match="is empty"):
-        Health().set(WHOLE_SERVER, True, "no")
-
-
 Changes = list[tuple[str, bool]]
 
 
 @examples(50)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=20))
-def test_last_calls_of_subscribers_match_the_health(changes: Changes):
+def test_last_call_of_a_subscriber_matches_the_health(changes: Changes):
     health = Health()
-    last_calls: dict[str, Readiness] = {}
-    health.subscribe(last_calls.__setitem__)
+    calls: list[Readiness] = []
+    health.subscribe(calls.append)
     for name, ready in changes:
         health.set(name, ready, "because")
-    assert last_calls == {**health.parts, WHOLE_SERVER: health.overall}
-    assert health.ready == (bool(changes) and all(dict(changes).values()))
+    assert calls[-1] == health.overall
+    assert health.overall.ready == (bool(changes) and all(dict(changes).values()))
 
 
-def test_subscribers_match_the_health_after_concurrent_changes():
+def test_subscriber_matches_the_health_after_concurrent_changes():
     health = Health()
-    last_calls: dict[str, Readiness] = {}
-    health.subscribe(last_calls.__setitem__)
+    calls: list[Readiness] = []
+    health.subscribe(calls.append)
 
     def flip(name: str) -> Callable[[], None]:
         def run() -> None:
@@ -122,4 +110,4 @@ def test_subscribers_match_the_health_after_concurrent_changes():
         thread.start()
     for thread in threads:
         thread.join()
-    assert last_calls == {**health.parts, WHOLE_SERVER: health.overall}
+    assert calls[-1] == health.overall

@@ -6,19 +6,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from infeed_server.control.metrics import Metrics
 
 
-@pytest.fixture
-def metrics() -> Metrics:
-    return Metrics("0.1.0", "2.21.0")
-
-
 def values(metrics: Metrics) -> dict[str, float]:
     """Returns all samples: `name{label=value,...}` → value."""
-    text = metrics.expose()[0].decode()
+    text = generate_latest(metrics.registry).decode()
     return {
         sample.name + "{" + ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items())) + "}": (
             sample.value

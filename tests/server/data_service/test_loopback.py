@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from contextlib import closing
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -83,8 +82,8 @@ class Kernel:
 def test_result_is_what_the_kernel_reports(
     device: bytes | None, restricted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listener = SimpleNamespace(is_listening=True, socket=Kernel(device))
-    monkeypatch.setattr(loopback, "process_sockets", lambda port: [listener])
+    found = {True: [Kernel(device)], False: []}
+    monkeypatch.setattr(loopback, "process_sockets", lambda port, listening: found[listening])
     assert restrict_to_loopback(1) is restricted
 
 
@@ -118,8 +117,8 @@ def test_remote_connections_are_closed(
     host: str, stays_open: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     accepted = Accepted(host)
-    connection = SimpleNamespace(is_listening=False, socket=accepted)
-    monkeypatch.setattr(loopback, "process_sockets", lambda port: [connection])
+    found = {True: [], False: [accepted]}
+    monkeypatch.setattr(loopback, "process_sockets", lambda port, listening: found[listening])
     assert not restrict_to_loopback(1), "there is no listener"
     assert accepted.is_open is stays_open
 

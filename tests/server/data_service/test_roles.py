@@ -19,7 +19,6 @@ from tests.server.data_service.conftest import LOCAL, free_port, non_loopback_ho
 from infeed.errors import ConfigError, ServerUnavailableError
 from infeed.rpc.tf_dispatcher import DispatcherClient, get_worker_tasks
 from infeed_server.config.address import Address
-from infeed_server.data_service import tf_servers
 from infeed_server.data_service.dispatcher import role as dispatcher_module
 from infeed_server.data_service.dispatcher.role import DispatcherRole
 from infeed_server.data_service.worker import role as worker_module
@@ -203,11 +202,11 @@ def test_worker_has_version_control_plane_and_user_tags(
 ) -> None:
     tags: list[str] = []
 
-    def start(config: Any, listen: Address) -> None:
+    def make_server(config: Any, *, start: bool) -> None:
         tags.extend(config.worker_tags)
         raise ConfigError("that is enough")
 
-    monkeypatch.setattr(tf_servers, "start_worker", start)
+    monkeypatch.setattr(tf.data.experimental.service, "WorkerServer", make_server)
     with pytest.raises(ConfigError, match="that is enough"):
         worker(tags=("mine",), http=Address("127.0.0.1", 9))
     assert tags == ["infeed", f"tensorflow={tf.__version__}", "http=127.0.0.1:9", "mine"]

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tests.harness.monitor import NullMonitor
 
-from infeed_server.engines.monitor import NullMonitor
 from infeed_server.pipeline.fingerprint import fingerprint
 from infeed_server.pipeline.load import parse
 from infeed_server.runtime.engine_factory import build

@@ -12,9 +12,10 @@ from infeed.errors import ConfigError, UserCodeError
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.load import parse
 from infeed_server.sources import open_source
+from infeed_server.transforms.base import Step
 
 
-def open_steps(*transforms: Any) -> tuple[Any, list[sample_graph.Step]]:
+def open_steps(*transforms: Any) -> tuple[Any, list[Step]]:
     arrays = {"x": np.arange(6, dtype=np.int32), "image": np.zeros((6, 4, 4, 3), np.uint8)}
     pipeline = parse({"source": {"arrays": arrays}, "transforms": list(transforms)})
     assert pipeline.source is not None
@@ -54,7 +55,7 @@ def test_key_of_a_step_depends_on_its_ordinal() -> None:
     image = tf.cast(tf.reshape(tf.range(48), [4, 4, 3]), tf.uint8)
     sample = {"x": tf.constant(0), "image": image}
 
-    def flipped(step: sample_graph.Step) -> list[bool]:
+    def flipped(step: Step) -> list[bool]:
         keys = [tf.constant([3, number], tf.int64) for number in range(20)]
         images = [sample_graph.apply_step(step, sample, key)["image"] for key in keys]
         return [not bool(tf.reduce_all(each == image)) for each in images]

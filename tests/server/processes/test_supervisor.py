@@ -37,7 +37,7 @@ def start_group(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     log = tmp_path / "log"
 
     def start(code: str, count: int = 2) -> Any:
-        group = ProcessGroup([sys.executable, "-c", code, str(log)], count)
+        group = ProcessGroup("process", count, lambda _: [sys.executable, "-c", code, str(log)])
         groups.append(group)
         group.pids = lambda: [int(line) for line in log.read_text().split()]  # type: ignore[attr-defined]
         group.start(stopped_after(100))
@@ -107,7 +107,8 @@ def test_failed_first_process_starts_no_others(
 
 
 def test_stop_during_start(tmp_path: Path) -> None:
-    group = ProcessGroup([sys.executable, "-c", "import sys; sys.stdin.read()"], 2)
+    command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    group = ProcessGroup("process", 2, lambda _: command)
     group.start(stopped_after(0.2))
     assert group.http_addresses() == [None, None]
     group.stop(100)
@@ -186,7 +187,7 @@ def test_restart_gets_the_previous_address(tmp_path: Path, monkeypatch: pytest.M
 
 def test_process_ends_when_standard_input_closes(start_group: Any) -> None:
     group = start_group(IGNORES_SIGTERM, 1)
-    [process] = group._processes
+    [process] = group.processes
     process._process.stdin.close()  # as the kernel does when the parent dies
     assert process._process.wait(100) == 0
     group.stop(100)

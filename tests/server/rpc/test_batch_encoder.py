@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.harness.monitor import NullMonitor
 
 from infeed.errors import SampleError, ServerUnavailableError
 from infeed.spec import FieldSpec
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import encode_batch
 from infeed_server.engines.base import EndOfData, HostBatch
-from infeed_server.engines.monitor import NullMonitor
 from infeed_server.rpc.batch_encoder import BatchEncoder
 
 ROWS = np.arange(6, dtype=np.uint8).reshape(3, 2)

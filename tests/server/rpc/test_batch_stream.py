@@ -10,10 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.harness.monitor import NullMonitor
 
 from infeed.errors import InfeedError, InvalidRequestError
 from infeed.v1 import stream_pb2
-from infeed_server.engines.monitor import NullMonitor
 from infeed_server.rpc import batch_stream as module
 from infeed_server.rpc.batch_encoder import BatchEncoder, EncodedAnswer
 from infeed_server.rpc.batch_stream import Once, RequestReader, serve_stream

@@ -9,10 +9,10 @@ from typing import Any
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tests.harness.monitor import NullMonitor
 
 from infeed.errors import ConfigError, InvalidRequestError, PipelineNotFoundError
 from infeed.v1 import feed_service_pb2 as service
-from infeed_server.engines.monitor import NullMonitor
 from infeed_server.rpc import server as rpc_server
 from infeed_server.rpc import servicer
 from infeed_server.rpc.server import SERVICE, RpcServer

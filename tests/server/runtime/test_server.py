@@ -109,7 +109,7 @@ def test_context_manager_serves_and_stops() -> None:
         assert line.startswith("n: x: int64[]; batch 4; 8 samples; deterministic order")
     assert is_free(server.address)
     assert is_free(server.http_address)
-    assert not server.health.ready
+    assert not server.health.overall.ready
     with pytest.raises(infeed.ServerUnavailableError):
         infeed.connect(str(server.address), "n", timeout=0.2)
 
@@ -205,7 +205,7 @@ def test_bad_sample_leaves_server_ready() -> None:
         }
     )
     with Server({"n": definition}, ServerOptions(LOCAL, None)) as server:
-        assert server.health.ready
+        assert server.health.overall.ready
         assert server.health.parts["n"].reason == "served, but its first batch fails"
         with infeed.connect(str(server.address), "n") as feed:
             start = feed.state()

@@ -18,8 +18,8 @@ from infeed.rpc.tf_dispatcher import DispatcherClient, get_worker_tasks
 from infeed.v1 import cluster_pb2 as messages
 from infeed_server.control.health import Readiness
 from infeed_server.data_service.control import RoleMetrics
-from infeed_server.data_service.periodic import PeriodicTask
-from infeed_server.data_service.versions import VersionMonitor
+from infeed_server.data_service.process_info import VersionMonitor
+from infeed_server.processes.periodic import PeriodicTask
 
 log = logging.getLogger(__name__)
 

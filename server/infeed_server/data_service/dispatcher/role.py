@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 import tempfile
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from typing_extensions import override
 
 from infeed.errors import ConfigError
 from infeed_server.config.address import Address
 from infeed_server.data_service import process_info
 from infeed_server.data_service.advertised_address import derive, parse_advertise
-from infeed_server.data_service.loopback import check_listen_address, restrict_if_loopback
-
-if TYPE_CHECKING:
-    from infeed_server.data_service.tf_servers import TensorFlowServer
+from infeed_server.data_service.role import Role
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ JOB_GC_TIMEOUT_SECONDS = 600.0
 of a trainer on another host takes."""
 
 
-class DispatcherRole:
+class DispatcherRole(Role):
     """A dispatcher in this process."""
 
     def __init__(
@@ -53,37 +53,22 @@ class DispatcherRole:
         `worker_addresses` are for the static sharding policies, which need all workers in advance:
         `host`, `host:port`, or `host:%port%` for any port.
         """
-        check_listen_address(listen, insecure=insecure)
-        self._listen = listen
-        self._insecure = insecure
-        self._advertise = parse_advertise(advertise) if advertise else derive(listen)
+        super().__init__(listen, insecure=insecure)
+        self._advertised = parse_advertise(advertise) if advertise else derive(listen)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         if work_dir:
-            _require_writable(work_dir)
+            with writing_to(work_dir), tempfile.TemporaryFile(dir=work_dir):
+                pass
         self._work_dir = work_dir
         self._worker_addresses = worker_addresses
-        self._server: TensorFlowServer | None = None
-        self.port = 0
-        """The port listened on, after `start`."""
-
-    @property
-    def address(self) -> str:
-        """The advertised address, host:port."""
-        return str(Address(self._advertise.host, self._advertise.port or self.port))
-
-    @property
-    def local_address(self) -> str:
-        """The address from this host, host:port."""
-        return str(Address("127.0.0.1", self.port))
 
     def start(self) -> None:
         """Starts to serve. Raises `ConfigError` when the address or the journal cannot be used."""
         # Imported after all checks, since it takes seconds.
+        import tensorflow as tf  # noqa: PLC0415
         from tensorflow.core.protobuf.service_config_pb2 import DispatcherConfig  # noqa: PLC0415
 
-        from infeed_server.data_service.tf_servers import start_dispatcher  # noqa: PLC0415
-
-        check_listen_address(self._listen, insecure=self._insecure)  # in use since the first check?
+        self._check_listen_address()
         config = DispatcherConfig(
             port=self._listen.port,
             protocol="grpc",
@@ -98,9 +83,9 @@ class DispatcherRole:
             # workers hold for them.
             gc_dynamic_sharding_jobs=True,
         )
-        self._server, self.port = start_dispatcher(config, self._listen)
+        server = tf.data.experimental.service.DispatchServer(config, start=False)
         try:
-            restrict_if_loopback(self._listen, self.port, insecure=self._insecure)
+            self._start_server(server, "dispatcher")
             info = process_info.publish(
                 self.local_address, process_info.DISPATCHER_ROLE, journal=uuid.uuid4().hex
             )
@@ -109,11 +94,10 @@ class DispatcherRole:
             raise
         log.info("TensorFlow %s, journal %s", info.tensorflow, info.journal)
 
+    @override
     def stop(self) -> None:
         """Stops the dispatcher, and deletes a temporary journal."""
-        if self._server:
-            self._server.stop()
-            self._server = None
+        super().stop()
         if self._temporary:
             self._temporary.cleanup()
             self._temporary = None
@@ -127,11 +111,12 @@ class DispatcherRole:
         return self._temporary.name
 
 
-def _require_writable(folder: Path) -> None:
+@contextmanager
+def writing_to(folder: Path) -> Iterator[None]:
+    """Creates the folder of `--work-dir`. Raises `ConfigError` where the block cannot write."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        yield
     except OSError as error:
         problem = error.strerror or str(error)
         raise ConfigError(

@@ -13,8 +13,8 @@ import tensorflow as tf
 from infeed.errors import ConfigError, InfeedError, ServerUnavailableError, SourceError
 from infeed.rpc.tf_dispatcher import DispatcherClient, find_unreachable
 from infeed.spec.dataset import Compression
-from infeed_server.data_service.periodic import PeriodicTask
-from infeed_server.data_service.versions import check_versions
+from infeed_server.data_service.process_info import check_versions
+from infeed_server.processes.periodic import PeriodicTask
 
 log = logging.getLogger(__name__)
 

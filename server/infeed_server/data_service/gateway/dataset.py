@@ -19,7 +19,7 @@ from infeed.spec import Array, PipelineSpec
 from infeed.spec.dataset import Compression, DatasetRequest, RegisteredDataset
 from infeed_server.data_service.gateway.client import DataServiceClient
 from infeed_server.data_service.graph import DataServicePlan, Variant
-from infeed_server.engines.sequential.window import Block, Element, ReadKey
+from infeed_server.engines.sequential.window import Block, ReadKey
 from infeed_server.engines.tf_iterator import BackgroundIterator
 
 _MAX_DATASETS = 1024
@@ -49,7 +49,7 @@ class DataServiceBackend:
     def elements_are_batches(self) -> bool:
         return False
 
-    def read(self, kind: ReadKey) -> Generator[Element, None, None]:
+    def read(self, kind: ReadKey) -> Generator[Block, None, None]:
         spec = self.spec
         remainder = kind.remainder or spec.remainder
         variant = Variant(kind.slots, kind.seed, kind.epochs, remainder)
@@ -62,7 +62,7 @@ class DataServiceBackend:
             for fields, metadata in batches:
                 ids = _sample_ids(metadata, sample_count)
                 sample_count += int(np.count_nonzero(metadata["mask"]))
-                yield Element(position, kind.slots, int(metadata["epoch"]), fields, ids)
+                yield Block(position, kind.slots, int(metadata["epoch"]), fields, ids)
                 position += kind.slots
         if not position:
             raise _no_batch(kind)

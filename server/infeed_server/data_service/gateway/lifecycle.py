@@ -13,12 +13,9 @@ from infeed_server.data_service.dispatcher.monitor import WorkerLivenessMonitor
 from infeed_server.data_service.dispatcher.role import DispatcherRole
 from infeed_server.data_service.gateway.client import DataServiceClient, StatusCallback
 from infeed_server.data_service.gateway.local_workers import LocalWorkers
-from infeed_server.data_service.gateway.saved_addresses import (
-    SavedAddresses,
-    load_saved_addresses,
-)
+from infeed_server.data_service.gateway.saved_addresses import SavedAddresses, load_saved_addresses
 from infeed_server.data_service.options import ServiceOptions, parse_dispatcher
-from infeed_server.data_service.periodic import PeriodicTask
+from infeed_server.processes.periodic import PeriodicTask
 
 _RESTART_INTERVAL_SECONDS = 0.5
 """Between checks for workers that have exited or hang."""

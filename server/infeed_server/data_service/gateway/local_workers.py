@@ -14,9 +14,9 @@ from contextlib import closing
 from infeed.errors import InfeedError, ServerError
 from infeed.rpc.tf_dispatcher import get_worker_tasks
 from infeed_server.config.address import Address
-from infeed_server.data_service.periodic import PeriodicTask
 from infeed_server.data_service.worker.monitor import SENT_BYTES_METRIC
-from infeed_server.processes.supervisor import ChildProcess
+from infeed_server.processes.periodic import PeriodicTask
+from infeed_server.processes.supervisor import ProcessGroup
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +30,7 @@ _START_POLL_INTERVAL_SECONDS = 0.05
 
 
 class LocalWorkers:
-    """The worker processes of a dispatcher, which end with this process.
-
-    `start`, `restart_failed` and `stop` are for one thread; the addresses are for any.
-    """
+    """The worker processes of a dispatcher, which end with this process. For one thread."""
 
     def __init__(
         self, count: int, dispatcher: str, host: str = "127.0.0.1", addresses: Sequence[str] = ()
@@ -50,8 +47,8 @@ class LocalWorkers:
             words += ["--listen", address or str(listen), "--http", "127.0.0.1:0"]
             return [*words, "--with-parent", *insecure]
 
-        self._workers = [ChildProcess(f"worker {number}", command) for number in range(count)]
-        for worker, address in zip(self._workers, addresses, strict=False):
+        self._group = ProcessGroup("worker", count, command)
+        for worker, address in zip(self._group.processes, addresses, strict=False):
             worker.address = address
         self._last_answers = [0.0] * count
         self._errors = [""] * count
@@ -65,20 +62,20 @@ class LocalWorkers:
 
         Raises `ServerError` when one exits instead, after it has logged why.
         """
-        for worker in self._workers:
+        for worker in self._group.processes:
             worker.start()
-        while not all(self.http_addresses()):
+        while not all(self._group.http_addresses()):
             time.sleep(_START_POLL_INTERVAL_SECONDS)
-            for worker in self._workers:
+            for worker in self._group.processes:
                 if worker.status is not None:
                     raise ServerError(f"{worker.name} ended with status {worker.status}")
-        self._last_answers = [time.monotonic()] * len(self._workers)
+        self._last_answers = [time.monotonic()] * len(self._last_answers)
         self._probes.start()
 
     def restart_failed(self) -> None:
         """Restarts workers that exited, and kills workers that hang."""
         now = time.monotonic()
-        for number, worker in enumerate(self._workers):
+        for number, worker in enumerate(self._group.processes):
             if worker.http is None:
                 self._last_answers[number] = now  # it is starting, which takes a while
             elif worker.status is None and now - self._last_answers[number] >= HUNG_TIMEOUT_SECONDS:
@@ -93,31 +90,20 @@ class LocalWorkers:
                 self._last_answers[number] = now
             worker.restart_exited()
 
-    def addresses(self) -> list[str | None]:
-        """Returns the last address of each worker, host:port."""
-        return [worker.address for worker in self._workers]
-
-    def http_addresses(self) -> list[str | None]:
-        """Returns the control plane's address of each worker; None while it does not serve."""
-        return [worker.http for worker in self._workers]
-
     def stop(self, timeout: float) -> None:
         """Terminates all workers, and kills those that have not exited after `timeout` seconds."""
         self._probes.stop()
-        for worker in self._workers:
-            worker.terminate()
-        deadline = time.monotonic() + timeout
-        for worker in self._workers:
-            # Not logged: TensorFlow takes long to stop, and the elements it has are not needed.
-            worker.wait(deadline, log_kill=False)
+        # Not logged: TensorFlow takes long to stop, and the elements it has are not needed.
+        self._group.stop(timeout, log_kills=False)
 
     def probe(self) -> None:
         """Probes all workers."""
-        with ThreadPoolExecutor(len(self._workers), "infeed-local-workers") as pool:
-            list(pool.map(self._probe, range(len(self._workers))))
+        count = len(self._group.processes)
+        with ThreadPoolExecutor(count, "infeed-local-workers") as pool:
+            list(pool.map(self._probe, range(count)))
 
     def _probe(self, number: int) -> None:
-        worker = self._workers[number]
+        worker = self._group.processes[number]
         if worker.http is None or worker.address is None:
             return
         try:

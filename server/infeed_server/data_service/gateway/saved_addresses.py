@@ -7,14 +7,14 @@ starts its dispatcher and workers at the previous ones.
 from __future__ import annotations
 
 import json
-import socket
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from infeed.errors import ConfigError
 from infeed_server.config.address import Address
+from infeed_server.data_service.dispatcher.role import writing_to
 
 FILE_NAME = "infeed-addresses.json"
 
@@ -57,7 +57,8 @@ def load_saved_addresses(folder: Path, listen: Address, workers: int) -> SavedAd
     if listen.port:
         dispatcher = str(listen)
     addresses = SavedAddresses(dispatcher or first, (*saved, *others))
-    _write(folder / FILE_NAME, addresses)
+    with writing_to(folder):
+        (folder / FILE_NAME).write_text(json.dumps(asdict(addresses)))
     return addresses
 
 
@@ -76,27 +77,9 @@ def _read(file: Path) -> tuple[str, list[str]]:
         ) from None
 
 
-def _write(file: Path, addresses: SavedAddresses) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(
-            json.dumps({"dispatcher": addresses.dispatcher, "workers": addresses.workers})
-        )
-    except OSError as error:
-        problem = error.strerror or str(error)
-        raise ConfigError(
-            f"--work-dir {file.parent}: cannot write there: {problem[:1].lower()}{problem[1:]}",
-            directory=str(file.parent),
-        ) from None
-
-
 def _free_addresses(host: str, count: int) -> list[str]:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with ExitStack() as stack:
-        listeners = [
-            stack.enter_context(socket.create_server((host, 0), family=family))
-            for _ in range(count)
-        ]
+        listeners = [stack.enter_context(Address(host, 0).listen()) for _ in range(count)]
         return [str(Address(host, each.getsockname()[1])) for each in listeners]
 
 

@@ -76,23 +76,11 @@ class DataServicePlan:
         return (ends and variant.remainder == "pad") or self.spec.on_error == "mask"
 
     def _check(self, variant: Variant) -> None:
-        size, spec, count = variant.batch_size, self.spec, self.sample_count
-        if spec.batch_stride and size != spec.batch_size:
-            raise InvalidRequestError(
-                f"batch size {size} is not available: the dataset of {spec.name!r} makes batches "
-                f"of {spec.batch_size}",
-                batch_size=size,
-            )
-        if not spec.batch_stride and count is not None and size > count:
-            raise InvalidRequestError(
-                f"batch size {size} is larger than the data set of {spec.name!r}, which has "
-                f"{count} samples",
-                batch_size=size,
-                sample_count=count,
-            )
+        count = self.sample_count
+        replace(self.spec, sample_count=count).check_batch_size(variant.batch_size)
         if count is not None and variant.epochs * count > MAX_POSITIONS:
             raise InvalidRequestError(
-                f"{variant.epochs} epochs of the {count} samples of {spec.name!r} exceed the "
+                f"{variant.epochs} epochs of the {count} samples of {self.spec.name!r} exceed the "
                 "maximum of 2^61 samples; 0 epochs never end",
                 epochs=variant.epochs,
             )

@@ -11,9 +11,9 @@ import tensorflow as tf
 from infeed.errors import ConfigError
 from infeed_server.pipeline import sample_graph
 from infeed_server.sources import DatasetSource, Source
-from infeed_server.sources.dataset.determinism import iter_stages
+from infeed_server.sources.dataset.determinism import iter_stages, python_nodes
 from infeed_server.transforms import Map
-from infeed_server.transforms.graph_checks import python_nodes
+from infeed_server.transforms.base import Step
 
 LIMIT_BYTES = 512 << 20
 """Of constants in a graph. A dataset is registered as one message of at most 2 GiB, and each
@@ -25,7 +25,7 @@ _STAGE = re.compile(r"Dataset_(flat_map|group_by_window|take_while|[a-z]+)_(.+)"
 """TensorFlow's name of the graph of a stage's function: the method, then the function."""
 
 
-def refuse_python_steps(source: Source, steps: Sequence[sample_graph.Step]) -> None:
+def refuse_python_steps(source: Source, steps: Sequence[Step]) -> None:
     """Raises `ConfigError` for the first step that calls Python for each sample."""
     specs = sample_graph.trace(source, steps)
     for number, (ordinal, step) in enumerate(steps):

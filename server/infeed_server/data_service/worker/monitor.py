@@ -11,10 +11,10 @@ from infeed.rpc.tf_dispatcher import DispatcherClient
 from infeed_server.control.health import Readiness
 from infeed_server.data_service import process_info
 from infeed_server.data_service.control import RoleMetrics
-from infeed_server.data_service.periodic import PeriodicTask
 from infeed_server.data_service.worker.role import WorkerRole
 from infeed_server.data_service.worker.stuck import StderrMonitor, StuckWorkerDetector
 from infeed_server.data_service.worker.traffic import TrafficCounter
+from infeed_server.processes.periodic import PeriodicTask
 
 log = logging.getLogger(__name__)
 

@@ -5,18 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from infeed.errors import InfeedError, ServerUnavailableError
 from infeed.rpc.tf_dispatcher import DispatcherClient, get_worker_tasks
 from infeed_server.config.address import Address
 from infeed_server.data_service import process_info
 from infeed_server.data_service.advertised_address import check_reachable, derive, parse_advertise
-from infeed_server.data_service.loopback import check_listen_address, restrict_if_loopback
 from infeed_server.data_service.options import parse_dispatcher
-
-if TYPE_CHECKING:
-    from infeed_server.data_service.tf_servers import TensorFlowWorker
+from infeed_server.data_service.role import Role
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +37,8 @@ _RETRY_INTERVAL_SECONDS = 0.5
 Sleep = Callable[[float], None]
 
 
-class WorkerRole:
-    """A worker in this process."""
+class WorkerRole(Role):
+    """A worker in this process. When it stops, the dispatcher keeps its tasks for its address."""
 
     def __init__(
         self,
@@ -66,34 +62,20 @@ class WorkerRole:
         restarts the worker on the port that it took.
         """
         self.dispatcher = parse_dispatcher(dispatcher)
-        check_listen_address(listen, insecure=insecure)
-        self._listen = listen
-        self._insecure = insecure
+        super().__init__(listen, insecure=insecure)
         self._derives_address = not advertise
-        self._advertised = parse_advertise(advertise) if advertise else listen
+        if advertise:
+            self._advertised = parse_advertise(advertise)
         self._tags = tags
         self._http = http
         self._grace = grace
         self._keeps_port = keeps_port
         self._dispatcher_timeout = dispatcher_timeout
-        self._server: TensorFlowWorker | None = None
-        self.port = 0
-        """The port listened on, after `start`."""
-
-    @property
-    def address(self) -> str:
-        """The advertised address, host:port."""
-        return str(Address(self._advertised.host, self._advertised.port or self.port))
-
-    @property
-    def local_address(self) -> str:
-        """The address from this host, host:port."""
-        return str(Address("127.0.0.1", self.port))
 
     @property
     def tasks(self) -> int:
         """The number of its tasks."""
-        return self._server._num_tasks() if self._server else 0
+        return int(self._server._num_tasks()) if self._server else 0
 
     def start(self, sleep: Sleep = time.sleep) -> None:
         """Starts the worker, and returns when it is registered and answers at its address.
@@ -104,15 +86,13 @@ class WorkerRole:
         self._wait_for_dispatcher(sleep)
         if self._derives_address:
             self._advertised = derive(self._listen, self.dispatcher)
-        check_listen_address(self._listen, insecure=self._insecure)  # in use since the first check?
+        self._check_listen_address()
         self._wait_until_reachable(lambda: check_reachable(self._listen, self._advertised), sleep)
         # Imported after all checks, since it takes seconds.
         import tensorflow as tf  # noqa: PLC0415
         from tensorflow.core.protobuf.service_config_pb2 import WorkerConfig  # noqa: PLC0415
 
-        from infeed_server.data_service.tf_servers import start_worker  # noqa: PLC0415
-
-        check_listen_address(self._listen, insecure=self._insecure)  # in use since the import?
+        self._check_listen_address()
         tags = ["infeed", f"tensorflow={tf.__version__}"]
         if self._http:
             host = derive(self._http, self.dispatcher).host
@@ -127,9 +107,9 @@ class WorkerRole:
             dispatcher_timeout_ms=int(DISPATCHER_TIMEOUT_SECONDS * 1000),
             shutdown_quiet_period_ms=int(self._grace * 1000),
         )
-        self._server, self.port = start_worker(config, self._listen)
+        server = tf.data.experimental.service.WorkerServer(config, start=False)
         try:
-            restrict_if_loopback(self._listen, self.port, insecure=self._insecure)
+            self._start_server(server, "worker")
             self._wait_until_reachable(self._find_problem, sleep)
             process_info.publish(self.dispatcher, process_info.worker_role(self.address))
         except BaseException:
@@ -142,12 +122,6 @@ class WorkerRole:
                 "and their in-progress elements are lost; with a fixed port (--listen) it "
                 "continues them"
             )
-
-    def stop(self) -> None:
-        """Stops the worker. The dispatcher keeps its tasks for a worker at the same address."""
-        if self._server:
-            self._server.stop()
-            self._server = None
 
     def _wait_for_dispatcher(self, sleep: Sleep) -> None:
         deadline = time.monotonic() + self._dispatcher_timeout

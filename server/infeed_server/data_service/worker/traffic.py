@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import time
 from collections.abc import Callable
 
-from infeed_server.data_service.periodic import PeriodicTask
 from infeed_server.data_service.sockets import process_sockets
+from infeed_server.processes.periodic import PeriodicTask
 
 SAMPLE_INTERVAL_SECONDS = 1.0
 
@@ -31,7 +32,8 @@ class TrafficCounter(PeriodicTask):
         self._port = port
         self._clock = clock
         self._open: dict[int, int] = {}
-        """Bytes sent on each open connection, by the inode of its socket."""
+        """Bytes sent on each open connection, by the inode of its socket, which the kernel may
+        reuse afterwards."""
         self._sent_bytes = 0
         self._last_sent = clock()
 
@@ -53,9 +55,8 @@ class TrafficCounter(PeriodicTask):
     def run_once(self) -> None:
         """Samples all connections."""
         current = {
-            each.inode: _acknowledged_bytes(each.socket)
-            for each in process_sockets(self._port)
-            if not each.is_listening
+            os.fstat(each.fileno()).st_ino: _acknowledged_bytes(each)
+            for each in process_sockets(self._port, listening=False)
         }
         # A count below the previous one belongs to a new socket with the same inode.
         grown = sum(

@@ -21,6 +21,7 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.sources import Source
+from infeed_server.transforms.base import Step
 
 log = logging.getLogger(__name__)
 
@@ -128,10 +129,10 @@ class SampleFailure:
 
 
 def find_bad_sample(
-    source: Source, steps: Sequence[sample_graph.Step], index: int, key: Array
+    source: Source, steps: Sequence[Step], index: int, key: Array
 ) -> SampleFailure | None:
     """Runs the pipeline on one sample alone. Returns its failure; None where it is good."""
-    stage: str | sample_graph.Step = "read"
+    stage: str | Step = "read"
     depends_on_key = False
     try:
         columns = source.read(np.array([index], np.int64))
@@ -151,9 +152,7 @@ def find_bad_sample(
     return None
 
 
-def _describe(
-    source: Source, index: int, stage: str | sample_graph.Step, error: Exception
-) -> InfeedError:
+def _describe(source: Source, index: int, stage: str | Step, error: Exception) -> InfeedError:
     origin = source.provenance(index)
     name = stage if isinstance(stage, str) else f"transforms[{stage[0]}].{stage[1].display_name}"
     metadata = {"sample_id": index, "file": origin.file, "offset": origin.offset, "stage": name}

@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -21,12 +21,13 @@ import numpy as np
 import tensorflow as tf
 
 from infeed.errors import InfeedError, ServerError
-from infeed.spec import Array
 from infeed.tensorflow.from_callable import from_callable
 from infeed_server.engines import cgroup
-from infeed_server.engines.base import shutting_down
+from infeed_server.engines.base import Answer, shutting_down
+from infeed_server.engines.indexed.bad_samples import BadSampleHandler
 from infeed_server.engines.indexed.batch_task import BatchTask, complete
 from infeed_server.engines.indexed.fair_queue import FairQueue
+from infeed_server.engines.memory_budget import StreamQuota
 from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.tf_iterator import TfIterator
 from infeed_server.pipeline.indexed_plan import IndexedPlan
@@ -40,37 +41,22 @@ _READ_THREADS = 4
 _READ_AHEAD_BATCHES = 4
 """Batches of encoded samples that are read before the graph needs them."""
 
-OnStart = Callable[[BatchTask], None]
-OnDone = Callable[[BatchTask, dict[str, Array]], None]
-OnFailed = Callable[[BatchTask, Exception], None]
-
 
 class BatchPipeline:
-    """Runs the tasks of a queue.
-
-    Calls `on_start` for each from a reading thread, then `on_done` or `on_failed` from its own.
-    """
+    """Runs the tasks of all sessions that use a batch size, and counts those sessions."""
 
     def __init__(
-        self,
-        plan: IndexedPlan,
-        slots: int,
-        queue: FairQueue,
-        monitor: Monitor,
-        on_start: OnStart,
-        on_done: OnDone,
-        on_failed: OnFailed,
+        self, plan: IndexedPlan, slots: int, bad_samples: BadSampleHandler, monitor: Monitor
     ) -> None:
         self._plan = plan
         self._slots = slots
-        self._queue = queue
+        self._bad_samples = bad_samples
         self._monitor = monitor
-        self._on_start = on_start
-        self._on_done = on_done
-        self._on_failed = on_failed
+        self.queue = FairQueue()
+        self.users = 0
         self._reads: deque[tuple[BatchTask, Future[Columns]]] = deque()
         self._in_graph: deque[BatchTask] = deque()
-        """A task is in one of the two until its result is set or it is handed to `on_failed`."""
+        """A task is in one of the two until its result is set or its failure is handled."""
         self._failure: InfeedError | None = None
         self._lock = threading.Lock()
         self._read_pool = ThreadPoolExecutor(_READ_THREADS, f"infeed-read-{plan.spec.name}")
@@ -78,8 +64,25 @@ class BatchPipeline:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
+    def submit(self, task: BatchTask) -> Future[Answer]:
+        if not self.queue.put(task):
+            complete(task, shutting_down())
+        return task.future
+
+    def add_user(self) -> None:
+        with self._lock:
+            self.users += 1
+
+    def remove_user(self, quota: StreamQuota) -> None:
+        for task in self.queue.remove(quota):
+            task.future.cancel()
+        with self._lock:
+            self.users -= 1
+
     def close(self) -> None:
-        """Waits for the tasks in progress and ends; the queue must be closed before."""
+        """Fails the waiting tasks, and waits for those in progress."""
+        for task in self.queue.close():
+            complete(task, shutting_down())
         self._thread.join()
         self._read_pool.shutdown()
 
@@ -87,7 +90,7 @@ class BatchPipeline:
         try:
             if self._plan.is_passthrough:
                 for task, columns in self._read_columns():
-                    self._on_done(task, columns)
+                    complete(task, task.to_batch(columns))
                     self._in_graph.popleft()
             else:
                 self._run_graph()
@@ -118,7 +121,8 @@ class BatchPipeline:
             )
         seconds = time.perf_counter() - task.entered_at
         self._monitor.on_stage(self._plan.spec.name, "transform", seconds)
-        self._on_done(task, {name: np.asarray(value) for name, value in arrays.items()})
+        fields = {name: np.asarray(value) for name, value in arrays.items()}
+        complete(task, task.to_batch(fields))
         self._in_graph.popleft()
 
     def _dataset(self) -> tf.data.Dataset:
@@ -155,7 +159,7 @@ class BatchPipeline:
         """Yields the tasks in the queue's order with their columns; reads ahead on threads."""
         while True:
             while len(self._reads) < _READ_AHEAD_BATCHES:
-                task = self._queue.take(wait=not self._reads)
+                task = self.queue.take(wait=not self._reads)
                 if task is None:
                     break
                 self._start_read(task)
@@ -179,6 +183,13 @@ class BatchPipeline:
             else:
                 self._on_failed(task, error)
 
+    def _on_failed(self, task: BatchTask, error: Exception) -> None:
+        self._bad_samples.handle(task, error, retry=self._retry)
+
+    def _retry(self, task: BatchTask) -> None:
+        if not self.queue.requeue(task):
+            complete(task, shutting_down())
+
     def _start_read(self, task: BatchTask) -> None:
         with self._lock:
             if self._failure is None:
@@ -187,7 +198,9 @@ class BatchPipeline:
         complete(task, self._failure)
 
     def _read(self, task: BatchTask) -> Columns:
-        self._on_start(task)
+        if not task.assigned:  # or it is a retry, with its substitutes
+            task.assign_samples()
+            self._bad_samples.substitute_known(task)
         begin = time.perf_counter()
         columns = self._plan.source.read(task.index)
         self._monitor.on_stage(self._plan.spec.name, "read", time.perf_counter() - begin)
@@ -201,7 +214,7 @@ class BatchPipeline:
         with self._lock:
             self._failure = error
             reading = [task for task, _ in self._reads]
-            tasks = [*reading, *self._in_graph, *self._queue.close()]
+            tasks = [*reading, *self._in_graph, *self.queue.close()]
             self._reads.clear()
             self._in_graph.clear()
         self._read_pool.shutdown(wait=False)

@@ -53,6 +53,12 @@ class BatchTask:
         """int64[slots]: the delivered samples, -1 for an empty slot."""
         return np.where(self.mask, self.index, -1)
 
+    def to_batch(self, arrays: dict[str, Array]) -> HostBatch:
+        """Returns the batch with zeros, or empty strings, in the masked slots."""
+        if not self.mask.all():
+            arrays = {name: _clear(array, ~self.mask) for name, array in arrays.items()}
+        return HostBatch(self.request.start, self.epoch, arrays, self.sample_ids, self.mask)
+
     def substitute(self, slot: int, *, masked: bool) -> None:
         """Puts another sample, drawn from the bad one's key, into a slot."""
         self.substitutions += 1
@@ -70,3 +76,9 @@ def complete(task: BatchTask, result: HostBatch | InfeedError) -> None:
         task.future.set_exception(result)
     else:
         task.future.set_result(result)
+
+
+def _clear(array: Array, masked: Array) -> Array:
+    result: Array = array.copy()
+    result[masked] = b"" if array.dtype == object else 0
+    return result

@@ -7,11 +7,10 @@ from collections import OrderedDict
 from concurrent.futures import Future
 
 from infeed.errors import ServerUnavailableError
-from infeed.spec import Array, PipelineSpec
+from infeed.spec import PipelineSpec
 from infeed.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed_server.engines.base import (
     Answer,
-    HostBatch,
     Request,
     Trainer,
     requires_data_service,
@@ -19,8 +18,7 @@ from infeed_server.engines.base import (
 )
 from infeed_server.engines.indexed.bad_samples import BadSampleHandler, QuarantineLog
 from infeed_server.engines.indexed.batch_pipeline import BatchPipeline
-from infeed_server.engines.indexed.batch_task import BatchTask, complete
-from infeed_server.engines.indexed.fair_queue import FairQueue
+from infeed_server.engines.indexed.batch_task import BatchTask
 from infeed_server.engines.memory_budget import MemoryBudget, StreamQuota
 from infeed_server.engines.monitor import Monitor
 from infeed_server.order import SampleOrder
@@ -43,7 +41,7 @@ class IndexedEngine:
         self._monitor = monitor
         self._budget = budget
         self._bad_samples = BadSampleHandler(plan, quarantine, monitor)
-        self._pipelines: OrderedDict[int, _SharedPipeline] = OrderedDict()
+        self._pipelines: OrderedDict[int, BatchPipeline] = OrderedDict()
         self._lock = threading.Lock()
         self._closed = False
 
@@ -92,7 +90,7 @@ class IndexedEngine:
             pipeline.close()
         self._bad_samples.close()
 
-    def _pipeline(self, slots: int) -> _SharedPipeline:
+    def _pipeline(self, slots: int) -> BatchPipeline:
         """Adds a user to the pipeline of a batch size. Closes unused pipelines beyond the limit."""
         with self._lock:
             if self._closed:
@@ -100,7 +98,7 @@ class IndexedEngine:
             pipeline = self._pipelines.get(slots)
             if pipeline is None or pipeline.queue.closed:
                 self._check_sizes_in_use(slots)
-                pipeline = _SharedPipeline(self._plan, slots, self._bad_samples, self._monitor)
+                pipeline = BatchPipeline(self._plan, slots, self._bad_samples, self._monitor)
                 self._pipelines[slots] = pipeline
             self._pipelines.move_to_end(slots)
             pipeline.add_user()
@@ -126,7 +124,7 @@ class IndexedEngine:
 class IndexedSession:
     """One stream on a shared pipeline."""
 
-    def __init__(self, pipeline: _SharedPipeline, plan: IndexedPlan, quota: StreamQuota) -> None:
+    def __init__(self, pipeline: BatchPipeline, plan: IndexedPlan, quota: StreamQuota) -> None:
         self._pipeline = pipeline
         self._plan = plan
         self._quota = quota
@@ -145,63 +143,3 @@ class IndexedSession:
 
     def close(self) -> None:
         self._pipeline.remove_user(self._quota)
-
-
-class _SharedPipeline:
-    """The batch pipeline of one batch size, with its queue and the count of its sessions."""
-
-    def __init__(
-        self, plan: IndexedPlan, slots: int, bad_samples: BadSampleHandler, monitor: Monitor
-    ) -> None:
-        self._bad_samples = bad_samples
-        self.users = 0
-        self._lock = threading.Lock()
-        self.queue = FairQueue()
-        self._pipeline = BatchPipeline(
-            plan, slots, self.queue, monitor, self._on_start, self._on_done, self._on_failed
-        )
-
-    def submit(self, task: BatchTask) -> Future[Answer]:
-        if not self.queue.put(task):
-            complete(task, shutting_down())
-        return task.future
-
-    def add_user(self) -> None:
-        with self._lock:
-            self.users += 1
-
-    def remove_user(self, quota: StreamQuota) -> None:
-        for task in self.queue.remove(quota):
-            task.future.cancel()
-        with self._lock:
-            self.users -= 1
-
-    def close(self) -> None:
-        for task in self.queue.close():
-            complete(task, shutting_down())
-        self._pipeline.close()
-
-    def _on_start(self, task: BatchTask) -> None:
-        if not task.assigned:  # or it is a retry, with its substitutes
-            task.assign_samples()
-            self._bad_samples.substitute_known(task)
-
-    def _on_done(self, task: BatchTask, arrays: dict[str, Array]) -> None:
-        if not task.mask.all():
-            arrays = {name: _clear_masked(array, task.mask) for name, array in arrays.items()}
-        start, ids = task.request.start, task.sample_ids
-        complete(task, HostBatch(start, task.epoch, arrays, ids, task.mask))
-
-    def _on_failed(self, task: BatchTask, error: Exception) -> None:
-        self._bad_samples.handle(task, error, retry=self._retry)
-
-    def _retry(self, task: BatchTask) -> None:
-        if not self.queue.requeue(task):
-            complete(task, shutting_down())
-
-
-def _clear_masked(array: Array, mask: Array) -> Array:
-    """Copies the array with zeros, or empty strings, in the masked slots."""
-    result: Array = array.copy()
-    result[~mask] = b"" if array.dtype == object else 0
-    return result

@@ -8,7 +8,7 @@ from typing import Protocol
 from infeed.errors import InfeedError
 from infeed.spec import PipelineSpec
 from infeed.spec.dataset import DatasetRequest, RegisteredDataset
-from infeed_server.engines.sequential.window import Block, Element, ReadKey
+from infeed_server.engines.sequential.window import Block, ReadKey
 
 
 class DatasetBackend(Protocol):
@@ -26,7 +26,7 @@ class DatasetBackend(Protocol):
     def supports_jobs(self) -> bool:
         """Whether several readers can share a job, by its name."""
 
-    def read(self, key: ReadKey) -> Generator[Element, None, None]:
+    def read(self, key: ReadKey) -> Generator[Block, None, None]:
         """Yields the elements of one read, and may block for each; `close` releases everything."""
 
     def check_first_block(self, key: ReadKey, block: Block) -> None:

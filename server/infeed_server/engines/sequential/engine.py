@@ -29,6 +29,7 @@ from infeed_server.engines.sequential.ranks import DISCONNECT_TIMEOUT_SECONDS, R
 from infeed_server.engines.sequential.session import SequentialSession
 from infeed_server.engines.sequential.shared_reader import IsWanted, SharedReader, WrongReaderError
 from infeed_server.engines.sequential.window import ReadKey
+from infeed_server.processes.periodic import PeriodicTask
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,9 @@ it is refused, since two jobs would otherwise replace each other's reader at eve
 
 _MAX_WINDOW_BYTES = 512 << 20
 """Bytes of all windows of one pipeline, unless their minimum of a few steps is more."""
+
+_IDLE_CHECK_INTERVAL_SECONDS = 10.0
+"""Between checks for idle readers, which hold the memory of their windows."""
 
 
 @dataclass(eq=False)
@@ -59,7 +63,10 @@ class SequentialEngine:
         self._sessions: set[SequentialSession] = set()
         self._lock = threading.Lock()
         self._closed = False
-        self._idle_timer: threading.Timer | None = None
+        self._idle_checks = PeriodicTask(
+            f"idle-{self.spec.name}", _IDLE_CHECK_INTERVAL_SECONDS, self._close_idle_readers
+        )
+        self._idle_checks.start()
 
     @property
     def spec(self) -> PipelineSpec:
@@ -122,8 +129,7 @@ class SequentialEngine:
             self._closed = True
             sessions, readers = list(self._sessions), self._readers
             self._readers = []
-            if self._idle_timer is not None:
-                self._idle_timer.cancel()
+        self._idle_checks.stop()
         for session in sessions:
             session.close()
         for reader in readers:
@@ -137,38 +143,22 @@ class SequentialEngine:
         with self._lock:
             self._sessions.discard(session)
         self._disconnect(stream)
-        self._close_idle_readers()
 
     def _disconnect(self, stream: _Stream) -> None:
         reader, stream.reader = stream.reader, None
         if reader is not None:
             reader.disconnect(stream.trainer)
 
-    def _close_idle_readers(self, *, from_timer: bool = False) -> None:
-        """Closes readers idle for longer than a trainer takes to reconnect.
-
-        Runs again later while there are idle readers.
-        """
+    def _close_idle_readers(self) -> None:
+        """Closes readers idle for longer than a trainer takes to reconnect."""
         with self._lock:
-            if self._closed or (self._idle_timer is not None and not from_timer):
-                return
-            idle = {reader: reader.idle_seconds for reader in self._readers}
-            expired = [
+            idle = {
                 reader
-                for reader, seconds in idle.items()
-                if (seconds or 0.0) >= DISCONNECT_TIMEOUT_SECONDS
-            ]
-            self._readers = [reader for reader in self._readers if reader not in expired]
-            self._idle_timer = None
-            if any(idle[reader] is not None for reader in self._readers):
-                self._idle_timer = threading.Timer(
-                    DISCONNECT_TIMEOUT_SECONDS,
-                    self._close_idle_readers,
-                    kwargs={"from_timer": True},
-                )
-                self._idle_timer.daemon = True
-                self._idle_timer.start()
-        for reader in expired:
+                for reader in self._readers
+                if (reader.idle_seconds or 0.0) >= DISCONNECT_TIMEOUT_SECONDS
+            }
+            self._readers = [reader for reader in self._readers if reader not in idle]
+        for reader in idle:
             reader.close()
 
     def _answer(self, stream: _Stream, request: Request, is_wanted: IsWanted) -> Answer:

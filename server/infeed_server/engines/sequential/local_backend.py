@@ -15,7 +15,7 @@ from infeed.errors import InfeedError, SourceError
 from infeed.spec import PipelineSpec
 from infeed.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed_server.engines.base import requires_data_service
-from infeed_server.engines.sequential.window import Block, Element, ReadKey
+from infeed_server.engines.sequential.window import Block, ReadKey
 from infeed_server.engines.tf_iterator import TfIterator
 from infeed_server.pipeline.sequential_plan import SequentialPlan
 
@@ -30,7 +30,9 @@ class LocalBackend:
 
     def __init__(self, plan: SequentialPlan) -> None:
         self._plan = plan
-        self._determinism = DeterminismCheck(plan)
+        self._first_blocks: OrderedDict[ReadKey, bytes] = OrderedDict()
+        """Digests of the first blocks of earlier reads."""
+        self._lock = threading.Lock()
 
     @property
     def spec(self) -> PipelineSpec:
@@ -40,12 +42,28 @@ class LocalBackend:
     def elements_are_batches(self) -> bool:
         return self._plan.batched
 
-    def read(self, key: ReadKey) -> Generator[Element, None, None]:
+    def read(self, key: ReadKey) -> Generator[Block, None, None]:
         return _read(self._plan, key)
 
     def check_first_block(self, key: ReadKey, block: Block) -> None:
-        if self.spec.guarantee.order == "deterministic":
-            self._determinism.check(key, block)
+        """Detects random draws that the analysis of the dataset has missed.
+
+        Reads that begin alike can still differ later. The user's own declaration is trusted.
+        """
+        if self.spec.guarantee.order == "none" or self._plan.source.deterministic:
+            return
+        digest = _digest(block)
+        with self._lock:
+            known = self._first_blocks.setdefault(key, digest)
+            if len(self._first_blocks) > _MAX_READ_KEYS:
+                self._first_blocks.popitem(last=False)
+        if known != digest:
+            raise SourceError(
+                f"the dataset of {self._plan.source.label} is not deterministic, as was assumed: "
+                "a second read began with other elements; seed its random operations, or set "
+                "deterministic: false",
+                pipeline=self.spec.name,
+            )
 
     def translate_error(self, error: Exception) -> InfeedError | None:
         return self._plan.explain(error)
@@ -56,7 +74,7 @@ class LocalBackend:
 
 # No method: a generator that holds its reader would keep an unused reader, with its window, alive
 # until the next garbage collection.
-def _read(plan: SequentialPlan, key: ReadKey) -> Generator[Element, None, None]:
+def _read(plan: SequentialPlan, key: ReadKey) -> Generator[Block, None, None]:
     position = epoch = 0
     dataset = plan.dataset(key.seed, key.slots)
     while not key.epochs or epoch < key.epochs:
@@ -65,7 +83,7 @@ def _read(plan: SequentialPlan, key: ReadKey) -> Generator[Element, None, None]:
             for number, values in enumerate(elements):
                 rows = _count_rows(plan, values, key.slots, f"element {number} of epoch {epoch}")
                 length = 1 if plan.batched else rows
-                yield Element(position, length, epoch, values, samples + np.arange(rows))
+                yield Block(position, length, epoch, values, samples + np.arange(rows))
                 position += length
                 samples += rows
         if not samples:
@@ -85,37 +103,6 @@ def _count_rows(plan: SequentialPlan, values: dict[str, Any], slots: int, label:
         f"{fields}",
         pipeline=plan.spec.name,
     )
-
-
-class DeterminismCheck:
-    """Compares the first blocks of reads with equal keys, to detect undeclared random draws.
-
-    Reads that begin alike can still differ later. Thread-safe.
-    """
-
-    def __init__(self, plan: SequentialPlan) -> None:
-        self._plan = plan
-        # The user's declaration is trusted; only a detected determinism is checked.
-        self._enabled = plan.source.deterministic is None
-        self._digests: OrderedDict[ReadKey, bytes] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def check(self, key: ReadKey, first: Block) -> None:
-        """Raises `SourceError` where an earlier read with the key began with another block."""
-        if not self._enabled:
-            return
-        digest = _digest(first)
-        with self._lock:
-            known = self._digests.setdefault(key, digest)
-            if len(self._digests) > _MAX_READ_KEYS:
-                self._digests.popitem(last=False)
-        if known != digest:
-            raise SourceError(
-                f"the dataset of {self._plan.source.label} is not deterministic, as was assumed: "
-                "a second read began with other elements; seed its random operations, or set "
-                "deterministic: false",
-                pipeline=self._plan.spec.name,
-            )
 
 
 def _digest(block: Block) -> bytes:

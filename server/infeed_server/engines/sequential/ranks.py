@@ -40,11 +40,7 @@ class RankTracker:
     """
 
     def __init__(
-        self,
-        world_size: int,
-        begin: int,
-        step: int,
-        clock: Callable[[], float] = time.monotonic,
+        self, world_size: int, begin: int, step: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.world_size = world_size
         self.step = step

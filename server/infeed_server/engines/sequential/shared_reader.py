@@ -12,7 +12,7 @@ from infeed_server.engines.sequential import errors
 from infeed_server.engines.sequential.base import DatasetBackend
 from infeed_server.engines.sequential.progress_log import ProgressLogger
 from infeed_server.engines.sequential.ranks import RankTracker
-from infeed_server.engines.sequential.window import Element, ReadKey, Window, cut_batch
+from infeed_server.engines.sequential.window import Block, ReadKey, Window, cut_batch
 
 _MAX_STEP_BYTES = 2 << 30
 """Bytes of a step that are kept to find out whether the data ends inside of it."""
@@ -58,7 +58,7 @@ class SharedReader:
         self._closed = False
         self._reading = False
         self._changed = threading.Condition()
-        self._elements = dataset.read(key)
+        self._blocks = dataset.read(key)
 
     @property
     def window_bytes(self) -> int:
@@ -183,7 +183,7 @@ class SharedReader:
     def _release(self) -> None:
         self._closed = True
         if not self._reading:
-            self._elements.close()
+            self._blocks.close()
         self._changed.notify_all()
 
     def _has_read(self, target: int, request: Request) -> bool:
@@ -247,11 +247,11 @@ class SharedReader:
             raise errors.step_too_large(self._name, self._ranks.world_size, _MAX_STEP_BYTES)
         self._reading = True
         self._changed.release()
-        element, failure = None, None
+        block, failure = None, None
         try:
-            element = next(self._elements, None)
-            if element is not None and element.start == 0:
-                self._dataset.check_first_block(self.key, element.to_block())
+            block = next(self._blocks, None)
+            if block is not None and block.start == 0:
+                self._dataset.check_first_block(self.key, block.to_numpy())
         except Exception as error:  # noqa: BLE001 - raised below, where the lock is held again
             failure = error
         finally:
@@ -259,22 +259,22 @@ class SharedReader:
             self._reading = False
             self._changed.notify_all()
             if self._closed:
-                self._elements.close()
+                self._blocks.close()
         if failure is not None:
             # The generator is exhausted now; later callers must not mistake that for the end.
             self._error = failure
             raise failure
-        if element is None:
+        if block is None:
             self._end = self._position
         else:
-            self._append(element)
+            self._append(block)
 
-    def _append(self, element: Element) -> None:
-        self._position = element.end
+    def _append(self, block: Block) -> None:
+        self._position = block.end
         low = self._ranks.low_watermark()
-        if low is not None and element.end <= low:
+        if low is not None and block.end <= low:
             # Skipped on the way to the ranks. Earlier blocks go too: a rank that requested them
             # would otherwise take the gap behind them for empty slots.
             self._window.clear()
             return
-        self._window.append(element.to_block())
+        self._window.append(block.to_numpy())

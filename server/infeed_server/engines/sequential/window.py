@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -37,15 +37,16 @@ class ReadKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Block:
-    """The positions [start, start + length) of one epoch, as arrays.
+    """The positions [start, start + length) of one epoch.
 
+    `arrays` are TensorFlow's until `to_numpy`: a block that is skipped is not converted.
     `sample_ids` has an int64 for each row, -1 for an empty one.
     """
 
     start: int
     length: int
     epoch: int
-    arrays: dict[str, Array]
+    arrays: dict[str, Any]
     sample_ids: Array
 
     @property
@@ -56,24 +57,8 @@ class Block:
     def nbytes(self) -> int:
         return sum(map(_nbytes, self.arrays.values()))
 
-
-@dataclass(frozen=True)
-class Element:
-    """A block as TensorFlow's values, not yet converted: skipping it costs nothing more."""
-
-    start: int
-    length: int
-    epoch: int
-    values: dict[str, Any]
-    sample_ids: Array
-
-    @property
-    def end(self) -> int:
-        return self.start + self.length
-
-    def to_block(self) -> Block:
-        arrays = {name: np.asarray(value) for name, value in self.values.items()}
-        return Block(self.start, self.length, self.epoch, arrays, self.sample_ids)
+    def to_numpy(self) -> Block:
+        return replace(self, arrays={name: np.asarray(x) for name, x in self.arrays.items()})
 
 
 class Window:

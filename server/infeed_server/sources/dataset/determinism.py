@@ -1,49 +1,28 @@
-"""Static analysis of a tf.data.Dataset: whether two runs give the same elements."""
+"""Static analysis of datasets and graphs: what is not the same in two runs, and calls of Python."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
-STATEFUL_RANDOM_OPS = frozenset(
-    {
-        "AllCandidateSampler",
-        "FixedUnigramCandidateSampler",
-        "LearnedUnigramCandidateSampler",
-        "LogUniformCandidateSampler",
-        "Multinomial",
-        "NonDeterministicInts",
-        "ParameterizedTruncatedNormal",
-        "RandomCrop",
-        "RandomGamma",
-        "RandomGammaGrad",
-        "RandomPoisson",
-        "RandomPoissonV2",
-        "RandomShuffle",
-        "RandomStandardNormal",
-        "RandomUniform",
-        "RandomUniformInt",
-        "RngReadAndSkip",
-        "RngSkip",
-        "SampleDistortedBoundingBox",
-        "SampleDistortedBoundingBoxV2",
-        "StatefulRandomBinomial",
-        "StatefulStandardNormal",
-        "StatefulStandardNormalV2",
-        "StatefulTruncatedNormal",
-        "StatefulUniform",
-        "StatefulUniformFullInt",
-        "StatefulUniformInt",
-        "ThreadUnsafeUnigramCandidateSampler",
-        "TruncatedNormal",
-        "UniformCandidateSampler",
-    }
-)
+STATEFUL_RANDOM_OPS = frozenset({
+    "AllCandidateSampler", "FixedUnigramCandidateSampler", "LearnedUnigramCandidateSampler",
+    "LogUniformCandidateSampler", "Multinomial", "NonDeterministicInts",
+    "ParameterizedTruncatedNormal", "RandomCrop", "RandomGamma", "RandomGammaGrad",
+    "RandomPoisson", "RandomPoissonV2", "RandomShuffle", "RandomStandardNormal", "RandomUniform",
+    "RandomUniformInt", "RngReadAndSkip", "RngSkip", "SampleDistortedBoundingBox",
+    "SampleDistortedBoundingBoxV2", "StatefulRandomBinomial", "StatefulStandardNormal",
+    "StatefulStandardNormalV2", "StatefulTruncatedNormal", "StatefulUniform",
+    "StatefulUniformFullInt", "StatefulUniformInt", "ThreadUnsafeUnigramCandidateSampler",
+    "TruncatedNormal", "UniformCandidateSampler",
+})  # fmt: skip
 """Ops that draw random numbers from shared state, so the results depend on thread order."""
 
 _NONDETERMINISTIC_OPS = STATEFUL_RANDOM_OPS | {"Timestamp"}
+
+_PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 
 
 def is_deterministic(dataset: tf.data.Dataset) -> bool:
@@ -79,19 +58,38 @@ def _reorders(stage: Any) -> bool:
 
 
 def _draws_from_state(stage: Any) -> bool:
-    for function in stage._functions():
-        graph = function.function.graph.as_graph_def()
-        if _any_nondeterministic(graph.node):
-            return True
-        if any(_any_nondeterministic(inner.node_def) for inner in graph.library.function):
-            return True
-    return False
+    graphs = (function.function.graph for function in stage._functions())
+    return any(_is_nondeterministic(node) for graph in graphs for _, node in _iter_nodes(graph))
 
 
-def _any_nondeterministic(nodes: Iterable[Any]) -> bool:
-    return any(
-        node.op in _NONDETERMINISTIC_OPS
-        or (node.op.endswith(("Dataset", "DatasetV2", "DatasetV3", "DatasetV4"))
-            and node.attr["deterministic"].s == b"false")
-        for node in nodes
-    )  # fmt: skip
+def _is_nondeterministic(node: Any) -> bool:
+    if node.op in _NONDETERMINISTIC_OPS:
+        return True
+    is_dataset = node.op.endswith(("Dataset", "DatasetV2", "DatasetV3", "DatasetV4"))
+    return is_dataset and bool(node.attr["deterministic"].s == b"false")
+
+
+def random_nodes(graph: tf.Graph) -> set[str]:
+    """Returns the nodes that draw from random state, as `node (op)`. The graph may still grow."""
+    return _find_nodes(graph, STATEFUL_RANDOM_OPS)
+
+
+def python_nodes(graph: tf.Graph) -> set[str]:
+    """Returns the nodes that call Python functions, as `node (op)`: `tf.py_function` and others."""
+    return _find_nodes(graph, _PYTHON_OPS)
+
+
+def _find_nodes(graph: tf.Graph, ops: frozenset[str]) -> set[str]:
+    return {
+        f"{prefix}{node.name} ({node.op})" for prefix, node in _iter_nodes(graph) if node.op in ops
+    }
+
+
+def _iter_nodes(graph: tf.Graph) -> Iterator[tuple[str, Any]]:
+    """Yields the nodes of a graph, and those in branches and functions after their prefix."""
+    definition = graph.as_graph_def()
+    for node in definition.node:
+        yield "", node
+    for function in definition.library.function:
+        for node in function.node_def:
+            yield f"{function.signature.name}/", node

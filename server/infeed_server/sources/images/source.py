@@ -156,7 +156,5 @@ class ImageReader:
     def _unlabelled(self, index: int) -> SampleError:
         file = self.provenance(index).file
         return SampleError(
-            f"sample {index} has no label: {file} is not in {self._csv}",
-            sample_id=index,
-            file=file,
+            f"sample {index} has no label: {file} is not in {self._csv}", sample_id=index, file=file
         )

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import tensorflow as tf
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
-from infeed_server.config.model import Definition
+from infeed_server.config.model import Definition, as_tuple
 from infeed_server.sources.base import Sample
 
 _DTYPES = {
@@ -25,10 +25,6 @@ _DEFAULT_PADDING: Mapping[str, str | int | float] = {
 }
 
 
-def _to_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
 def _expand_shorthand(value: Any) -> Any:
     return {"type": value} if isinstance(value, str) else value
 
@@ -37,7 +33,7 @@ class FeatureOptions(Definition):
     """One feature: a scalar, a fixed `shape`, or up to `max_length` values, padded."""
 
     type: Literal["bytes", "int64", "float", "float32"]
-    shape: Annotated[tuple[PositiveInt, ...], BeforeValidator(_to_tuple)] | None = None
+    shape: Annotated[tuple[PositiveInt, ...], BeforeValidator(as_tuple)] | None = None
     max_length: PositiveInt | None = None
     pad_value: str | int | float | None = None
 

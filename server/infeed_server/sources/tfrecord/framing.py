@@ -1,4 +1,4 @@
-"""The TFRecord file format: encoding, decoding and locating records.
+"""The TFRecord file format: decoding and locating records.
 
 record = length: uint64 LE · masked CRC of length · data · masked CRC of data
 """
@@ -40,14 +40,6 @@ def masked_crc(data: bytes) -> int:
     """Returns the CRC-32C as TFRecord stores it: rotated, so that a CRC of CRCs stays good."""
     crc: int = google_crc32c.value(data)
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def encode_record(data: bytes) -> bytes:
-    """Returns one record as it is stored in a file."""
-    length = struct.pack("<Q", len(data))
-    return b"".join(
-        (length, struct.pack("<I", masked_crc(length)), data, struct.pack("<I", masked_crc(data)))
-    )
 
 
 def decode_record(record: bytes, length: int) -> bytes:

@@ -59,10 +59,6 @@ class RecordIndex:
         """Returns the position in `files` of a record's file."""
         return int(np.searchsorted(self.first, index, side="right")) - 1
 
-    def is_truncated(self, index: int) -> bool:
-        """Returns whether the file ends inside this record."""
-        return int(self.offsets[index]) == self.files[self.file_of(index)].truncated_at
-
 
 def build_index(
     paths: Sequence[str],

@@ -57,14 +57,16 @@ class IndexCache:
         Raises `SourceError` when the configured directory cannot be written.
         """
         for candidate in self.candidates(path):
-            error = _try_store(candidate, stamp, lengths, crcs)
-            if error is None:
+            try:
+                _store(candidate, stamp, lengths, crcs)
+            except OSError as error:
+                if self._directory is not None:
+                    raise SourceError(
+                        f"cannot write the record index {str(candidate)!r}: {error_text(error)}",
+                        file=candidate,
+                    ) from error
+            else:
                 return candidate
-            if self._directory is not None:
-                raise SourceError(
-                    f"cannot write the record index {str(candidate)!r}: {error_text(error)}",
-                    file=candidate,
-                ) from error
         return None
 
 
@@ -88,16 +90,6 @@ def _load(path: Path, stamp: FileStamp) -> tuple[Uint32Array, Uint32Array] | Non
         return None
     end = int(lengths.sum(dtype=np.uint64)) + FRAME_BYTES * len(lengths)
     return (lengths, crcs) if lengths.ndim == 1 and end <= stamp.size else None
-
-
-def _try_store(
-    path: Path, stamp: FileStamp, lengths: Uint32Array, crcs: Uint32Array
-) -> OSError | None:
-    try:
-        _store(path, stamp, lengths, crcs)
-    except OSError as error:
-        return error
-    return None
 
 
 def _store(path: Path, stamp: FileStamp, lengths: Uint32Array, crcs: Uint32Array) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.harness.monitor import NullMonitor
 
 from infeed_server.data_service.graph import Variant, plan_data_service
 from infeed_server.engines.base import HostBatch, Request, Trainer
-from infeed_server.engines.monitor import NullMonitor
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.runtime.engine_factory import build
 

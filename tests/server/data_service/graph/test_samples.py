@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from infeed.errors import InvalidRequestError
 from infeed_server import Pipeline
-from infeed_server.data_service.graph import Variant, plan_data_service, slot
+from infeed_server.data_service.graph import Variant, plan_data_service, samples
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.pipeline.load import parse
 from infeed_server.sources import open_source
@@ -204,7 +204,7 @@ def only_17_is_bad(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 
 
 def test_source_without_a_good_sample_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slot, "_MAX_REPLACEMENTS", 100)
+    monkeypatch.setattr(samples, "_MAX_REPLACEMENTS", 100)
 
     def always_bad(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         with tf.control_dependencies([tf.debugging.Assert(sample["x"] < 0, ["never"])]):

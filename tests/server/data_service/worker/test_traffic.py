@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from contextlib import closing
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -46,13 +45,13 @@ def test_bytes_are_counted_over_all_connections() -> None:
 
 def test_reused_inode_is_another_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = iter([5000, 6000, 300])
-    connection = SimpleNamespace(inode=7, is_listening=False, socket=None)
-    monkeypatch.setattr(module, "process_sockets", lambda port: [connection])
     monkeypatch.setattr(module, "_acknowledged_bytes", lambda connection: next(counts))
-    counter = TrafficCounter(1)
-    for total in (5000, 6000, 6300):
-        counter.run_once()
-        assert counter.sent_bytes == total
+    with socket.socket() as connection:
+        monkeypatch.setattr(module, "process_sockets", lambda port, listening: [connection])
+        counter = TrafficCounter(1)
+        for total in (5000, 6000, 6300):
+            counter.run_once()
+            assert counter.sent_bytes == total
 
 
 def test_bytes_sent_to_tensorflow_are_counted(

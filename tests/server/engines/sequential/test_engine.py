@@ -158,7 +158,7 @@ def test_batched_dataset_keeps_its_elements(server: Any, make: Make) -> None:
 
 
 def test_batched_dataset_refuses_another_batch_size(server: Any) -> None:
-    with pytest.raises(infeed.InvalidRequestError, match=r"batch_size 8 is not available.*4"):
+    with pytest.raises(infeed.InvalidRequestError, match=r"batch size 8 is not available.*4"):
         infeed.connect(str(server.address), "batches", batch_size=8)
 
 
@@ -322,7 +322,7 @@ def test_empty_dataset_of_unknown_length_is_not_ready(serve: Any) -> None:
         return numbers().filter(lambda _: False)
 
     server = serve({"n": pipeline(none)})
-    assert not server.health.ready
+    assert not server.health.overall.ready
     assert "is empty" in server.health.overall.reason
     for _ in range(2):
         feed = infeed.connect(str(server.address), "n")

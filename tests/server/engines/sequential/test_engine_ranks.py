@@ -361,6 +361,7 @@ def test_idle_reader_is_closed(
     engines: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
     monkeypatch.setattr(engine_module, "DISCONNECT_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(engine_module, "_IDLE_CHECK_INTERVAL_SECONDS", 0.05)
     engine = engines(Numbers())
     stream = open_stream(engine)
     stream.read(5)

@@ -70,7 +70,7 @@ def test_random_dataset_is_detected_unless_declared(declared: bool | None) -> No
 
     def read_first(key: ReadKey) -> None:
         elements = backend.read(key)
-        backend.check_first_block(key, next(elements).to_block())
+        backend.check_first_block(key, next(elements).to_numpy())
         elements.close()
 
     read_first(ReadKey(0, 4, 1))

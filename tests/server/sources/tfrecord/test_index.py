@@ -23,6 +23,13 @@ from infeed_server.sources.tfrecord.reader import TFRecordReader
 Write = Callable[..., Path]
 
 
+def encode_record(data: bytes) -> bytes:
+    """Returns one record as it is stored in a file."""
+    length = struct.pack("<Q", len(data))
+    crcs = [struct.pack("<I", framing.masked_crc(part)) for part in (length, data)]
+    return length + crcs[0] + data + crcs[1]
+
+
 def index_path(path: Path) -> Path:
     return path.with_name(path.name + INDEX_SUFFIX)
 
@@ -57,7 +64,7 @@ def test_scan_finds_every_record_for_any_window(
 def test_encode_record_equals_tensorflow(write_records: Write) -> None:
     records = [b"", b"one", bytes(1000)]
     path = write_records("a.tfrecord", records)
-    assert path.read_bytes() == b"".join(map(framing.encode_record, records))
+    assert path.read_bytes() == b"".join(map(encode_record, records))
 
 
 def test_scan_skips_large_records(write_records: Write) -> None:
@@ -121,18 +128,18 @@ def test_keep_truncated_keeps_the_truncated_record(write_records: Write) -> None
     paths = [str(truncated), str(write_records("1.tfrecord", [b"three"]))]
     index = build_index(paths, keep_truncated=True)
     assert len(index) == 3
-    assert [index.is_truncated(number) for number in range(3)] == [False, True, False]
+    assert [file.truncated_at for file in index.files] == [int(index.offsets[1]), None]
     assert [index.file_of(number) for number in range(3)] == [0, 0, 1]
 
 
 @pytest.mark.parametrize(
     ("record", "length", "message"),
     [
-        (framing.encode_record(b"four")[:-1], 4, "the file ends inside it, after 19 of 20 bytes"),
-        (framing.encode_record(b"four"), 3, "its length is 4, but 3 in the index"),
-        (b"\5" + framing.encode_record(b"four")[1:], 4, "the CRC of its length does not match"),
+        (encode_record(b"four")[:-1], 4, "the file ends inside it, after 19 of 20 bytes"),
+        (encode_record(b"four"), 3, "its length is 4, but 3 in the index"),
+        (b"\5" + encode_record(b"four")[1:], 4, "the CRC of its length does not match"),
         (
-            framing.encode_record(b"four")[:12] + b"FOUR" + framing.encode_record(b"four")[16:],
+            encode_record(b"four")[:12] + b"FOUR" + encode_record(b"four")[16:],
             4,
             "of its data",
         ),
@@ -147,10 +154,7 @@ def test_record_of_4_gib_is_refused(tmp_path: Path) -> None:
     length = struct.pack("<Q", 1 << 32)
     path = tmp_path / "a.tfrecord"
     path.write_bytes(
-        framing.encode_record(b"one")
-        + length
-        + struct.pack("<I", framing.masked_crc(length))
-        + bytes(99)
+        encode_record(b"one") + length + struct.pack("<I", framing.masked_crc(length)) + bytes(99)
     )
     with pytest.raises(SourceError, match="byte 19 has 4294967296 bytes; the maximum is") as caught:
         build_index([str(path)])

@@ -15,8 +15,8 @@ from infeed.v1 import cluster_pb2 as messages
 from infeed_server.config.address import Address
 from infeed_server.data_service import process_info
 from infeed_server.data_service.dispatcher.role import DispatcherRole
-from infeed_server.data_service.process_info import ProcessInfo
-from infeed_server.data_service.versions import (
+from infeed_server.data_service.process_info import (
+    ProcessInfo,
     VersionMonitor,
     check_versions,
     tensorflow_versions,

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from infeed_server.data_service.periodic import PeriodicTask
+from infeed_server.processes.periodic import PeriodicTask
 
 
 def test_exception_is_logged_and_calls_continue(caplog: pytest.LogCaptureFixture) -> None:
