@@ -18,14 +18,19 @@ from infeed.audit.outcome import EpochTotals
 from infeed.tensorflow import distribute
 from infeed.testing import FakeTransport
 
-_FUNCTIONS: tuple[Callable[..., Any], ...] = (infeed.connect, distribute, FakeTransport, audit)
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "connect": infeed.connect,
+    "distribute": distribute,
+    "FakeTransport": FakeTransport,
+    "audit": audit,
+}
 _DATACLASSES = (infeed.Stats, EpochTotals)
 
 
 def tables() -> dict[str, Table]:
     """Returns the tables of all functions and classes by name."""
     return {
-        **{f"arguments.{each.__name__}": _arguments(each) for each in _FUNCTIONS},
+        **{f"arguments.{name}": _arguments(each) for name, each in _FUNCTIONS.items()},
         **{f"fields.{each.__name__}": _fields(each) for each in _DATACLASSES},
         "members.Feed": _feed_members(),
         "members.Batch": _batch_members(),

@@ -14,6 +14,9 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from unittest.mock import MagicMock
 
+STUBBED = ("tensorflow",)
+"""Frameworks that adapters import and whose import takes seconds."""
+
 ShardingPolicy = Enum("ShardingPolicy", ["OFF", "DYNAMIC", "FILE", "DATA", "FILE_OR_DATA", "HINT"])
 """Its members are listed at import, so this one has to be real."""
 
@@ -36,8 +39,8 @@ class _Finder(MetaPathFinder, Loader):
         path: Sequence[str] | None,  # noqa: ARG002 - of the interface
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        is_tensorflow = fullname.partition(".")[0] == "tensorflow"
-        return ModuleSpec(fullname, self, is_package=True) if is_tensorflow else None
+        is_stubbed = fullname.partition(".")[0] in STUBBED
+        return ModuleSpec(fullname, self, is_package=True) if is_stubbed else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return _Stub(spec.name)
