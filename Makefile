@@ -88,6 +88,7 @@ lint: $(READY) ## Check style, types, prose, the .proto files and the generated 
 	@$(BIN)/ruff format --check $(wildcard $(CODE))
 	@$(BIN)/mypy client/infeed server/infeed_server
 	@$(BIN)/python tools/prose.py
+	@$(BIN)/python -m tools.docs --check
 	@$(BIN)/buf lint
 	@PYTHON=$(BIN)/python tools/stubs.sh check
 
@@ -95,6 +96,10 @@ lint: $(READY) ## Check style, types, prose, the .proto files and the generated 
 fmt: $(READY) ## Format the code and apply ruff's fixes.
 	@$(BIN)/ruff check --fix $(wildcard $(CODE))
 	@$(BIN)/ruff format $(wildcard $(CODE))
+
+.PHONY: docs
+docs: $(READY) ## Write the tables of the documents from the code.
+	@$(BIN)/python -m tools.docs
 
 .PHONY: proto
 proto: $(READY) ## Regenerate the stubs under client/infeed/v1.

@@ -10,10 +10,10 @@ from infeed.spec import Array
 class Batch(dict[str, Array]):
     """A dict of field name → array, slots first, with the origin of each slot.
 
-    start       the position of the first slot
-    epoch       the epoch of the first slot, from 0
-    sample_ids  int64[slots]: the sample's index in the source, -1 for an empty slot
-    mask        bool[slots]: whether the slot holds a sample; in an empty slot, all fields are zero
+    start       the position of its first slot
+    epoch       the epoch of its first slot, from 0
+    sample_ids  int64 for each slot: the sample's number in the source, -1 for an empty slot
+    mask        bool for each slot: whether it holds a sample. In an empty slot all fields are zero
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Batch(dict[str, Array]):
 
     @property
     def slots(self) -> int:
-        """The batch size."""
+        """Number of slots, the batch size."""
         return len(self.sample_ids)
 
     def __repr__(self) -> str:

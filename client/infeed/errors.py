@@ -32,10 +32,12 @@ DOMAIN = "infeed.dev"
 
 
 class InfeedError(Exception):
-    """The base of all errors that infeed raises.
+    """The base of all errors, never raised itself.
 
     `reason` is stable, for programs; `message` may change. `metadata` holds the variable parts of
     the message.
+
+    Remedy: catch it to catch all errors of infeed.
     """
 
     reason: ClassVar[str] = "INTERNAL"
@@ -51,24 +53,34 @@ class InfeedError(Exception):
 
 
 class ConfigError(InfeedError):
-    """A definition, an option or a configuration file is invalid; the message names the place."""
+    """A definition, an option or a file is invalid: an unknown key, a wrong type, a missing field,
+    a port in use.
+
+    Remedy: correct the place that the message names.
+    """
 
     reason = "INVALID_CONFIG"
     code = "INVALID_ARGUMENT"
 
 
 class SourceError(InfeedError):
-    """A source cannot be opened: no file matches, it is empty, or it changed while in use."""
+    """A source cannot be opened: no file matches, a file is empty or corrupt, or it changed while
+    the server ran.
+
+    Remedy: correct the path or the file; restart the server after a change of data.
+    """
 
     reason = "BAD_SOURCE"
     code = "FAILED_PRECONDITION"
 
 
 class SampleError(InfeedError):
-    """One sample cannot be read or transformed.
+    """One sample cannot be read or transformed, under `on_error: raise`.
 
     `metadata` holds `sample_id`, `file`, `offset` (in bytes, if the file holds many samples) and
     `stage` (the transform), as far as they are known.
+
+    Remedy: repair the file, or set `substitute` or `mask`; see the quarantine log.
     """
 
     reason = "BAD_SAMPLE"
@@ -76,91 +88,134 @@ class SampleError(InfeedError):
 
 
 class UserCodeError(InfeedError):
-    """A user's function raised an exception. The message ends with its traceback."""
+    """Your own function raised an exception; the message ends with its traceback.
+
+    Remedy: correct the function, restart the server.
+    """
 
     reason = "USER_CODE"
     code = "FAILED_PRECONDITION"
 
 
 class PipelineNotFoundError(InfeedError):
-    """No pipeline has that name; the message lists the available ones."""
+    """No pipeline has that name; the message lists the served ones.
+
+    Remedy: correct the name.
+    """
 
     reason = "PIPELINE_NOT_FOUND"
     code = "NOT_FOUND"
 
 
 class InvalidRequestError(InfeedError, ValueError):
-    """A batch size, rank, seed, number of epochs or position is out of range."""
+    """An argument is invalid: a batch larger than the data set, a rank out of range, a target
+    without a port.
+
+    Remedy: correct the option.
+    """
 
     reason = "INVALID_REQUEST"
     code = "INVALID_ARGUMENT"
 
 
 class CursorError(InfeedError):
-    """A cursor has another pipeline, seed or fingerprint; the message lists the differences."""
+    """A cursor is of another pipeline, seed or fingerprint, or of a dataset without an order whose
+    reader no longer exists; the message has the difference.
+
+    Remedy: restore the definition and the data of that run, or start again without `state`.
+    """
 
     reason = "CURSOR_MISMATCH"
     code = "FAILED_PRECONDITION"
 
 
 class FingerprintError(InfeedError):
-    """The server's pipeline is not the version that the feed was opened with."""
+    """The server restarted with another definition, data or TensorFlow than the feed began with.
+
+    Remedy: serve the old definition, or connect again.
+    """
 
     reason = "FINGERPRINT_MISMATCH"
     code = "FAILED_PRECONDITION"
 
 
 class ServerUnavailableError(InfeedError, ConnectionError):
-    """No server answered at the target."""
+    """No server answers at the target; the message has the last reason.
+
+    Remedy: start the server, check address and network, or increase `timeout` and
+    `reconnect_timeout`.
+    """
 
     reason = "SERVER_UNAVAILABLE"
     code = "UNAVAILABLE"
 
 
 class StallError(InfeedError, TimeoutError):
-    """No batch arrived within the timeout."""
+    """No batch arrived within the `timeout` of `next`.
+
+    Remedy: call `next` again, no data is lost; check the server's `/metrics`.
+    """
 
     reason = "STALLED"
     code = "DEADLINE_EXCEEDED"
 
 
 class ProtocolError(InfeedError):
-    """The peer sent invalid data: a wrong order, length or checksum."""
+    """The peer sent invalid data (order, length, checksum): damaged in transit, or of another
+    version.
+
+    Remedy: use the same version of infeed at both ends; check for a proxy between them.
+    """
 
     reason = "PROTOCOL"
     code = "DATA_LOSS"
 
 
 class AuthenticationError(InfeedError):
-    """The server rejected the token or client certificate, or its own is not trusted."""
+    """A token is missing, unknown or revoked, a certificate is not trusted, or one end lacks TLS.
+
+    Remedy: the message has the cause; see the page on security.
+    """
 
     reason = "UNAUTHENTICATED"
     code = "UNAUTHENTICATED"
 
 
 class PermissionDeniedError(InfeedError, PermissionError):
-    """The token is valid but gives no access to the pipeline."""
+    """The token is valid but gives no access to a pipeline of that name.
+
+    Remedy: add the pipeline to the token's entry.
+    """
 
     reason = "PERMISSION_DENIED"
     code = "PERMISSION_DENIED"
 
 
 class FeedClosedError(InfeedError):
-    """The feed was closed, or was opened by the parent process of a fork."""
+    """The feed was closed, or was opened by the parent process of a fork.
+
+    Remedy: connect in the process that reads, with `spawn`.
+    """
 
     reason = "FEED_CLOSED"
     code = "CANCELLED"
 
 
 class MissingExtraError(InfeedError, ImportError):
-    """An optional dependency is not installed; the message has the install command."""
+    """An optional package is not installed; the message has the install command.
+
+    Remedy: run the command in the message.
+    """
 
     reason = "MISSING_EXTRA"
     code = "UNIMPLEMENTED"
 
 
 class ServerError(InfeedError):
-    """The server failed in a way that no other class describes."""
+    """The server failed in a way that no other class describes.
+
+    Remedy: read the server's log; report it.
+    """
 
 
 def _leaves(root: type[InfeedError]) -> dict[str, type[InfeedError]]:

@@ -57,25 +57,29 @@ def connect(
 ) -> Feed:
     """Opens a feed and starts to prefetch its batches.
 
-    target             "host:port", "dns:///host:port", "unix:/path", or several separated by
-                       commas, all of which are used
-    batch_size         slots per rank; None: the pipeline's
-    shard              this trainer's rank and the world size; None: a single trainer
-    seed               of order and augmentation; None: the cursor's or the pipeline's
-    epochs             None: endless
-    remainder          "drop" or "pad" the samples that do not fill a batch on every rank; None:
-                       the pipeline's
-    state              the result of `Feed.state()`, to resume from
-    finish             where the finish transforms run: "trainer" or "server"
+    target             `host:port`, `dns:///host:port`, `unix:/path`, or several servers separated
+                       by commas, all of which are used
+    pipeline           name of the pipeline; the error for an unknown name lists the known ones
+    batch_size         slots of each batch of this rank; None: the pipeline's. A batch larger than
+                       the pipeline's may have up to 1 GiB
+    shard              rank and world size, an `infeed.Shard`; None: a single trainer
+    seed               seed of order and augmentation, 0 to 2^63 - 1; None: the cursor's, else the
+                       pipeline's
+    epochs             number of epochs; None: endless
+    remainder          `"drop"` or `"pad"` the samples at the end of the last epoch that do not
+                       fill a batch on every rank; None: the pipeline's
+    state              the cursor to resume from, a result of `Feed.state()`
+    finish             where the finish transforms run; `"server"` runs them in the server, which
+                       makes the batches larger
     job_name           for a pipeline on TensorFlow's data service: the job to join, whose samples
                        are split among its trainers; None: a job of this feed alone
     prefetch_bytes     bound on the prefetched batches; at least two batches are prefetched
     timeout            seconds to wait for a server that is starting
     reconnect_timeout  seconds to wait for a lost server before the feed fails
     token              authenticates this trainer: a string, or a function that returns one for
-                       each call; sent unencrypted only to this machine, unless tls is False
-    tls                an `infeed.TLS`, or True for the system's authorities; None: no encryption
-    transport          replaces gRPC, for example an `infeed.testing.FakeTransport`
+                       each call; sent unencrypted only to this machine, unless `tls` is False
+    tls                `infeed.TLS(...)`, or True for the system's authorities; None: no encryption
+    transport          replaces gRPC, for example with a fake: `infeed.testing.FakeTransport`
 
     Raises `ServerUnavailableError`, `PipelineNotFoundError` (lists the available ones),
     `InvalidRequestError`, `ConfigError`, `AuthenticationError`, `PermissionDeniedError` and
@@ -130,27 +134,27 @@ class Feed(Iterator[Batch]):
 
     @property
     def spec(self) -> PipelineSpec:
-        """The spec of the pipeline."""
+        """The spec that the server sent: name, `sample_count`, `fingerprint` and more."""
         return self._spec
 
     @property
     def element_spec(self) -> Spec:
-        """The fields of a batch, per sample (without the slots dimension)."""
+        """Name, data type and shape of each field of one sample, without the slots dimension."""
         return self._spec.element_spec
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantees of the pipeline: order, delivery and resuming."""
+        """The guarantee of order, delivery and resume."""
         return self._spec.guarantee
 
     @property
     def batch_size(self) -> int:
-        """Slots of each batch."""
+        """Slots of every batch."""
         return self._plan.contract.batch_size
 
     @property
     def steps(self) -> int | None:
-        """Batches that this feed delivers in all; None if endless or unknown."""
+        """Batches from the feed's beginning to its end; None if endless or unknown."""
         return self._plan.shard_plan.steps
 
     @property
@@ -160,7 +164,7 @@ class Feed(Iterator[Batch]):
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """Complete steps in one epoch (for Keras' `steps_per_epoch`); None if unknown."""
+        """Whole steps in an epoch, over all ranks, for Keras' `fit`; None if unknown."""
         count = self._spec.sample_count
         return None if count is None else count // self._plan.shard_plan.global_stride
 
@@ -179,9 +183,9 @@ class Feed(Iterator[Batch]):
         return self.next()
 
     def next(self, timeout: float | None = None) -> Batch:
-        """Returns the next batch. Raises `StopIteration` after the last.
+        """Returns the next batch; raises `StopIteration` after the last, `StallError` at a timeout.
 
-        Raises `StallError` if none arrived within `timeout` seconds (call again: nothing is lost),
+        `timeout` is in seconds. After a `StallError` call again: nothing is lost. Raises also
         `FeedClosedError`, and the error that ended the feed, after all batches before it.
         """
         self._check_open()
@@ -198,7 +202,7 @@ class Feed(Iterator[Batch]):
             return batch
 
     def state(self) -> dict[str, Any]:
-        """Returns the cursor behind the last delivered batch, as a JSON-serializable dict.
+        """Returns the cursor after the last delivered batch, a dict that JSON can encode.
 
         Save it with the model. `connect(..., state=...)` resumes there, with any world size.
         """
@@ -207,11 +211,11 @@ class Feed(Iterator[Batch]):
         return Cursor(self._spec.name, self._spec.fingerprint, seed, position).to_json()
 
     def stats(self) -> Stats:
-        """Returns the statistics so far; print them for a summary."""
+        """Returns the statistics so far: waits and rates; print them for a summary."""
         return self._recorder.stats(self._prefetcher.counters)
 
     def close(self) -> None:
-        """Closes the feed within two seconds, even if another thread waits in `next`."""
+        """Ends the feed within two seconds, even if another thread waits in `next`."""
         if os.getpid() != self._pid:
             return
         self._closed = True

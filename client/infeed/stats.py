@@ -16,31 +16,40 @@ _DECADES = 10  # from one microsecond to almost three hours
 
 @dataclass(frozen=True)
 class Stats:
-    """The statistics of a feed so far.
-
-    `first_batch_seconds` is the start-up time and part of no other number. Percentiles are within
-    4 %. `wait_share` is the share of the time between the first and the last batch that the trainer
-    spent waiting, from 0 to 1. `hedges` counts the batches that were requested from a second server
-    because the first took too long. `prefetched_bytes` is the encoded size of the batches that are
-    buffered now; with those in flight they take at most `prefetch_limit_bytes`.
-    """
+    """The statistics of a feed so far."""
 
     steps: int
+    """Batches that the training loop received."""
     samples: int
+    """Samples in them, without empty slots."""
     first_batch_seconds: float
+    """Wait for the first batch: the start-up time, which is part of no other number."""
     wait_p50_seconds: float
+    """Median wait for a batch, within 4 %."""
     wait_p99_seconds: float
+    """99th percentile of the waits, within 4 %."""
     wait_max_seconds: float
+    """Longest wait."""
     wait_share: float
+    """Share of the time from the first batch to the last that the trainer waited, 0 to 1."""
     starved_steps: int
+    """Steps that waited for more than 1 ms."""
     bytes: int
+    """Bytes of the batches on the wire."""
     bytes_per_second: float
+    """Bytes on the wire per second, from the first batch to the last."""
     samples_per_second: float
+    """Samples per second, from the first batch to the last."""
     reconnects: int
+    """Connections that were restored after a loss."""
     hedges: int
+    """Batches that were requested from a second server, because the first took too long."""
     prefetched_bytes: int
+    """Bytes on the wire of the batches that are buffered now."""
     prefetch_limit_bytes: int
+    """Bound on the bytes of the batches buffered and in flight."""
     servers: tuple[str, ...]
+    """Addresses of the servers that were connected."""
 
     @property
     def verdict(self) -> str:

@@ -46,10 +46,18 @@ Hook = Callable[[int], None]
 class FakeTransport:
     """Serves arrays, one row per sample, as a pipeline with a reproducible order.
 
-    name          the pipeline's name
-    length_known  False: like a sequential data set of unknown length
-    before_batch  called on the feed's thread with the start position of each batch before it is
-                  sent; may sleep (a slow server) or raise (`ServerUnavailableError`: a lost server)
+    arrays             arrays by field; one row per sample
+    name               the pipeline's name
+    batch_size         slots of each batch
+    seed               seed of the order
+    shuffle            whether each epoch is shuffled
+    finish_transforms  `infeed.spec.Cast`, `Normalize`, `OneHot`
+    remainder          `"drop"` or `"pad"`
+    on_error           value in the spec; no sample fails by itself
+    length_known       whether the length is known; False: as for a dataset of unknown length
+    before_batch       called on the feed's thread with each batch's position before the batch is
+                       sent; can sleep (a slow server) or raise `ServerUnavailableError` (a lost
+                       one)
     """
 
     def __init__(

@@ -12,8 +12,9 @@ class EpochTotals:
     """How often the sample ids of one epoch were delivered."""
 
     epoch: int
+    """The epoch itself, from 0."""
     samples: int
-    """The ids that exist; where the number is unknown, those up to the highest id delivered."""
+    """Ids that exist; with unknown length, those up to the highest id delivered."""
     once: int
     """Ids that were delivered once."""
     more: int
@@ -27,17 +28,17 @@ class EpochTotals:
     substituted: int
     """Missing ids of bad samples, whose slots hold other samples under `on_error: substitute`."""
     lost: int
-    """Missing ids without such an explanation."""
+    """Ids that were not delivered, and are not accounted for."""
     surplus: int
     """Slots with a sample that another slot has too."""
     strangers: int
     """Slots with an id that the pipeline does not have."""
     unseen: tuple[int, ...]
-    """The first missing ids, without those known to be bad; some of them may be left out."""
+    """The first ten missing ids, without those known to be bad; some of them may be left out."""
     repeats: tuple[DuplicateSample, ...]
-    """The first repeated samples, with their positions."""
+    """The first ten repeated samples, with their positions."""
     unknown: tuple[UnknownSample, ...]
-    """The first unknown ids, with their positions."""
+    """The first ten unknown ids, with their positions."""
 
     @property
     def exact(self) -> bool:

@@ -52,16 +52,22 @@ def audit(
 ) -> AuditReport:
     """Reads epochs from position 0 on, and counts what is delivered.
 
+    target          as in `connect`
+    pipeline        as in `connect`
     world_size      number of ranks; with `resume_every` also several numbers, used in turn
     epochs          number of epochs to read
-    remainder       "pad" to read every sample, "drop" as most training does; None: the pipeline's
+    batch_size      slots of each batch; None: the pipeline's
+    seed            seed of the order; None: the pipeline's
+    remainder       `"pad"` to read every sample, `"drop"` as most training does; None: the
+                    pipeline's
     resume_every    steps after which all ranks close and resume from a saved cursor; None: never
     bad_samples     ids that are known to be bad, for a pipeline with `on_error: substitute`
     prefetch_bytes  bound on the prefetched bytes of all ranks together; each rank prefetches two
                     batches, whatever their size
-    timeout         seconds to wait for a server that is not up yet
-    progress        called after each step
-    connection      other options of `connect`, such as `transport`
+    timeout         seconds to wait for a server that is starting
+    progress        called after each step with the number of positions read, and the total (None:
+                    unknown)
+    connection      other options of `connect`, by name, such as `transport`
 
     Raises `InvalidRequestError`, and the errors of `connect` and `Feed.next`.
     """

@@ -8,17 +8,33 @@ from __future__ import annotations
 
 import sys
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING
 
 from infeed.errors import InfeedError
+
+if TYPE_CHECKING:
+    import typer
 
 
 def main() -> None:
     """Runs a command; prints an `InfeedError` as one message, with exit status 1."""
     try:
-        import typer  # noqa: PLC0415 - not in the light install
+        import typer  # noqa: F401, PLC0415 - not in the light install
     except ImportError:
         sys.exit("the command line needs two more packages: pip install 'infeed[cli]'")
+    app = new_app()
+    try:
+        app()
+    except InfeedError as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def new_app() -> typer.Typer:
+    """Returns the command line with every command that the installed packages have."""
+    import typer  # noqa: PLC0415 - not in the light install
+
     # These import Typer too.
     from infeed.cli.audit import audit  # noqa: PLC0415
     from infeed.cli.peek import peek  # noqa: PLC0415
@@ -35,15 +51,10 @@ def main() -> None:
     app.command()(audit)
     for command in entry_points(group="infeed.commands"):
         _add_commands(app, command)
-    try:
-        app()
-    except InfeedError as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    return app
 
 
-def _add_commands(app: Any, command: EntryPoint) -> None:
+def _add_commands(app: typer.Typer, command: EntryPoint) -> None:
     """Adds a package's commands, or a line about the extra that they need to the help."""
     try:
         command.load()(app)

@@ -34,31 +34,53 @@ def audit(
         str, typer.Argument(help="host:port of a server, or several, separated by commas.")
     ],
     pipeline: Annotated[str, typer.Argument(help="The pipeline's name.")],
-    epochs: Annotated[int, typer.Option(help="Number of epochs to read.")] = 1,
+    epochs: Annotated[
+        int, typer.Option(help="Number of epochs to read; an endless pipeline is read this far.")
+    ] = 1,
     world_size: Annotated[
         str,
-        typer.Option(help="Number of ranks; with --resume-every also several, used in turn: 3,2,5"),
+        typer.Option(
+            help="Number of ranks; with --resume-every also several, such as 3,2,5, used in turn."
+        ),
     ] = "1",
-    batch_size: Annotated[int | None, typer.Option(help="Default: the pipeline's.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Default: the pipeline's.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Slots of each batch of a rank. Default: the pipeline's.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the order. Default: the pipeline's.")
+    ] = None,
     remainder: Annotated[
-        str, typer.Option(help="'pad', or 'drop' the samples that fill no batch on every rank.")
+        str,
+        typer.Option(
+            help="'drop' leaves out the samples that fill no batch on every rank, as most training "
+            "does; 'pad' reads them."
+        ),
     ] = "pad",
     resume_every: Annotated[
         int | None,
-        typer.Option(help="Close all ranks after this many steps, and resume from a cursor."),
+        typer.Option(
+            help="Steps after which all ranks close, and others resume from the saved cursor. "
+            "Default: never."
+        ),
     ] = None,
     quarantine: Annotated[
         list[Path] | None,
-        typer.Option(help="A server's quarantine log, for on_error: substitute; may be repeated."),
+        typer.Option(
+            help="A server's quarantine log, for 'on_error: substitute'; give it once for each "
+            "server."
+        ),
     ] = None,
     output: Annotated[
         str | None,
         typer.Option(
-            "--json", help="Also write the result to this file; '-': only to standard output."
+            "--json",
+            help="Also write the result to this file; with '-' only to standard output, instead of "
+            "the table.",
         ),
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for the server.")] = 20.0,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait for a server that is starting.")
+    ] = 20.0,
 ) -> None:
     """Reads epochs as a number of ranks, and counts how often each sample is delivered.
 

@@ -30,11 +30,17 @@ def peek(
     connection: dict[str, Any],
     target: Annotated[str, typer.Argument(help="host:port of a server.")],
     pipeline: Annotated[str, typer.Argument(help="The pipeline's name.")],
-    batch_size: Annotated[int | None, typer.Option(help="Default: the pipeline's.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Default: the pipeline's.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Slots of the batch. Default: the pipeline's.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the order. Default: the pipeline's.")
+    ] = None,
     step: Annotated[int, typer.Option(min=0, help="The step whose batch is shown.")] = 0,
     png: Annotated[Path | None, typer.Option(help="Also write the images to this file.")] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for the server.")] = 20.0,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait for a server that is starting.")
+    ] = 20.0,
 ) -> None:
     """Shows the specs, value ranges and sample ids of a batch."""
     console = Console()

@@ -11,7 +11,8 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from infeed.errors import AuthenticationError, InfeedError, ProtocolError, ServerUnavailableError
-from infeed.http2.connection import ConnectionLostError, Headers, Http2ProtocolError, Http2Request
+from infeed.http2.connection import Headers, Http2ProtocolError, Http2Request
+from infeed.http2.receiver import ConnectionLostError
 from infeed.http2.socket import CONNECT_TIMEOUT_SECONDS, ClientSocket, TLSVerificationError
 from infeed.http2.socket_factory import create_socket
 from infeed.http2.target import authority

@@ -71,32 +71,41 @@ def distribute(
     float32 weight per slot, 1 or 0, comes last: `(x, y, weights)` or `(dict, weights)`. All are
     [slots, ...]; finish transforms are applied, and empty slots are zero.
 
-    target                    the infeed server, as in `infeed.connect`
+    target                    the infeed server, as in `connect`
+    pipeline                  name of the pipeline; the error for an unknown name lists the known
+                              ones
     batch_size                slots of a batch; None: the pipeline's
     seed                      seed of order and augmentation; None: the pipeline's
     epochs                    number of epochs; None: endless
-    remainder                 "drop" or "pad" the last samples; None: the pipeline's
-    processing_mode           how workers share the batches: "dynamic" (each goes to one worker),
-                              "off" (each worker makes all), and if the dispatcher has a fixed
-                              list of workers "file", "data", "file_or_data" and "hint" (each makes
-                              its part); or a `tf.data.experimental.service.ShardingPolicy`
+    remainder                 `"drop"` or `"pad"` the last samples; None: the pipeline's
+    processing_mode           how the workers share the batches: the name of a policy, in any case,
+                              or TensorFlow's `ShardingPolicy`. `"dynamic"`: each goes to one
+                              worker; `"off"`: each worker makes all. With `"file"`, `"data"`,
+                              `"file_or_data"` and `"hint"` each makes its part, and the dispatcher
+                              must have a fixed list of workers
     job_name                  the job to join: each batch goes to one of its trainers, which all
                               have the same options; None: a new job
-    num_consumers             coordinated reads: the number of trainers in the job. In each round
-                              each gets one batch, all from the same worker
+    num_consumers             coordinated reads: number of trainers in the job. In each round each
+                              gets one batch, all from the same worker
     consumer_index            this trainer's number among them, from 0
-    cross_trainer_cache       the name of this trainer: trainers of the job with other names may
-                              get the same batches, from the workers' memory
-    compression               of batches on the network: "none", "snappy" or "auto" (not within a
-                              host); None: the server's choice
-    max_outstanding_requests  batches requested at a time; None: TensorFlow's choice
-    target_workers            "auto", "any", or "local" (only workers in this process)
-    mask                      whether weights come last; None: if slots can be empty
-    sample_ids                whether the inputs have a field `sample_ids`, int64 [slots]: the
-                              sample's number in the source, -1 for an empty slot
+    cross_trainer_cache       name of this trainer: trainers of the job with other names may get
+                              the same batches, from the workers' memory. Requires `job_name`, and
+                              no `epochs`
+    compression               of batches on the network: `"none"`, `"snappy"`, or `"auto"` (not
+                              within a host); None: the server's choice
+    max_outstanding_requests  batches requested at a time, which bounds the memory; None:
+                              TensorFlow's choice
+    target_workers            `"auto"`, `"any"`, or `"local"`: only workers in this process
+    label                     the field used as y; None: the elements are dicts of all fields
+    mask                      whether a weight per slot comes last; None: if slots can be empty
+    sample_ids                whether the inputs have a field `sample_ids`: int64 for each slot,
+                              the sample's number in the source, -1 for an empty slot
     timeout                   seconds to wait for the server, and then for dispatcher and workers
-    token, tls, transport     as in `infeed.connect`; the data service itself has neither token
-                              nor TLS
+    token                     authenticates this trainer at the server, as in `connect`; the data
+                              service itself has no tokens
+    tls                       encrypts the connection to the server, as in `connect`; the data
+                              service itself has no encryption
+    transport                 replaces gRPC to the server
 
     Guarantee: no order; each batch at most once, a lost worker's batches are lost. With
     `processing_mode` "dynamic" and no loss, each batch once among all trainers of the job.

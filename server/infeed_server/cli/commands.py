@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from infeed_server.processes.signals import ShutdownSignal
     from infeed_server.runtime.options import ServerOptions
 
+DATA_SERVICE = "Data service"
+"""The title of the options of TensorFlow's data service in `infeed serve --help`."""
+
 Http = Annotated[str, typer.Option(help="Address of /livez, /readyz and /metrics, or 'off'.")]
 
 
@@ -54,30 +57,48 @@ def serve(
     ] = 1,
     engine: Annotated[
         str,
-        typer.Option(help="What makes the batches: this process (local), or tf-data-service."),
+        typer.Option(
+            help="Engine that makes the batches: local, in this process, or tf-data-service.",
+            rich_help_panel=DATA_SERVICE,
+        ),
     ] = "local",
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="tf-data-service: worker processes to start. Default: 1."),
+        typer.Option(
+            min=1,
+            help="Worker processes to start, each of which uses all processors. Default: 1.",
+            rich_help_panel=DATA_SERVICE,
+        ),
     ] = None,
     dispatcher: Annotated[
         str | None,
-        typer.Option(help="tf-data-service: address of an existing dispatcher, host:port."),
+        typer.Option(
+            help="Address of an existing dispatcher to use instead, host:port; trainers must reach "
+            "it too.",
+            rich_help_panel=DATA_SERVICE,
+        ),
     ] = None,
     dispatcher_listen: Annotated[
         str | None,
         typer.Option(
-            help="tf-data-service: listen address of its own dispatcher. Default: 127.0.0.1:0."
+            help="Address of the dispatcher that the server starts; workers listen on the same "
+            "host. Default: 127.0.0.1:0.",
+            rich_help_panel=DATA_SERVICE,
         ),
     ] = None,
     work_dir: Annotated[
         str | None,
-        typer.Option(help="tf-data-service: folder of the journal, kept across restarts."),
+        typer.Option(
+            help="Folder of its journal, kept across restarts. Default: a temporary one.",
+            rich_help_panel=DATA_SERVICE,
+        ),
     ] = None,
     compression: Annotated[
         str | None,
         typer.Option(
-            help="tf-data-service: compression of batches: none (default), snappy or auto."
+            help="Compression of batches from the workers, unless a trainer requests another: "
+            "none, snappy or auto. Default: none.",
+            rich_help_panel=DATA_SERVICE,
         ),
     ] = None,
     one_of: Annotated[int, typer.Option(hidden=True)] = 1,

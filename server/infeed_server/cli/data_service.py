@@ -15,7 +15,8 @@ Advertise = Annotated[
     str | None,
     typer.Option(
         metavar="HOST[:PORT]",
-        help="Address for others. Default: the host it listens on, or that of its route.",
+        help="Host, or host:port, for other machines. Default: the host it listens on, or that of "
+        "its route.",
     ),
 ]
 Insecure = Annotated[
@@ -28,17 +29,22 @@ Insecure = Annotated[
 
 def dispatcher(
     listen: Annotated[
-        str, typer.Option(help="Address for workers and trainers.")
+        str, typer.Option(help="Address for workers and trainers; port 0 selects a free port.")
     ] = "127.0.0.1:8472",
     http: Http = "127.0.0.1:8475",
     work_dir: Annotated[
-        Path | None, typer.Option(help="Folder of the journal, so that jobs survive a restart.")
+        Path | None,
+        typer.Option(
+            help="Folder of the journal, from which it continues after a restart. Default: a "
+            "temporary one."
+        ),
     ] = None,
     advertise: Advertise = None,
     worker_address: Annotated[
         list[str] | None,
         typer.Option(
-            help="Address of an expected worker: host, host:port or host:%port%; can be repeated."
+            help="For static sharding: address of an expected worker, as host, host:port or "
+            "host:%port%; can be repeated."
         ),
     ] = None,
     insecure: Insecure = False,
@@ -57,7 +63,11 @@ def dispatcher(
 
 def worker(
     dispatcher: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The address that the dispatcher printed.")
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="The address that the dispatcher printed; the worker waits up to 30 s for it.",
+        ),
     ],
     listen: Annotated[
         str, typer.Option(help="Address for trainers and the dispatcher.")
@@ -68,7 +78,12 @@ def worker(
         list[str] | None, typer.Option(help="Worker tag of TensorFlow; can be repeated.")
     ] = None,
     grace: Annotated[
-        float, typer.Option(min=0, help="Seconds for its clients to finish reading at shutdown.")
+        float,
+        typer.Option(
+            min=0,
+            help="Seconds for its clients to finish reading at shutdown. TensorFlow cannot drain: "
+            "the finished elements are lost.",
+        ),
     ] = 1.0,
     insecure: Insecure = False,
     with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,

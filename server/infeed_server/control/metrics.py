@@ -97,17 +97,23 @@ class Metrics:
         def gauge(name: str, text: str) -> Gauge:
             return Gauge(f"infeed_{name}", text, ("pipeline",), registry=registry)
 
-        self._batches = counter("batches_total", "Batches sent completely.")
-        self._samples = counter("samples_total", "Samples in sent batches.")
-        self._sent_bytes = counter("sent_bytes_total", "Payload bytes of sent batches.")
-        self._bad = counter("bad_samples_total", "Failed samples, by action.", "action")
+        self._batches = counter("batches_total", "Batches that were sent completely.")
+        self._samples = counter("samples_total", "Samples in the sent batches.")
+        self._sent_bytes = counter("sent_bytes_total", "Payload bytes of the sent batches.")
+        self._bad = counter(
+            "bad_samples_total",
+            "Failed samples, by action: raise, substitute or mask.",
+            "action",
+        )
         self._streams = gauge("streams", "Open streams.")
         self._queued = gauge("queued_requests", "Requests that wait for their batch.")
         self._ready = gauge(
-            "unsent_batches", "Batches in progress, and finished ones not sent yet."
+            "unsent_batches", "Batches in progress, and finished ones that are not sent yet."
         )
         self._unsent = gauge("unsent_bytes", "Encoded size of the unsent batches.")
-        self._window = gauge("window_bytes", "Bytes of dataset batches kept for slower ranks.")
+        self._window = gauge(
+            "window_bytes", "Bytes of dataset batches that are kept for slower ranks."
+        )
         self._limit = Gauge(
             "infeed_unsent_limit_bytes",
             "Limit on the unsent bytes of all pipelines.",
@@ -118,7 +124,7 @@ class Metrics:
             CallbackCollector(
                 GaugeMetricFamily,
                 "infeed_service_workers",
-                "Workers of TensorFlow's data service, by state.",
+                "Workers of TensorFlow's data service, by state: answering or lost.",
                 ("state",),
                 lambda: self._data_service.workers() if self._data_service else {},
             )
@@ -134,7 +140,7 @@ class Metrics:
         )
         self._seconds = Histogram(
             "infeed_stage_seconds",
-            "Time that one batch spent in each stage.",
+            "Seconds that one batch spent in each stage: read, transform, encode or send.",
             ("pipeline", "stage"),
             buckets=_STAGE_BUCKETS,
             registry=registry,

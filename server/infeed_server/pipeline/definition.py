@@ -19,42 +19,46 @@ MAX_SEED = (1 << 63) - 1
 class Shuffle(Definition):
     """The order of samples.
 
-    `seed` also seeds the augmentation, so it has an effect with `mode: none` too. `block` and
-    `window`, in samples, are for `mode: window`: the samples of a window are in a few blocks, so
-    reads are near each other, and neighbouring small records are read together.
+    With `mode: window` the samples of a window are in a few blocks, so reads are near each other,
+    and neighbouring small records are read together.
     """
 
     mode: Mode = "global"
+    """How the samples of an epoch are permuted: see below."""
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
+    """Seed of the order and of every random transform; a trainer may choose another."""
     block: Annotated[int, Field(ge=1)] = 1024
+    """With `mode: window`: consecutive samples that stay together."""
     window: Annotated[int, Field(ge=1)] = 16384
+    """With `mode: window`: positions within which samples are mixed."""
 
 
 class BatchOptions(Definition):
-    """The batches of a pipeline.
-
-    `size`: slots in a batch; a trainer may request another size. `remainder`: whether samples at
-    the end of the last epoch that fill no batch are dropped, or padded with empty slots.
-    """
+    """The batches of a pipeline."""
 
     size: Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]
+    """Slots of a batch; a trainer may choose another size."""
     remainder: Remainder = "drop"
+    """At the end of the last epoch: drop the samples that do not fill a batch on every rank, or pad
+    with empty slots; a trainer may choose the other."""
 
 
 class Pipeline(Definition):
-    """A pipeline that a server can serve.
-
-    `batch` may be left out only for a `dataset` source whose elements are batches already.
-    `on_error`: what to do with a sample that cannot be read or transformed; each is written to the
-    log `quarantine`, one JSON object a line.
-    """
+    """A pipeline that a server can serve."""
 
     source: AnySource
+    """Source of the samples, which one of its keys selects."""
     shuffle: Shuffle = Shuffle(mode="none")
+    """Order of the samples."""
     transforms: TransformList = ()
+    """Steps on each sample, applied in this order."""
     batch: BatchOptions | None = None
+    """Batch options; required unless the elements of a `dataset` are batches."""
     on_error: OnError = "raise"
+    """Treatment of bad samples, which cannot be read or transformed."""
     quarantine: str | None = None
+    """Path of the log of bad samples, one JSON object per line; the default is
+    `quarantine/NAME.jsonl` in the working directory."""
 
     def resolve(self, base: Path) -> Pipeline:
         """Returns the pipeline with its relative paths resolved against a directory."""

@@ -21,7 +21,9 @@ FieldName = Annotated[str, Field(min_length=1)]
 class Transform(Definition):
     """One operation on one sample.
 
-    `name` is its name in YAML. A subclass adds its options as fields and implements `apply`.
+    `name` is its name in YAML. A subclass adds its options as fields and implements `apply`. The
+    documents have its docstring's first paragraph, its paragraph `Result:` (data type; shape), and
+    the docstring of each option.
     """
 
     name: ClassVar[str]
@@ -65,6 +67,7 @@ class FieldTransform(Transform):
     """A transform of one field. A subclass implements `apply_field`."""
 
     field: FieldName
+    """The field to transform."""
 
     def apply(self, sample: Sample, key: Key) -> Sample:
         return {

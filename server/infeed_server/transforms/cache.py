@@ -12,14 +12,17 @@ from infeed_server.transforms.option_types import Positive
 
 
 class Cache(Transform):
-    """Marks where the server caches each sample, in up to `limit_mb` MiB.
+    """Keeps the samples in memory, as the transforms before it make them.
 
     It changes no sample; `infeed_server.pipeline` splits the list here.
+
+    Result: types and shapes kept.
     """
 
     name: ClassVar[str] = "cache"
 
     limit_mb: Positive = 4096
+    """Memory for all samples, in MiB, checked at start."""
 
     @override
     def apply(self, sample: Sample, key: Key) -> Sample:

@@ -40,7 +40,9 @@ class _FactorTransform(_ColourTransform):
     """A transform with a factor drawn from [lower, upper)."""
 
     lower: NonNegative
+    """Least factor."""
     upper: NonNegative
+    """Limit of the factor, which is always less."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -50,14 +52,17 @@ class _FactorTransform(_ColourTransform):
 
 
 class RandomBrightness(_ColourTransform):
-    """Adds a delta from [-max_delta, max_delta), as a share of the type's range.
+    """Adds up to ±`max_delta` to all values; any shape.
 
-    `tf.image.stateless_random_brightness`, for arrays of any shape.
+    As `tf.image.stateless_random_brightness`.
+
+    Result: type and shape kept.
     """
 
     name: ClassVar[str] = "random_brightness"
 
     max_delta: NonNegative
+    """Largest change, as a share of the type's range."""
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
@@ -72,7 +77,12 @@ class RandomBrightness(_ColourTransform):
 
 
 class RandomContrast(_FactorTransform):
-    """Scales the distance from each channel's mean: `tf.image.stateless_random_contrast`."""
+    """Scales the distance to each channel's mean by a factor in [`lower`, `upper`).
+
+    As `tf.image.stateless_random_contrast`.
+
+    Result: type and shape kept.
+    """
 
     name: ClassVar[str] = "random_contrast"
 
@@ -83,7 +93,12 @@ class RandomContrast(_FactorTransform):
 
 
 class RandomSaturation(_FactorTransform):
-    """Scales the saturation of an RGB image: `tf.image.stateless_random_saturation`."""
+    """Scales the saturation of an RGB image by a factor in [`lower`, `upper`).
+
+    As `tf.image.stateless_random_saturation`.
+
+    Result: type and shape kept.
+    """
 
     name: ClassVar[str] = "random_saturation"
 
@@ -95,11 +110,17 @@ class RandomSaturation(_FactorTransform):
 
 
 class RandomHue(_ColourTransform):
-    """Rotates the hue of an RGB image: `tf.image.stateless_random_hue`."""
+    """Shifts the hue of an RGB image by up to ±`max_delta`.
+
+    As `tf.image.stateless_random_hue`.
+
+    Result: type and shape kept.
+    """
 
     name: ClassVar[str] = "random_hue"
 
     max_delta: Annotated[float, Field(ge=0, le=0.5)]
+    """Largest shift, as a share of the full circle of hues."""
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:

@@ -17,15 +17,16 @@ _SIGNED_TYPES = {"uint32": tf.int32, "uint64": tf.int64}
 
 
 class DecodeImage(FieldTransform):
-    """Decodes a JPEG, PNG, GIF (its first frame) or BMP to uint8 [height, width, channels].
+    """Decodes JPEG, PNG, BMP or the first frame of a GIF to `[height, width, channels]`.
 
-    `channels` as in `tf.io.decode_image`: 1 greyscale, 3 RGB, 4 RGBA (a file without alpha
-    becomes opaque), 0 those of the file, which may vary from sample to sample.
+    Result: bytes → uint8; size of the file.
     """
 
     name: ClassVar[str] = "decode_image"
 
     channels: Literal[0, 1, 3, 4] = 3
+    """1 is greyscale, 3 RGB, 4 RGBA (a file without alpha becomes opaque), 0 as in the file, which
+    may vary from sample to sample."""
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
@@ -36,15 +37,17 @@ class DecodeImage(FieldTransform):
 
 
 class DecodeRaw(FieldTransform):
-    """Decodes little-endian numbers to an array of `dtype` and `shape`.
+    """Decodes bytes of little-endian numbers, exactly as many as `shape` has.
 
-    A sample with another number of bytes fails.
+    Result: bytes → `dtype`; `shape`.
     """
 
     name: ClassVar[str] = "decode_raw"
 
     dtype: NumberType = "uint8"
+    """Type of the numbers."""
     shape: Shape
+    """Shape of the array; `[]` for a scalar."""
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:

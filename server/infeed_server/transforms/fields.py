@@ -14,12 +14,16 @@ from infeed_server.transforms.option_types import Names
 
 
 class Rename(Transform):
-    """Renames fields: `fields: {old: new}`. Two fields may swap names; their order is kept."""
+    """Renames fields; two fields may swap names. Their order is kept.
+
+    Result: types and shapes kept.
+    """
 
     name: ClassVar[str] = "rename"
 
     # An alias, since `fields` is also the name of a method.
     names: Annotated[dict[FieldName, FieldName], Field(alias="fields", min_length=1)]
+    """New names, `{old: new}`."""
 
     @field_validator("names")
     @classmethod
@@ -48,11 +52,15 @@ class Rename(Transform):
 
 
 class Drop(Transform):
-    """Removes fields: `fields: [a, b]`."""
+    """Removes fields.
+
+    Result: the other fields.
+    """
 
     name: ClassVar[str] = "drop"
 
     names: Annotated[Names, Field(alias="fields")]
+    """Fields to remove, `[a, b]`."""
 
     @override
     def apply(self, sample: Sample, key: Key) -> Sample:

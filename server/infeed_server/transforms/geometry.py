@@ -30,19 +30,25 @@ _INT32_MAX = (1 << 31) - 1
 
 
 class Resize(FieldTransform):
-    """Resizes to `size` [height, width] with `tf.image.resize`.
+    """Resizes an image as `tf.image.resize` does; integers are rounded.
 
     The field keeps its data type, so that uint8 is sent as uint8; `tf.image.resize` returns
     float32. Values are rounded to the nearest integer (halves to even) and clipped to the type's
-    range. With `dtype: float32` they stay as `tf.image.resize` returns them.
+    range.
+
+    Result: type kept, or float32; `size`.
     """
 
     name: ClassVar[str] = "resize"
 
     size: Size
+    """Size of the result, in pixels."""
     method: ResizeMethod = "bilinear"
+    """Interpolation."""
     antialias: bool = False
+    """Whether a smaller image is smoothed, as in TensorFlow."""
     dtype: Literal["float32"] | None = None
+    """`float32` keeps the values as `tf.image.resize` returns them; none: the field's type."""
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
@@ -76,6 +82,7 @@ class Crop(FieldTransform):
     """
 
     size: Size
+    """Size of the result, in pixels."""
 
     def choose_window(self, shape: tf.Tensor, key: Key) -> Window:
         """Returns the window in an image of that shape, int32[3]. Fails for too small an image."""
@@ -107,7 +114,10 @@ class Crop(FieldTransform):
 
 
 class CenterCrop(Crop):
-    """Crops the centre, `size` [height, width]. An odd remainder moves it one pixel up or left."""
+    """Crops the centre; an odd remainder moves it one pixel up or left.
+
+    Result: type kept; `size`.
+    """
 
     name: ClassVar[str] = "center_crop"
 
@@ -118,7 +128,12 @@ class CenterCrop(Crop):
 
 
 class RandomCrop(Crop):
-    """Crops a window of `size` [height, width], uniformly (`tf.image.stateless_random_crop`)."""
+    """Crops a window at a uniformly random position.
+
+    As `tf.image.stateless_random_crop`.
+
+    Result: type kept; `size`.
+    """
 
     name: ClassVar[str] = "random_crop"
     always_random: ClassVar[bool] = True
@@ -134,19 +149,22 @@ class RandomCrop(Crop):
 
 
 class RandomResizedCrop(Crop):
-    """Crops a window of random area and aspect ratio, and resizes it to `size` [height, width].
+    """Crops a window of random area and aspect ratio, and resizes it.
 
-    The window is that of `tf.image.stateless_sample_distorted_bounding_box` over the whole image:
-    `scale` is the range of its share of the image's area, `ratio` of its width over its height.
-    The data type is kept, as by `resize`.
+    The window is that of `tf.image.stateless_sample_distorted_bounding_box` over the whole image.
+
+    Result: type kept; `size`.
     """
 
     name: ClassVar[str] = "random_resized_crop"
     always_random: ClassVar[bool] = True
 
     scale: Range = (0.08, 1.0)
+    """Range of the window's share of the image's area."""
     ratio: Range = (0.75, 1.3333)
+    """Range of the window's width over its height."""
     method: ResizeMethod = "bilinear"
+    """Interpolation, as of `resize`."""
 
     @field_validator("scale")
     @classmethod
@@ -188,7 +206,12 @@ def crop_to_window(pixels: tf.Tensor, window: Window) -> tf.Tensor:
 
 
 class RandomFlipLeftRight(FieldTransform):
-    """Mirrors half of the images, on average (`tf.image.stateless_random_flip_left_right`)."""
+    """Flips the image horizontally with probability 0.5.
+
+    As `tf.image.stateless_random_flip_left_right`.
+
+    Result: type and shape kept.
+    """
 
     name: ClassVar[str] = "random_flip_left_right"
     always_random: ClassVar[bool] = True
@@ -200,7 +223,12 @@ class RandomFlipLeftRight(FieldTransform):
 
 
 class RandomFlipUpDown(FieldTransform):
-    """Flips half of the images upside down (`tf.image.stateless_random_flip_up_down`)."""
+    """Flips the image vertically with probability 0.5.
+
+    As `tf.image.stateless_random_flip_up_down`.
+
+    Result: type and shape kept.
+    """
 
     name: ClassVar[str] = "random_flip_up_down"
     always_random: ClassVar[bool] = True

@@ -18,17 +18,21 @@ from infeed_server.transforms.option_types import Finite, FloatType, Numbers, Nu
 
 
 class Normalize(FieldTransform):
-    """Computes ((x / scale) - mean) / std in `dtype`, without the operands that are not given.
+    """Computes ((x / `scale`) - `mean`) / `std`, without the steps that are not given.
 
-    `mean` and `std` are one number, or one for each entry of the last dimension.
+    Result: → `dtype`; shape kept.
     """
 
     name: ClassVar[str] = "normalize"
 
     scale: Finite | None = None
+    """First divisor; at least one of `scale`, `mean` and `std` is required."""
     mean: Numbers | None = None
+    """Subtracted: one number, or one per channel (entry of the last dimension)."""
     std: Numbers | None = None
+    """Last divisor: one number, or one per channel."""
     dtype: FloatType = "float32"
+    """Type of the computation and of the result."""
 
     @model_validator(mode="after")
     def _check_operands(self) -> Self:
@@ -71,11 +75,15 @@ class Normalize(FieldTransform):
 
 
 class Cast(FieldTransform):
-    """Converts to another data type as C does: floats truncate towards zero, integers wrap."""
+    """Converts as C does: floats are truncated towards zero, integers wrap.
+
+    Result: → `dtype`; shape kept.
+    """
 
     name: ClassVar[str] = "cast"
 
     dtype: NumberType
+    """Type of the result."""
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
@@ -87,17 +95,21 @@ class Cast(FieldTransform):
 
 
 class OneHot(FieldTransform):
-    """Adds a last dimension of `depth`: `on_value` at the label, else `off_value` (`tf.one_hot`).
+    """Adds a last dimension: `on_value` at the label, else `off_value`, as `tf.one_hot` does.
 
-    A label outside [0, depth) gives `off_value` everywhere.
+    Result: integers → `dtype`; a new last dimension of `depth`.
     """
 
     name: ClassVar[str] = "one_hot"
 
     depth: Positive
+    """Number of classes; a label outside of [0, `depth`) gives only `off_value`."""
     dtype: NumberType = "float32"
+    """Type of the result."""
     on_value: Finite = 1.0
+    """Value at the label."""
     off_value: Finite = 0.0
+    """Value elsewhere."""
 
     @model_validator(mode="after")
     def _check_values(self) -> Self:
@@ -128,11 +140,15 @@ class OneHot(FieldTransform):
 
 
 class StringToNumber(FieldTransform):
-    """Parses numbers, `b"7"` → 7 (`tf.strings.to_number`). Other text fails the sample."""
+    """Parses numbers, `b"7"` → 7, as `tf.strings.to_number` does; other text is a bad sample.
+
+    Result: bytes → `dtype`; shape kept.
+    """
 
     name: ClassVar[str] = "string_to_number"
 
     dtype: Literal["int32", "int64", "float32", "float64"] = "float32"
+    """Type of the result."""
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
@@ -146,10 +162,12 @@ class StringToNumber(FieldTransform):
 
 
 class ConvertImageDtype(FieldTransform):
-    """Converts to another data type and scales to its range; floats are in [0, 1].
+    """Converts to another type, scaled to its range; floats are in [0, 1].
 
-    `tf.image.convert_image_dtype`. It runs on the server. For fewer bytes on the wire, `normalize`
-    with `scale: 255.0` gives uint8 images nearly the same values.
+    As `tf.image.convert_image_dtype`. It runs on the server. For fewer bytes on the wire,
+    `normalize` with `scale: 255.0` gives uint8 images nearly the same values.
+
+    Result: → `dtype`; shape kept.
     """
 
     name: ClassVar[str] = "convert_image_dtype"
@@ -158,7 +176,9 @@ class ConvertImageDtype(FieldTransform):
         "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
         "float16", "float32", "float64", "bfloat16",
     ]  # fmt: skip
+    """Type of the result."""
     saturate: bool = False
+    """Whether values out of the type's range are clipped before the conversion."""
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:

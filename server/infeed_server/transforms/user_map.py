@@ -24,20 +24,25 @@ _AUTOGRAPH = tf.__internal__.autograph.control_status_ctx()
 
 
 class Map(Transform):
-    """Calls a function from a sample, a dict of field name → tensor, to another such dict.
+    """Calls your own function with a sample, a dict of field → tensor; uses the dict it returns.
 
-    `function` is `module:attr`, or from Python the function itself. It is called with
-    `(sample, key)` if `keyed`, else with `(sample)`. By default, `keyed` follows the signature:
-    true for a second positional parameter that has no default or is named `key`. The key is
-    int64[2], different for every (seed, epoch, sample, position in the list). It can be the `seed`
-    of every `tf.random.stateless_*` and `tf.image.stateless_*` function.
+    It is called with `(sample, key)` if `keyed`, else with `(sample)`. The key is int64[2],
+    different for every (seed, epoch, sample, position in the list). It can be the `seed` of every
+    `tf.random.stateless_*` and `tf.image.stateless_*` function.
+
+    Result: those of the function's result.
+
+    Random: with a key.
     """
 
     name: ClassVar[str] = "map"
     shorthand: ClassVar[str | None] = "function"
 
     function: str | Callable[..., Any]
+    """The function; in Python it may be the function itself."""
     keyed: bool | None = None
+    """Whether the function gets the sample's key; by default, if it has a second positional
+    parameter that has no default or is named `key`."""
 
     @field_validator("function")
     @classmethod

@@ -184,12 +184,12 @@ class DispatcherStatus:
         """Adds the metrics of the workers."""
         metrics.add_gauge(
             "infeed_dispatcher_workers",
-            "Workers that have registered.",
+            "Workers that have registered, including lost ones.",
             lambda: len(self._workers()),
         )
         metrics.add_labelled_gauge(
             "infeed_dispatcher_worker_reachable",
-            "Whether a worker answers at its advertised address.",
+            "1 if the worker answers at its advertised address.",
             "worker",
             lambda: {address: state.error is None for address, state in self._workers().items()},
         )

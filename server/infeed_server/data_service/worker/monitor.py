@@ -107,7 +107,7 @@ class WorkerMonitor:
         )
         metrics.add_gauge(
             "infeed_worker_connections",
-            "Connections to the worker that are open.",
+            "Open connections to the worker.",
             lambda: self._traffic.connections if self._traffic else 0,
         )
         metrics.add_gauge(
@@ -122,6 +122,6 @@ class WorkerMonitor:
         )
         metrics.add_gauge(
             "infeed_worker_wedged",
-            "Whether the worker must be restarted.",
+            "1 if the worker must be restarted; it is about to exit.",
             lambda: self.restart_reason is not None,
         )

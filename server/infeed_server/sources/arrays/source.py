@@ -30,15 +30,13 @@ _IN_MEMORY = "<memory>"
 
 
 class ArraysSource(IndexedDefinition):
-    """Arrays, each a field, all of the same length.
-
-    `arrays`: a .npz file (each of its arrays a field), a .npy file (the field is named as the
-    file), .npy files by field name, or from Python arrays by field name.
-    """
+    """Arrays, each a field, all of the same length."""
 
     kind: ClassVar[str] = "arrays"
 
     arrays: PathString | dict[str, Any]
+    """A `.npz`, with one field per array; a `.npy`, one field with the file's name; or `.npy` files
+    by field name, in Python also arrays."""
 
     @field_validator("arrays")
     @classmethod

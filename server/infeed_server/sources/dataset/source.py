@@ -26,16 +26,18 @@ _seed_lock = threading.Lock()
 class DatasetSource(SourceDefinition):
     """A function without arguments that returns a `tf.data.Dataset`; it is read sequentially.
 
-    `dataset`: `module:attr`, or from Python the function. `fields`: names for the components of a
-    tuple. `deterministic`: whether two runs give the same elements. Without it, the dataset is
-    analysed; Python functions in it (`py_function`, `from_generator`) count as deterministic.
+    Unless `deterministic` is given, the dataset is analysed; Python functions in it (`py_function`,
+    `from_generator`) count as deterministic.
     """
 
     kind: ClassVar[str] = "dataset"
 
     dataset: str | Callable[[], Any]
+    """The function; in Python it may be the function itself."""
     fields: Annotated[list[str], Field(min_length=1)] | None = None
+    """Names for the components of a tuple."""
     deterministic: bool | None = None
+    """Whether two runs give the same elements; by default, infeed analyses the dataset."""
 
     @field_validator("dataset")
     @classmethod

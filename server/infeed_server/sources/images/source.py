@@ -38,15 +38,16 @@ _FOLDERS = "folders"
 class ImagesSource(IndexedDefinition):
     """The .jpg, .jpeg and .png files below a folder, sorted by their path in it.
 
-    `images`: the folder. `labels`: `folders` for the index of the subfolder, the path of a CSV
-    of file,label, `file_name` with a pattern, or none. Fields: `image`, the encoded bytes, and
-    `label` if there are labels.
+    Fields: `image`, the encoded bytes, and `label` if there are labels.
     """
 
     kind: ClassVar[str] = "images"
 
     images: PathString
+    """Directory of the files."""
     labels: PathString | FileNameLabels | None = None
+    """Source of the field `label`: `folders`, a CSV file, or a pattern of file names, see below;
+    without it, `image` is the only field."""
 
     def resolve(self, base: Path) -> Self:
         labels = self.labels

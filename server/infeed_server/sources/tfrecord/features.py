@@ -33,9 +33,14 @@ class FeatureOptions(Definition):
     """One feature: a scalar, a fixed `shape`, or up to `max_length` values, padded."""
 
     type: Literal["bytes", "int64", "float", "float32"]
+    """Type of the values; `float` is `float32`."""
     shape: Annotated[tuple[PositiveInt, ...], BeforeValidator(as_tuple)] | None = None
+    """Number of values in each sample, exactly, as a list of sizes."""
     max_length: PositiveInt | None = None
+    """Maximum number of values; the rest is padded. The field `NAME_length` (int64) has their
+    number."""
     pad_value: str | int | float | None = None
+    """Value of the padding, of the feature's type; the default is 0 or the empty string."""
 
     @model_validator(mode="after")
     def _check(self) -> FeatureOptions:

@@ -17,17 +17,16 @@ from infeed_server.sources.tfrecord.reader import TFRecordReader
 
 
 class TFRecordSource(IndexedDefinition):
-    """TFRecord files, uncompressed, in the sorted order of their paths.
-
-    `tfrecord`: a path or glob, or several. `features`: the features to parse, by name.
-    `index`: the folder of the record index, instead of beside the data.
-    """
+    """TFRecord files, uncompressed, in the sorted order of their paths."""
 
     kind: ClassVar[str] = "tfrecord"
 
     tfrecord: PathString | Annotated[list[PathString], Field(min_length=1)]
+    """TFRecord files: a path, a glob, or a list of them."""
     features: Features
+    """Features to parse, by name; each becomes a field."""
     index: PathString | None = None
+    """Directory of the record index, instead of beside the data."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -1,0 +1,270 @@
+"""Tests of `tools/docs`: the tables of the documents are those of the code, and its errors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import pytest
+from pydantic import Field, PositiveInt
+from tools.docs import definitions, docstrings
+from tools.docs.catalog import all_tables
+from tools.docs.command import run
+from tools.docs.errors import DocsError
+from tools.docs.markdown import Table, add_links, cell
+from tools.docs.option_types import describe_type
+from tools.docs.pages import ROOT, diffs, fill
+
+from infeed_server.config.model import Definition
+from infeed_server.transforms import FieldTransform
+from infeed_server.transforms.option_types import FloatType, Size
+
+SEED = Table(("option", "default"), [("`seed`", "`0`")])
+PAGE = """# Page
+
+<!-- generated: options.shuffle -->
+<!-- end -->
+
+The end.
+"""
+FILLED = """# Page
+
+<!-- generated: options.shuffle -->
+
+| option | default |
+|---|---|
+| `seed` | `0` |
+
+<!-- end -->
+
+The end.
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Returns a repository with two pages, one of which has a marker."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").write_text("# Project\n")
+    (tmp_path / "docs" / "page.md").write_text(PAGE)
+    return tmp_path
+
+
+# --- the repository ---
+
+
+def test_pages_have_the_tables_of_the_code() -> None:
+    assert diffs(ROOT, all_tables()) == {}
+
+
+def test_check_succeeds_without_tensorflow(tmp_path: Path) -> None:
+    broken = tmp_path / "tensorflow.py"
+    broken.write_text("raise RuntimeError('imported')")
+    path = os.pathsep.join([str(tmp_path), str(ROOT / "client"), str(ROOT / "server")])
+    result = subprocess.run(
+        [sys.executable, "-m", "tools.docs", "--check"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+# --- pages ---
+
+
+def test_write_fills_the_marker_and_a_second_run_changes_nothing(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = {"options.shuffle": SEED}
+    assert run(root, lambda: tables, check=False) == 0
+    assert (root / "docs" / "page.md").read_text() == FILLED
+    assert capsys.readouterr().out == "docs/page.md: written\n"
+    assert run(root, lambda: tables, check=False) == 0
+    assert run(root, lambda: tables, check=True) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_check_reports_a_stale_table_with_its_page_and_the_command(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / "docs" / "page.md").write_text(FILLED)
+    newer = Table(SEED.columns, [("`seed`", "`17`")])
+    assert run(root, lambda: {"options.shuffle": newer}, check=True) == 1
+    output = capsys.readouterr()
+    assert "-| `seed` | `0` |\n+| `seed` | `17` |\n" in output.out
+    assert output.err == "docs/page.md: a table differs from the code; run make docs\n"
+    assert (root / "docs" / "page.md").read_text() == FILLED
+
+
+def test_an_error_is_printed_and_no_page_is_written(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(root, dict, check=False) == 1
+    assert capsys.readouterr().err.startswith("error: docs/page.md:3: no table")
+    assert (root / "docs" / "page.md").read_text() == PAGE
+
+
+@pytest.mark.parametrize(
+    ("page", "message"),
+    [
+        (
+            PAGE.replace("shuffle", "shufle"),
+            (
+                "page.md:3: no table 'options.shufle' (did you mean 'options.shuffle'?); "
+                "tables: errors, options.shuffle"
+            ),
+        ),
+        (
+            PAGE.replace("<!-- end -->\n", ""),
+            "page.md:3: <!-- generated: options.shuffle --> has no <!-- end -->",
+        ),
+        (
+            PAGE.replace("<!-- end -->", "<!-- generated: errors -->\n<!-- end -->"),
+            "page.md:3: <!-- generated: options.shuffle --> has no <!-- end -->",
+        ),
+        (
+            PAGE.replace("<!-- generated: options.shuffle -->\n", ""),
+            "page.md:3: <!-- end --> without <!-- generated: NAME -->",
+        ),
+        (
+            PAGE + "\n[the order]: #order\n",
+            "page.md: no text for the link [the order]; correct its definition",
+        ),
+    ],
+    ids=["unknown", "no end", "no end before the next", "no begin", "unused link"],
+)
+def test_wrong_marker_is_an_error_that_names_the_line(page: str, message: str) -> None:
+    with pytest.raises(DocsError) as caught:
+        fill("page.md", page, {"options.shuffle": SEED, "errors": SEED})
+    assert str(caught.value) == message
+
+
+def test_table_without_a_page_is_an_error_with_the_lines_to_add(root: Path) -> None:
+    with pytest.raises(DocsError, match=r"no page has options\.parquet; .* <!-- generated: opt"):
+        diffs(root, {"options.shuffle": SEED, "options.parquet": SEED})
+
+
+def test_text_outside_of_the_markers_is_kept() -> None:
+    text = f"{PAGE}\x0c\u2028  \n\n\nlast line without an end"
+    filled, names = fill("page.md", text, {"options.shuffle": SEED})
+    assert filled == text.replace(PAGE, FILLED)
+    assert names == ["options.shuffle"]
+
+
+# --- cells ---
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Seed of the\norder.", "seed of the order"),
+        ("TFRecord files. Sorted.", "TFRecord files. Sorted"),
+        ("`float` is `float32`.", "`float` is `float32`"),
+        ("", ""),
+    ],
+)
+def test_cell_has_the_sentence_in_lower_case_without_full_stop(text: str, expected: str) -> None:
+    assert cell(text) == expected
+
+
+def test_pipe_in_a_cell_is_escaped() -> None:
+    assert Table(("a",), [("x | y",)]).render({})[-1] == r"| x \| y |"
+
+
+def test_first_occurrence_of_a_label_becomes_a_link() -> None:
+    links = {"record index": "#i", "index": "#j", "`next`": "#n"}
+    assert add_links("Record index, index, index of `index`", links) == (
+        "[Record index], [index], index of `index`"
+    )
+    assert add_links("reindexed by `next` and next", links) == "reindexed by [`next`] and next"
+
+
+# --- definitions ---
+
+
+@pytest.mark.parametrize(
+    ("hint", "expected"),
+    [
+        (bool, "`true`, `false`"),
+        (str | None, "string"),
+        (PositiveInt, "integer from 1"),
+        (Annotated[int, Field(ge=0, le=(1 << 63) - 1)], "0 to 2^63 - 1"),
+        (Annotated[float, Field(ge=0, le=0.5)], "0 to 0.5"),
+        (Annotated[float, Field(gt=0)], "number"),
+        (Literal["a8", "a16", "b"], "`a8`, `a16`, `b`"),
+        (FloatType, "`float16` to `float64`, `bfloat16`"),
+        (Size | None, "`[height, width]`"),
+        (list[str] | dict[str, int], "list of strings or mapping"),
+        (str | Callable[[], Any], "`module:attr`"),
+    ],
+)
+def test_type_is_described_by_its_values(hint: Any, expected: str) -> None:
+    assert describe_type(hint) == expected
+
+
+def test_type_without_a_name_is_an_error() -> None:
+    with pytest.raises(DocsError, match="complex'> has no name in a table"):
+        describe_type(complex)
+
+
+class Base(Definition):
+    """A definition with one documented option and one without a text."""
+
+    size: int = 1
+    """Number of slots."""
+    other: bool = False
+
+
+class Derived(Base):
+    """A definition that changes an inherited default."""
+
+    size: int = 2
+
+
+class Silent(FieldTransform):
+    """Does nothing."""
+
+    name: ClassVar[str] = "silent"
+
+
+def test_docstring_of_an_attribute_is_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docstrings, "PACKAGES", (__name__.partition(".")[0],))
+    assert docstrings.attribute_docstring(Derived, "size") == "Number of slots."
+
+
+def test_attribute_without_docstring_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docstrings, "PACKAGES", (__name__.partition(".")[0],))
+    with pytest.raises(DocsError, match=r"\.Derived\.other has no docstring"):
+        docstrings.attribute_docstring(Derived, "other")
+
+
+def test_transform_without_result_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(definitions, "REGISTRY", {"silent": Silent})
+    with pytest.raises(DocsError, match=r"\.Silent: its docstring has no paragraph 'Result: "):
+        definitions.tables()
+
+
+def test_names_in_two_columns_are_read_with_their_continuations() -> None:
+    @dataclass
+    class Listed:
+        """A summary.
+
+        first, second  shared by both
+        third          begins here
+                       and goes on
+        """
+
+    assert docstrings.listed_names(Listed) == {
+        "first": "shared by both",
+        "second": "shared by both",
+        "third": "begins here and goes on",
+    }

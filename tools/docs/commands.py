@@ -1,0 +1,92 @@
+"""Tables of the command line: the commands, and the options of each."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import typer.main
+from tools.docs.docstrings import first_paragraph
+from tools.docs.errors import DocsError
+from tools.docs.markdown import Table, cell, code
+
+from infeed.cli import new_app
+from infeed.cli.connection import connection
+
+_CONNECTION = frozenset(inspect.signature(connection).parameters)
+"""The options of every command that connects, which have a table of their own."""
+
+_DEFAULT = re.compile(r"\s*Default: (.+?)\.?$")
+_VALUE = re.compile(r"\S*[\d:]\S*")
+_CODE = re.compile(r"--[a-z-]+|(?<!\w)'[^']+'")
+"""An option, or a value in quotation marks."""
+
+
+def tables() -> dict[str, Table]:
+    """Returns a table of the commands, one for each command, and one for each group of options."""
+    commands: dict[str, Any] = typer.main.get_command(new_app()).commands
+    result = {"commands": _commands(commands)}
+    for name, command in commands.items():
+        connects = _CONNECTION.issubset(parameter.name for parameter in command.params)
+        groups: dict[str, list[Any]] = {}
+        for parameter in command.params:
+            if not (parameter.hidden or (connects and parameter.name in _CONNECTION)):
+                groups.setdefault(_group(parameter), []).append(parameter)
+        for group, parameters in groups.items():
+            result[f"command.{name}{group}"] = _parameters(name, parameters)
+    result["connection-options"] = _connection_options(commands["peek"])
+    return result
+
+
+def _group(parameter: Any) -> str:
+    """Returns `.data-service` for the help panel "Data service", empty for the usual options."""
+    panel = getattr(parameter, "rich_help_panel", None)
+    return f".{panel.lower().replace(' ', '-')}" if panel else ""
+
+
+def _commands(commands: dict[str, Any]) -> Table:
+    rows = [
+        (code(f"infeed {name}"), cell(first_paragraph(command.help)))
+        for name, command in commands.items()
+    ]
+    return Table(("command", "does"), rows)
+
+
+def _parameters(command: str, parameters: Iterable[Any]) -> Table:
+    rows = [
+        (_name(each), _default(each), cell(_DEFAULT.sub("", _help(command, each))))
+        for each in parameters
+    ]
+    return Table((f"option of `infeed {command}`", "default", "meaning"), rows)
+
+
+def _connection_options(command: Any) -> Table:
+    rows = [
+        (_name(each), code(each.envvar) if each.envvar else "", cell(_help("peek", each)))
+        for each in command.params
+        if each.name in _CONNECTION
+    ]
+    return Table(("option of commands", "environment", "meaning"), rows)
+
+
+def _name(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return code(parameter.name.upper())
+    return code(parameter.opts[0])
+
+
+def _default(parameter: Any) -> str:
+    if parameter.required:
+        return "required"
+    if match := _DEFAULT.search(parameter.help or ""):
+        return code(match[1]) if _VALUE.fullmatch(match[1]) else cell(match[1])
+    is_absent = parameter.default is None or parameter.default is False
+    return "" if is_absent else code(parameter.default)
+
+
+def _help(command: str, parameter: Any) -> str:
+    if not parameter.help:
+        raise DocsError(f"infeed {command}: {_name(parameter)} has no help")
+    return _CODE.sub(lambda match: code(match[0].strip("'")), parameter.help)

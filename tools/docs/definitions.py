@@ -1,0 +1,82 @@
+"""Tables of the options of pipelines: of the pipeline, its sources and its transforms."""
+
+from __future__ import annotations
+
+from typing import get_type_hints
+
+from tools.docs.docstrings import attribute_docstring, first_paragraph, labelled_paragraph
+from tools.docs.errors import DocsError
+from tools.docs.markdown import Table, cell, code
+from tools.docs.option_types import describe_default, describe_type
+
+from infeed_server.config.model import Definition
+from infeed_server.pipeline.definition import BatchOptions, Pipeline, Shuffle
+from infeed_server.sources.registry import SOURCE_CLASSES
+from infeed_server.sources.tfrecord.features import FeatureOptions
+from infeed_server.transforms import REGISTRY, FieldTransform, Transform
+
+_MODELS: dict[str, type[Definition]] = {
+    "pipeline": Pipeline,
+    "shuffle": Shuffle,
+    "batch": BatchOptions,
+    "feature": FeatureOptions,
+    **SOURCE_CLASSES,
+}
+
+
+def tables() -> dict[str, Table]:
+    """Returns the tables of all definitions by name."""
+    columns = ("option", "type", "default", "meaning")
+    options = {
+        f"options.{name}": Table(columns, list(_option_rows(model).values()))
+        for name, model in _MODELS.items()
+    }
+    return {**options, "transforms": _transforms(), "transform-options": _transform_options()}
+
+
+def _option_rows(model: type[Definition]) -> dict[str, tuple[str, ...]]:
+    """Returns field → option, type, default and meaning."""
+    hints = get_type_hints(model, include_extras=True)
+    return {
+        name: (
+            code(field.alias or name),
+            describe_type(hints[name]),
+            describe_default(field),
+            cell(attribute_docstring(model, name)),
+        )
+        for name, field in model.model_fields.items()
+    }
+
+
+def _transforms() -> Table:
+    rows = [
+        (code(name), cell(first_paragraph(transform)), _result(transform), _randomness(transform))
+        for name, transform in REGISTRY.items()
+    ]
+    return Table(("transform", "does", "data type and shape", "random"), rows)
+
+
+def _transform_options() -> Table:
+    rows = [
+        (code(name), *row)
+        for name, transform in REGISTRY.items()
+        for field, row in _option_rows(transform).items()
+        if field not in FieldTransform.model_fields
+    ]
+    return Table(("transform", "option", "type", "default", "meaning"), rows)
+
+
+def _result(transform: type[Transform]) -> str:
+    result = labelled_paragraph(transform, "Result")
+    if result is None:
+        raise DocsError(
+            f"{transform.__module__}.{transform.__qualname__}: its docstring has no paragraph "
+            "'Result: data type; shape.'"
+        )
+    return cell(result)
+
+
+def _randomness(transform: type[Transform]) -> str:
+    if transform.always_random:
+        return "yes"
+    return cell(labelled_paragraph(transform, "Random") or "")

@@ -1,0 +1,42 @@
+"""Tables of the errors: when each is raised, and what to do."""
+
+from __future__ import annotations
+
+from tools.docs.docstrings import first_paragraph, labelled_paragraph
+from tools.docs.errors import DocsError
+from tools.docs.markdown import Table, cell, code
+
+from infeed import errors
+from infeed.errors import InfeedError
+
+
+def tables() -> dict[str, Table]:
+    """Returns the tables of all errors, and of those that are built-in exceptions too."""
+    classes = [InfeedError, *errors.BY_REASON.values()]
+    rows = [
+        (
+            code(each.__name__),
+            code(each.reason),
+            code(each.code),
+            cell(first_paragraph(each)),
+            _remedy(each),
+        )
+        for each in classes
+    ]
+    also = [
+        (code(each.__name__), code(base.__name__))
+        for each in classes
+        for base in each.__bases__
+        if base is not Exception and not issubclass(base, InfeedError)
+    ]
+    return {
+        "errors": Table(("class", "reason", "gRPC code", "raised when", "remedy"), rows),
+        "errors.built-in": Table(("class", "is also"), also),
+    }
+
+
+def _remedy(error: type[InfeedError]) -> str:
+    remedy = labelled_paragraph(error, "Remedy")
+    if remedy is None:
+        raise DocsError(f"infeed.errors.{error.__name__}: its docstring has no paragraph 'Remedy:'")
+    return cell(remedy)

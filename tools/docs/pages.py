@@ -1,0 +1,96 @@
+"""Pages: the Markdown files with markers, between which the tables are written."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from tools.docs.errors import DocsError
+from tools.docs.markdown import Table, link_definitions
+
+ROOT = Path(__file__).resolve().parents[2]
+
+END = "<!-- end -->"
+_BEGIN = re.compile(r"<!-- generated: (\S+) -->")
+
+
+def write(root: Path, tables: Mapping[str, Table]) -> list[str]:
+    """Writes the tables into the pages below `root`; returns the pages that changed."""
+    changed = _changed_pages(root, tables)
+    for page, (_, new) in changed.items():
+        (root / page).write_text(new, encoding="utf-8")
+    return list(changed)
+
+
+def diffs(root: Path, tables: Mapping[str, Table]) -> dict[str, str]:
+    """Returns page → difference from what `write` would write, of the pages that differ."""
+    result = {}
+    for page, (old, new) in _changed_pages(root, tables).items():
+        lines = difflib.unified_diff(
+            old.splitlines(keepends=True), new.splitlines(keepends=True), page, "make docs", n=1
+        )
+        result[page] = "".join(lines)
+    return result
+
+
+def fill(page: str, text: str, tables: Mapping[str, Table]) -> tuple[str, list[str]]:
+    """Returns the page with its tables, and their names. Raises `DocsError` for a wrong marker."""
+    links = link_definitions(text)
+    lines: list[str] = []
+    names: list[str] = []
+    begin: tuple[int, str] | None = None
+    for number, line in enumerate(text.split("\n"), 1):
+        if match := _BEGIN.fullmatch(line):
+            if begin is not None:
+                raise _no_end(page, *begin)
+            begin = number, line
+            name = match[1]
+            if name not in tables:
+                raise DocsError(f"{page}:{number}: {_unknown(name, tables)}")
+            names.append(name)
+            lines += [line, "", *tables[name].render(links), ""]
+        elif line == END:
+            if begin is None:
+                raise DocsError(f"{page}:{number}: {END} without <!-- generated: NAME -->")
+            begin = None
+        if begin is None:
+            lines.append(line)
+    if begin is not None:
+        raise _no_end(page, *begin)
+    filled = "\n".join(lines)
+    for label in links:
+        # Once in its definition, and once or more where it is a link.
+        if filled.lower().count(f"[{label.lower()}]") < 2:
+            raise DocsError(f"{page}: no text for the link [{label}]; correct its definition")
+    return filled, names
+
+
+def _changed_pages(root: Path, tables: Mapping[str, Table]) -> dict[str, tuple[str, str]]:
+    """Returns page → its text and the text with the tables, of the pages that differ."""
+    changed = {}
+    used: set[str] = set()
+    for path in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
+        page = path.relative_to(root).as_posix()
+        old = path.read_text(encoding="utf-8")
+        new, names = fill(page, old, tables)
+        used.update(names)
+        if new != old:
+            changed[page] = (old, new)
+    if unused := [name for name in tables if name not in used]:
+        raise DocsError(
+            f"no page has {', '.join(unused)}; where such a table belongs, add the lines "
+            f"<!-- generated: {unused[0]} --> and {END}"
+        )
+    return changed
+
+
+def _unknown(name: str, tables: Mapping[str, Table]) -> str:
+    similar = difflib.get_close_matches(name, tables, n=1)
+    hint = f" (did you mean {similar[0]!r}?)" if similar else ""
+    return f"no table {name!r}{hint}; tables: {', '.join(sorted(tables))}"
+
+
+def _no_end(page: str, number: int, line: str) -> DocsError:
+    return DocsError(f"{page}:{number}: {line} has no {END}")

@@ -1,0 +1,102 @@
+"""Tables of the Python interface: arguments of functions, members and fields of classes."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from collections.abc import Callable
+from typing import Any
+
+from tools.docs.docstrings import attribute_docstring, first_paragraph, listed_names
+from tools.docs.errors import DocsError
+from tools.docs.markdown import Table, cell, code
+
+import infeed
+from infeed.audit import audit
+from infeed.audit.outcome import EpochTotals
+from infeed.tensorflow import distribute
+from infeed.testing import FakeTransport
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "connect": infeed.connect,
+    "distribute": distribute,
+    "FakeTransport": FakeTransport,
+    "audit": audit,
+}
+_DATACLASSES = (infeed.Stats, EpochTotals)
+
+
+def tables() -> dict[str, Table]:
+    """Returns the tables of all functions and classes by name."""
+    return {
+        **{f"arguments.{name}": _arguments(each) for name, each in _FUNCTIONS.items()},
+        **{f"fields.{each.__name__}": _fields(each) for each in _DATACLASSES},
+        "members.Feed": _feed_members(),
+        "members.Batch": _batch_members(),
+    }
+
+
+def _arguments(function: Callable[..., Any]) -> Table:
+    texts = listed_names(function)
+    rows = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name not in texts:
+            raise DocsError(
+                f"{function.__module__}.{function.__qualname__}: its docstring does not list the "
+                f"argument {name!r}"
+            )
+        rows.append((code(name), _default(parameter), cell(texts[name])))
+    return Table(("argument", "default", "meaning"), rows)
+
+
+def _default(parameter: inspect.Parameter) -> str:
+    if parameter.kind == inspect.Parameter.VAR_KEYWORD:
+        return "none"
+    if parameter.default is inspect.Parameter.empty:
+        return "required"
+    return code(_format(parameter.default))
+
+
+def _format(value: object) -> str:
+    if isinstance(value, str):
+        return json.dumps(value)
+    if isinstance(value, int) and value >= 1 << 20 and value % (1 << 20) == 0:
+        return f"{value >> 20} << 20"
+    return repr(value)
+
+
+def _fields(cls: type) -> Table:
+    rows = [
+        (code(field.name), cell(attribute_docstring(cls, field.name)))
+        for field in dataclasses.fields(cls)
+    ]
+    return Table(("field", "meaning"), rows)
+
+
+def _feed_members() -> Table:
+    public = {name: each for name, each in vars(infeed.Feed).items() if not name.startswith("_")}
+    methods = [
+        (code(f"{name}({_signature(method)})"), cell(first_paragraph(method)))
+        for name, method in public.items()
+        if inspect.isfunction(method)
+    ]
+    properties = [
+        (code(name), cell(first_paragraph(each)))
+        for name, each in public.items()
+        if isinstance(each, property)
+    ]
+    return Table(("member", "meaning"), methods + properties)
+
+
+def _signature(method: Callable[..., Any]) -> str:
+    """Returns the parameters without their types and without `self`."""
+    _, *parameters = inspect.signature(method).parameters.values()
+    return ", ".join(str(each.replace(annotation=inspect.Parameter.empty)) for each in parameters)
+
+
+def _batch_members() -> Table:
+    listed = listed_names(infeed.Batch)
+    slots = first_paragraph(infeed.Batch.slots)
+    rows = [(code(name), cell(text)) for name, text in {**listed, "slots": slots}.items()]
+    return Table(("of a batch", "meaning"), rows)
