@@ -13,7 +13,8 @@ from infeed_server.config.model import Definition
 from infeed_server.pipeline.definition import BatchOptions, Pipeline, Shuffle
 from infeed_server.sources.registry import SOURCE_CLASSES
 from infeed_server.sources.tfrecord.features import FeatureOptions
-from infeed_server.transforms import REGISTRY, FieldTransform, Transform
+from infeed_server.transforms import REGISTRY, Transform
+from infeed_server.transforms.base import FieldTransform
 
 _MODELS: dict[str, type[Definition]] = {
     "pipeline": Pipeline,
