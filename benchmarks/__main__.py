@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from benchmarks import machine
+from benchmarks import machine, photos
 from benchmarks.cases import CASES, Case
 from benchmarks.duel import Plan
 from benchmarks.plot import draw
+from benchmarks.processes import BenchmarkError
 from benchmarks.results import Outcome, Results, table
 from rich.console import Console
 
@@ -37,7 +38,12 @@ def main(
     # SIGTERM acts as Ctrl-C: child processes must be stopped and results so far shown.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    results = Results(RESULTS / "results.json", machine.describe())
+    try:
+        # Photos are drawn here, before anything is measured.
+        about = {**machine.describe(), "photos": photos.describe()}
+    except BenchmarkError as error:
+        raise typer.BadParameter(str(error)) from None
+    results = Results(RESULTS / "results.json", about)
     if names:
         results.keep_earlier()
     console.print(*(f"{name}: {value}" for name, value in results.machine.items()), sep="\n")

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import numpy.typing as npt
 
 BATCH = 64
 SIDE = 224
 SHAPE = (BATCH, SIDE, SIDE, 3)
-
-PHOTOS = Path(os.environ.get("INFEED_BENCH_PHOTOS", "../shared/data/imagenet-500"))
-"""Folder of real JPEGs for the decoding cases."""
 
 
 def float32_batch() -> npt.NDArray[np.float32]:

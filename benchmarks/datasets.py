@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import tensorflow as tf
-from benchmarks.arrays import BATCH, PHOTOS, SIDE, float32_batch, uint8_batch
+from benchmarks.arrays import BATCH, SIDE, float32_batch, uint8_batch
+from benchmarks.photos import PATTERN, photo_folder
 
 
 def float32_batches() -> tf.data.Dataset:
@@ -53,7 +54,7 @@ def cropped_photos() -> tf.data.Dataset:
 
 
 def _batched(load: Callable[[tf.Tensor], dict[str, tf.Tensor]]) -> tf.data.Dataset:
-    files = tf.data.Dataset.list_files(str(PHOTOS.resolve() / "*.JPEG"), shuffle=True, seed=17)
+    files = tf.data.Dataset.list_files(str(photo_folder() / PATTERN), shuffle=True, seed=17)
     mapped = files.repeat().map(load, num_parallel_calls=tf.data.AUTOTUNE)
     return mapped.batch(BATCH, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 

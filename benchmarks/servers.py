@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from benchmarks.arrays import PHOTOS
+from benchmarks.photos import photo_folder
 from benchmarks.processes import ROOT, BenchmarkError, started
 from tests.harness.server import InfeedServer, Launch, spawn
 from tests.harness.spawned import SpawnedProcess, python_module
@@ -30,9 +30,7 @@ Server = Callable[[], AbstractContextManager[Running]]
 @contextmanager
 def infeed(*options: str, launch: Launch = spawn) -> Iterator[Running]:
     """Runs `infeed serve` on the benchmarks' pipelines."""
-    if not PHOTOS.is_dir():
-        raise BenchmarkError(f"no folder {PHOTOS}; set INFEED_BENCH_PHOTOS to a folder of JPEGs")
-    text = (ROOT / "benchmarks/pipelines.yaml").read_text().replace("PHOTOS", str(PHOTOS.resolve()))
+    text = (ROOT / "benchmarks/pipelines.yaml").read_text().replace("PHOTOS", str(photo_folder()))
     with tempfile.TemporaryDirectory() as folder:
         definition = Path(folder) / "pipelines.yaml"
         definition.write_text(text)

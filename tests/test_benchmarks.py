@@ -12,9 +12,11 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
+from benchmarks import photos as bench_photos
 from benchmarks import servers
 from benchmarks.cases import CASES
 from benchmarks.consume import Run
@@ -24,6 +26,8 @@ from benchmarks.processes import ROOT, BenchmarkError, started
 from benchmarks.resident import cpu_seconds, resident_megabytes
 from benchmarks.results import Outcome, Results
 from benchmarks.trainers import Measured
+from PIL import Image
+from tests.harness.photos import drawn_photos, write_photos
 from tests.harness.waiting import HarnessError, wait_until
 from typer.testing import CliRunner
 
@@ -141,7 +145,9 @@ def test_earlier_results_of_the_same_machine_are_kept(tmp_path: Path):
     assert not other.outcomes
 
 
-def test_failed_case_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_failed_case_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, photos: SimpleNamespace
+):
     pytest.importorskip("matplotlib")
     import typer
     from benchmarks import __main__ as command
@@ -153,6 +159,7 @@ def test_failed_case_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytes
     def succeed(plan: Plan) -> list[Finding]:
         return [Finding("GB/s", Figures("infeed", [3.0]), Figures("peer", [2.0]), Target(1.0))]
 
+    monkeypatch.setenv("INFEED_BENCH_PHOTOS", str(photos.folder))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(command, "CASES", {"bad": Case("", fail), "good": Case("", succeed)})
     app = typer.Typer()
@@ -160,10 +167,53 @@ def test_failed_case_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytes
     result = CliRunner().invoke(app, [])
     assert result.exit_code == 1
     assert "BenchmarkError: broken" in result.output
-    saved = json.loads(Path("bench-results/results.json").read_text())["cases"]
+    results = json.loads(Path("bench-results/results.json").read_text())
+    assert results["machine"]["photos"].startswith(f"{photos.count} of {photos.folder.name}, ")
+    saved = results["cases"]
     assert saved["bad"]["error"] == "BenchmarkError: broken"
     assert saved["good"]["findings"][0]["ratio"]["median"] == 1.5
     assert Path("bench-results/results.png").stat().st_size > 1000
+
+
+def test_drawn_photos_have_the_sizes_of_imagenet(tmp_path: Path):
+    write_photos(tmp_path, 50)
+    files = sorted(tmp_path.glob("*.JPEG"))
+    assert len(files) == 50 == (tmp_path / "labels.csv").read_text().count("\ndrawn_")
+    modes, pixels = set(), 0
+    for file in files:
+        with Image.open(file) as image:
+            modes.add(image.mode)
+            pixels += image.width * image.height
+    assert modes == {"RGB", "L"}
+    assert 150_000 < pixels / 50 < 250_000
+    sizes = sorted(file.stat().st_size for file in files)
+    assert 80_000 < sum(sizes) / 50 < 150_000
+    assert sizes[40] > 2 * sizes[10]
+
+
+def test_drawn_photos_are_kept_and_the_same_elsewhere(tmp_path: Path):
+    first, again = drawn_photos(tmp_path / "a", 3), drawn_photos(tmp_path / "a", 3)
+    other = drawn_photos(tmp_path / "b", 3)
+    assert again == first
+    assert other.name == first.name
+    assert list((tmp_path / "a").iterdir()) == [first]
+    for file in first.iterdir():
+        assert (other / file.name).read_bytes() == file.read_bytes()
+
+
+def test_drawn_photos_are_used_without_a_chosen_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("INFEED_BENCH_PHOTOS", raising=False)
+    monkeypatch.setattr(bench_photos, "drawn_photos", lambda: drawn_photos(tmp_path, 2))
+    assert bench_photos.photo_folder().parent == tmp_path
+    assert bench_photos.describe().startswith("2 drawn, on average ")
+
+
+def test_folder_without_photos_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("INFEED_BENCH_PHOTOS", str(tmp_path))
+    with pytest.raises(BenchmarkError, match=r"INFEED_BENCH_PHOTOS: no file .*; unset it to draw"):
+        bench_photos.photo_folder()
 
 
 def test_every_case_is_documented():

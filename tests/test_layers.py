@@ -110,6 +110,11 @@ def wrong_imports(module: str, imported: set[str]) -> list[str]:
     return wrong
 
 
+def uses_grpc(imported: set[str]) -> bool:
+    """Returns whether these modules include one of grpcio or its companions."""
+    return any(name.partition(".")[0].partition("_")[0] == "grpc" for name in imported)
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_a_module_imports_lower_layers_only(module: str) -> None:
     assert not wrong_imports(module, imports(MODULES[module]))
@@ -125,6 +130,27 @@ def test_the_core_of_the_client_needs_light_packages_only(module: str) -> None:
     if row(module) <= row("infeed"):
         tops = {name.partition(".")[0] for name in imports(MODULES[module])}
         assert tops <= {"infeed"} | CLIENT_REQUIREMENTS | sys.stdlib_module_names
+
+
+def test_no_file_of_the_client_imports_grpc() -> None:
+    files = list(PACKAGES["infeed"].rglob("*.py"))
+    assert any(file.name.endswith("_pb2.py") for file in files)  # generated modules too
+    assert [str(file) for file in files if uses_grpc(imports(file))] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "uses"),
+    [
+        ("import grpc", True),
+        ("def f():\n    from grpc.aio import insecure_channel", True),
+        ("from grpc_health.v1 import health_pb2", True),
+        ("from infeed.rpc import grpc", False),
+    ],
+)
+def test_an_import_of_grpc_is_found(code: str, uses: bool, tmp_path: Path) -> None:
+    file = tmp_path / "module.py"
+    file.write_text(code)
+    assert uses_grpc(imports(file)) is uses
 
 
 @pytest.mark.parametrize(

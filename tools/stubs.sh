@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Generates the Python stubs of proto/ with the grpcio-tools of $PYTHON (default: python3).
+# Generates the Python stubs of proto/ with the grpcio-tools of $PYTHON (default: python3): messages
+# only. Both ends implement the service themselves, and the light client has no grpcio.
 #
 #   tools/stubs.sh write    writes the stubs to client/
 #   tools/stubs.sh check    fails with a diff if the stubs in client/ are out of date
@@ -10,8 +11,6 @@ package=infeed/v1
 
 generate() { # into folder $1
   "$python" -m grpc_tools.protoc -I proto --python_out="$1" --pyi_out="$1" proto/$package/*.proto
-  # Only this file has a service; for the others, protoc would write empty modules.
-  "$python" -m grpc_tools.protoc -I proto --grpc_python_out="$1" proto/$package/feed_service.proto
 }
 
 check() {
@@ -26,7 +25,7 @@ check() {
 }
 
 case ${1:-} in
-write) rm -f client/$package/*_pb2.py client/$package/*_pb2.pyi client/$package/*_pb2_grpc.py && generate client ;;
+write) rm -f client/$package/*_pb2.py client/$package/*_pb2.pyi && generate client ;;
 check) check ;;
-*) sed -n '2,5s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+*) sed -n '2,6s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
 esac

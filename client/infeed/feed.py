@@ -61,7 +61,8 @@ def connect(
                        by commas, all of which are used
     pipeline           name of the pipeline; the error for an unknown name lists the known ones
     batch_size         slots of each batch of this rank; None: the pipeline's. A batch larger than
-                       the pipeline's may have up to 1 GiB
+                       the pipeline's may have up to 1 GiB; byte strings count as in the pipeline's
+                       first batch
     shard              rank and world size, an `infeed.Shard`; None: a single trainer
     seed               seed of order and augmentation, 0 to 2^63 - 1; None: the cursor's, else the
                        pipeline's

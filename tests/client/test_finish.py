@@ -1,4 +1,4 @@
-"""Finish transforms in NumPy; test_values.py of the server compares them with TensorFlow."""
+"""Finish transforms in NumPy; the server's test_numeric.py compares them with TensorFlow."""
 
 from __future__ import annotations
 

@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import grpc
 import numpy as np
+import pytest
 import xxhash
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 
-from infeed.v1 import feed_service_pb2, feed_service_pb2_grpc, spec_pb2, stream_pb2
+from infeed.v1 import feed_service_pb2, spec_pb2, stream_pb2
 from infeed_server.pipeline.load import parse
+
+PROTOS = Path(__file__).parents[2] / "proto"
+
+
+@pytest.fixture(scope="module")
+def feed_service_grpc(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """The stub of grpcio for the service, generated as a user of grpcio does: infeed has none."""
+    folder = tmp_path_factory.mktemp("stubs")
+    protoc = [sys.executable, "-m", "grpc_tools.protoc", "-I", str(PROTOS)]
+    service = PROTOS / "infeed/v1/feed_service.proto"
+    subprocess.run([*protoc, f"--grpc_python_out={folder}", service], check=True, timeout=120)
+    file = folder / "infeed/v1/feed_service_pb2_grpc.py"
+    spec = importlib.util.spec_from_file_location("feed_service_pb2_grpc", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def request(**event: Any) -> stream_pb2.StreamBatchesRequest:
@@ -27,14 +49,16 @@ def requests(pipeline: str, count: int) -> Iterator[stream_pb2.StreamBatchesRequ
     yield request(batch=stream_pb2.BatchRequest(request_id=7, start=0, count=count))
 
 
-def test_batch_of_200_megabytes_needs_no_channel_options(serve: Any) -> None:
+def test_batch_of_200_megabytes_needs_no_channel_options(
+    serve: Any, feed_service_grpc: ModuleType
+) -> None:
     rows = 50
     values = np.random.default_rng(0).integers(0, 255, (rows, 4_000_000), np.uint8)
     names = np.array([f"sample {row}" for row in range(rows)], dtype="S")
     source = {"arrays": {"values": values, "names": names}}
     server = serve({"big": parse({"source": source, "batch": {"size": rows}})})
     with grpc.insecure_channel(str(server.address)) as channel:
-        stub = feed_service_pb2_grpc.FeedServiceStub(channel)
+        stub = feed_service_grpc.FeedServiceStub(channel)
         responses = stub.StreamBatches(requests("big", rows), timeout=60)
         opened = next(responses).opened
         header = next(responses).header
@@ -65,12 +89,12 @@ def test_batch_of_200_megabytes_needs_no_channel_options(serve: Any) -> None:
     assert texts == names.tolist()
 
 
-def test_list_pages_and_get_describe_pipelines(serve: Any) -> None:
+def test_list_pages_and_get_describe_pipelines(serve: Any, feed_service_grpc: ModuleType) -> None:
     arrays = {"x": np.arange(10, dtype=np.float32)}
     pipeline = parse({"source": {"arrays": arrays}, "batch": {"size": 2}})
     server = serve(dict.fromkeys(("c", "a", "b"), pipeline))
     with grpc.insecure_channel(str(server.address)) as channel:
-        stub = feed_service_pb2_grpc.FeedServiceStub(channel)
+        stub = feed_service_grpc.FeedServiceStub(channel)
         names, token = [], ""
         while True:
             page = stub.ListPipelines(

@@ -102,7 +102,7 @@ class Engine(Protocol):
         Raises `InvalidRequestError` where the engine makes the batches itself.
         """
 
-    def warm_up(self) -> None:
+    def warm_up(self) -> Answer:
         """Makes the first batch of the default size, so that the first trainer need not wait.
 
         Raises the errors of a stream: `SampleError`, `UserCodeError`.
@@ -122,6 +122,15 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Ends all work; pending requests fail with `ServerUnavailableError`."""
+
+
+def mean_string_bytes(answer: Answer) -> int:
+    """Returns the bytes of the byte strings of one sample: the mean over a batch."""
+    if isinstance(answer, EndOfData):
+        return 0
+    fields = [array for array in answer.arrays.values() if array.dtype == object]
+    total = sum(len(string) for array in fields for string in array.flat)
+    return total // max(1, int(answer.mask.sum()))
 
 
 def requires_data_service(pipeline: str, what: str) -> InvalidRequestError:

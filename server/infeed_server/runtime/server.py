@@ -13,7 +13,7 @@ from infeed_server.control.app import ControlState
 from infeed_server.control.health import Health, Readiness
 from infeed_server.control.http_server import open_control_server
 from infeed_server.control.metrics import Metrics
-from infeed_server.engines.base import Engine
+from infeed_server.engines.base import Engine, mean_string_bytes
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
 from infeed_server.pipeline.load import Pipelines, located
 from infeed_server.rpc.server import RpcServer
@@ -58,6 +58,8 @@ class Server:
         state = ControlState(self.health, self.metrics.registry, VERSION)
         self._control = open_control_server(state, options.http, insecure=options.insecure)
         self._engines: dict[str, Engine] = {}
+        self._string_bytes: dict[str, int] = {}
+        """Bytes of the byte strings of a sample, by pipeline: the mean of the first batch."""
         self._readiness_before: dict[str, Readiness] = {}
         """Readiness of each pipeline before the data service failed; empty while it works."""
         try:
@@ -67,7 +69,7 @@ class Server:
                 self._service.start()
                 self.metrics.watch_service(self._service)
             self._open(pipelines, MemoryBudget(options.memory_limit or default_limit()), progress)
-            catalog = Catalog(self._engines)
+            catalog = Catalog(self._engines, self._string_bytes)
             self._rpc = RpcServer(
                 catalog,
                 self.metrics,
@@ -148,7 +150,7 @@ class Server:
         does not affect other batches, so it leaves the pipeline ready; other errors do not.
         """
         try:
-            engine.warm_up()
+            self._string_bytes[name] = mean_string_bytes(engine.warm_up())
         except SampleError as error:
             log.error("pipeline %r: its first batch fails: %s", name, error)
             self.health.set(name, ready=True, reason="served, but its first batch fails")

@@ -22,8 +22,12 @@ _MAX_POSITION = 1 << 62
 class Catalog:
     """The engines of a server, by pipeline name."""
 
-    def __init__(self, engines: Mapping[str, Engine]) -> None:
+    def __init__(
+        self, engines: Mapping[str, Engine], string_bytes: Mapping[str, int] | None = None
+    ) -> None:
+        """`string_bytes` has, by pipeline, the bytes of a sample's byte strings once known."""
         self._engines = dict(sorted(engines.items()))
+        self._string_bytes = {} if string_bytes is None else string_bytes
 
     def specs(self) -> list[PipelineSpec]:
         """Returns the specs of all pipelines, sorted by name."""
@@ -32,7 +36,8 @@ class Catalog:
     def visible_to(self, caller: Caller) -> Catalog:
         """Returns a catalog of the pipelines that the caller has access to."""
         engines = self._engines.items()
-        return Catalog({name: engine for name, engine in engines if caller.has_access(name)})
+        visible = {name: engine for name, engine in engines if caller.has_access(name)}
+        return Catalog(visible, self._string_bytes)
 
     def engine(self, name: str) -> Engine:
         """Returns a pipeline's engine. Raises `PipelineNotFoundError` with the known names."""
@@ -50,7 +55,7 @@ class Catalog:
         request_checks.check_fingerprint(spec, message.fingerprint)
         on_server = message.finish == stream_pb2.FINISH_PLACEMENT_SERVER
         batch_size = request_checks.resolve_batch_size(spec, message.batch_size)
-        request_checks.check_batch_bytes(spec, batch_size, finish_on_server=on_server)
+        self._check_batch_bytes(spec, batch_size, finish_on_server=on_server)
         seed = message.seed if message.HasField("seed") else spec.seed
         request_checks.check_seed_and_epochs(seed, message.epochs)
         trainer = request_checks.parse_trainer(message)
@@ -67,10 +72,18 @@ class Catalog:
         spec = engine.spec
         request_checks.check_fingerprint(spec, request.fingerprint)
         batch_size = request_checks.resolve_batch_size(spec, request.batch_size or 0)
-        request_checks.check_batch_bytes(spec, batch_size, finish_on_server=False)
+        self._check_batch_bytes(spec, batch_size, finish_on_server=False)
         seed = spec.seed if request.seed is None else request.seed
         request_checks.check_seed_and_epochs(seed, request.epochs)
         return engine.register(request)
+
+    def _check_batch_bytes(
+        self, spec: PipelineSpec, batch_size: int, *, finish_on_server: bool
+    ) -> None:
+        string_bytes = self._string_bytes.get(spec.name, 0)
+        request_checks.check_batch_bytes(
+            spec, batch_size, string_bytes, finish_on_server=finish_on_server
+        )
 
 
 @dataclass(frozen=True)

@@ -80,13 +80,20 @@ def resolve_batch_size(spec: PipelineSpec, requested: int) -> int:
     return size
 
 
-def check_batch_bytes(spec: PipelineSpec, batch_size: int, *, finish_on_server: bool) -> None:
-    """Raises `InvalidRequestError` when a batch would take too much memory."""
+def check_batch_bytes(
+    spec: PipelineSpec, batch_size: int, string_bytes: int, *, finish_on_server: bool
+) -> None:
+    """Raises `InvalidRequestError` when a batch would take too much memory.
+
+    `string_bytes` is what the byte strings of one sample take, as far as it is known.
+    """
     specs = [spec.wire_spec, *([spec.element_spec] if finish_on_server else [])]
     sample_bytes = max(sum(field.sample_bytes or 0 for field in fields) for fields in specs)
-    if batch_size > spec.batch_size and batch_size * sample_bytes > _MAX_BATCH_BYTES:
+    batch_bytes = batch_size * (sample_bytes + string_bytes)
+    if batch_size > spec.batch_size and batch_bytes > _MAX_BATCH_BYTES:
+        about = "about " if string_bytes else ""
         raise InvalidRequestError(
-            f"batch size {batch_size} makes batches of {batch_size * sample_bytes} bytes of "
+            f"batch size {batch_size} makes batches of {about}{batch_bytes} bytes of "
             f"{spec.name!r}; at most {_MAX_BATCH_BYTES} are allowed, or the pipeline's own batch "
             f"size, {spec.batch_size}",
             batch_size=batch_size,

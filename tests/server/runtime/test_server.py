@@ -19,11 +19,13 @@ import tensorflow as tf
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import infeed
+from infeed.errors import InvalidRequestError
 from infeed_server import Pipeline
 from infeed_server.data_service.options import ServiceOptions
 from infeed_server.pipeline.load import parse
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.runtime.server import Server
+from infeed_server.serving import request_checks
 
 HOST = "127.43.0.5"
 """A loopback address of these tests alone, so that a free port stays free."""
@@ -395,3 +397,26 @@ def test_invalid_data_service_leaves_no_socket() -> None:
     host, port = http.split(":")
     socket.create_server((host, int(port))).close()
     assert caught.value.__traceback__ is not None  # its frames held the server until here
+
+
+def strings_of_1000_bytes() -> tf.data.Dataset:
+    return tf.data.Dataset.range(100).map(lambda _: {"s": tf.constant("w" * 1000)})
+
+
+@pytest.mark.parametrize("kind", ["arrays", "dataset"])
+def test_large_batches_of_byte_strings_are_refused(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_checks, "_MAX_BATCH_BYTES", 10_000)
+    array = np.array([b"w" * 1000] * 100)
+    source = {"s": array} if kind == "arrays" else strings_of_1000_bytes
+    pipeline = parse({"source": {kind: source}, "batch": {"size": 4}})
+    with Server({"n": pipeline}, ServerOptions(LOCAL, None)) as server:
+        target = str(server.address)
+        with infeed.connect(target, "n", batch_size=10, timeout=60) as feed:
+            assert len(next(feed)["s"]) == 10
+        with (
+            pytest.raises(InvalidRequestError, match="batch size 11 makes batches of about 11000"),
+            infeed.connect(target, "n", batch_size=11, timeout=60) as feed,
+        ):
+            next(feed)

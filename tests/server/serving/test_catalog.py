@@ -13,9 +13,13 @@ from infeed.errors import InvalidRequestError
 from infeed.spec import FieldSpec, Normalize
 from infeed.testing import FakeTransport
 from infeed.v1 import stream_pb2
+from infeed_server.serving.auth import AllowAll
 from infeed_server.serving.catalog import Catalog
 
 SAMPLE_BYTES = 1 << 20
+
+
+STRING_BYTES = {"strings": 100_000}
 
 
 @pytest.fixture
@@ -36,7 +40,12 @@ def catalog() -> Catalog:
     engine: Any = SimpleNamespace(spec=spec, open=lambda slots, epochs, trainer: session)
     large = replace(spec, name="large", batch_size=5000)
     other: Any = SimpleNamespace(spec=large, open=engine.open)
-    return Catalog({"fake": engine, "large": other})
+    strings = replace(
+        spec, name="strings", wire_spec=(FieldSpec("s", "bytes"),), finish_transforms=()
+    )
+    strings = replace(strings, element_spec=strings.wire_spec)
+    third: Any = SimpleNamespace(spec=strings, open=engine.open)
+    return Catalog({"fake": engine, "large": other, "strings": third}, STRING_BYTES)
 
 
 def stream_open(size: int, finish: Any = 0, name: str = "fake") -> stream_pb2.StreamOpen:
@@ -66,3 +75,16 @@ def test_too_large_batches_are_refused(
 ) -> None:
     with pytest.raises(InvalidRequestError, match=f"batches of {size} bytes.*at most 1073741824"):
         catalog.open(message)
+
+
+def test_byte_strings_count_with_their_mean_once_it_is_known(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert catalog.open(stream_open(10_737, name="strings")).batch_size == 10_737
+    for seen in (catalog, catalog.visible_to(AllowAll())):
+        with pytest.raises(
+            InvalidRequestError, match=r"batches of about 1073800000 bytes.*at most"
+        ):
+            seen.open(stream_open(10_738, name="strings"))
+    monkeypatch.delitem(STRING_BYTES, "strings")
+    assert catalog.open(stream_open(10_738, name="strings")).batch_size == 10_738

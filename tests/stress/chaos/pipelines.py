@@ -1,4 +1,4 @@
-"""Pipelines of a run: real photos, for a comparison of pixels, or small arrays, for short runs."""
+"""Pipelines of a run: photos, for a comparison of pixels, or small arrays, for short runs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tests.harness.process import ROOT
+from tests.harness.photos import drawn_photos
 from tests.harness.waiting import HarnessError
-
-PHOTOS = Path(os.environ.get("INFEED_TEST_PHOTOS", ROOT.parent / "shared/data/imagenet-500"))
 
 _ARRAY_SAMPLES = 1_000
 
@@ -33,10 +31,12 @@ class ServedPipeline:
     """Maximum bytes from a server before its connections are reset: a few batches."""
 
 
-def photos(folder: Path, images: Path = PHOTOS) -> ServedPipeline:
-    """Writes a pipeline of photos: a batch has 4.8 MB on the wire, 19.3 MB when finished."""
-    if not images.is_dir():
-        raise HarnessError(f"no folder {images}; set INFEED_TEST_PHOTOS to a folder of JPEGs")
+def photos(folder: Path, images: Path | None = None) -> ServedPipeline:
+    """Writes a pipeline of photos: a batch has 4.8 MB on the wire, 19.3 MB when finished.
+
+    Without `images`, they are those of `INFEED_TEST_PHOTOS`, or drawn.
+    """
+    images = images or _photo_folder()
     definition = _write_definition(
         folder,
         f"""
@@ -77,6 +77,17 @@ pipelines:
     return ServedPipeline(
         "arrays", definition, _ARRAY_SAMPLES, 16, 0.05, 16 * 132 * 8, 16 * 132 * 8
     )
+
+
+def _photo_folder() -> Path:
+    chosen = os.environ.get("INFEED_TEST_PHOTOS")
+    if not chosen:
+        return drawn_photos()
+    if not Path(chosen, "labels.csv").is_file():
+        raise HarnessError(
+            f"INFEED_TEST_PHOTOS: no file {chosen}/labels.csv; unset it to draw photos"
+        )
+    return Path(chosen)
 
 
 def _write_definition(folder: Path, text: str) -> Path:

@@ -59,12 +59,13 @@ class IndexedEngine:
         pipeline = self._pipeline(slots)
         return IndexedSession(pipeline, self._plan, self._budget.open_quota(self.spec.name))
 
-    def warm_up(self) -> None:
+    def warm_up(self) -> Answer:
         session = self.open(self.spec.batch_size, 0, Trainer())
         try:
             size = self.spec.batch_size
-            session.submit(Request(self.spec.seed, 0, size, size)).result()
+            answer = session.submit(Request(self.spec.seed, 0, size, size)).result()
             session.on_sent()
+            return answer
         finally:
             session.close()
 

@@ -99,12 +99,12 @@ class SequentialEngine:
         session.start(f"infeed-sequence-{self.spec.name}")
         return session
 
-    def warm_up(self) -> None:
+    def warm_up(self) -> Answer:
         size = self.spec.batch_size
         request = Request(self.spec.seed, 0, self.spec.stride(size), size)
         stream = _Stream(Trainer(feed_id=uuid.uuid4().hex), 0)
         try:
-            self._answer(stream, request, lambda: not self._closed)
+            return self._answer(stream, request, lambda: not self._closed)
         finally:
             if stream.reader is not None and self.spec.guarantee.resume == "none":
                 self._discard(stream.reader)  # no other stream can use it

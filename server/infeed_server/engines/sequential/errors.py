@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import copy
+
 from infeed.errors import CursorError, InvalidRequestError, ServerUnavailableError
 from infeed.spec import PipelineSpec
 from infeed_server.engines.base import Trainer
+
+
+def repeated(error: Exception) -> Exception:
+    """Returns a copy of a stored error, which is its cause, for one of several callers.
+
+    Raising the stored error itself would add the frames of each caller to its traceback, while
+    other threads use it.
+    """
+    try:
+        again = copy.copy(error)
+    except Exception:  # noqa: BLE001 - not every class of errors supports copies
+        again = RuntimeError(f"{type(error).__name__}: {error}")
+    again.__cause__ = error
+    return again
 
 
 def cannot_continue(pipeline: PipelineSpec, trainer: Trainer, start: int) -> CursorError:

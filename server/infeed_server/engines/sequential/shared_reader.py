@@ -193,7 +193,7 @@ class SharedReader:
         if all_ranks and (self._end is not None or self._position >= target):
             return True
         if self._error is not None:
-            raise self._error
+            raise errors.repeated(self._error)
         if self._closed:
             raise WrongReaderError
         return False
@@ -225,7 +225,7 @@ class SharedReader:
             self._error = errors.missing_ranks(
                 self._name, self._ranks.world_size, self._ranks.missing, _CONNECT_TIMEOUT_SECONDS
             )
-            raise self._error
+            raise errors.repeated(self._error)
 
     def _step_is_too_large(self, request: Request) -> bool:
         """Returns whether no more of the request's step can be kept."""
@@ -263,7 +263,7 @@ class SharedReader:
         if failure is not None:
             # The generator is exhausted now; later callers must not mistake that for the end.
             self._error = failure
-            raise failure
+            raise errors.repeated(failure)
         if block is None:
             self._end = self._position
         else:

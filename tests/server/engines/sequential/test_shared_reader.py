@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -100,6 +101,21 @@ def test_failed_reader_repeats_its_error_and_keeps_its_window() -> None:
         with pytest.raises(tf.errors.UnknownError, match="no entry for five"):
             answer(reader, start, 2)
     assert answer(reader, 2, 2).sample_ids.tolist() == [2, 3]
+
+
+def test_each_caller_of_a_failed_reader_gets_its_own_error() -> None:
+    reader = open_reader(new_backend(failing_at_5), 2)
+    raised, depths = [], []
+    for start in (4, 6, 4):
+        with pytest.raises(tf.errors.UnknownError) as caught:
+            answer(reader, start, 2)
+        raised.append(caught.value)
+        cause = caught.value.__cause__
+        depths.append(len(traceback.extract_tb(cause.__traceback__)))
+    assert len({id(error) for error in raised}) == 3
+    assert {str(error) for error in raised} == {str(cause)}
+    assert all(error.__cause__ is cause for error in raised)
+    assert len(set(depths)) == 1
 
 
 def random_numbers() -> tf.data.Dataset:
