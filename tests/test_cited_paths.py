@@ -85,6 +85,8 @@ def unknown(path: str, parts: list[str]) -> set[str]:
 def is_own(word: str) -> bool:
     """Returns whether a word is a path of the repository, if it is a path at all."""
     top, slash, _ = word.partition("/")
+    if any(part.isupper() and part.isalpha() for part in word.split("/")):
+        return False  # a placeholder, as in sources/KIND/source.py
     return (
         (bool(slash) and top in FOLDERS)
         or word.startswith("../")

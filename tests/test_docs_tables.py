@@ -21,7 +21,7 @@ from tools.docs.option_types import describe_type
 from tools.docs.pages import ROOT, diffs, fill
 
 from infeed_server.config.model import Definition
-from infeed_server.transforms import FieldTransform
+from infeed_server.transforms.base import FieldTransform
 from infeed_server.transforms.option_types import FloatType, Size
 
 SEED = Table(("option", "default"), [("`seed`", "`0`")])
