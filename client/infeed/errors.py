@@ -34,8 +34,7 @@ DOMAIN = "infeed.dev"
 class InfeedError(Exception):
     """The base of all errors, never raised itself.
 
-    `reason` is stable, for programs; `message` may change. `metadata` holds the variable parts of
-    the message.
+    `reason` is stable; `message` may change. `metadata` holds the variable parts of the message.
 
     Remedy: catch it to catch all errors of infeed.
     """
@@ -53,8 +52,7 @@ class InfeedError(Exception):
 
 
 class ConfigError(InfeedError):
-    """A definition, an option or a file is invalid: an unknown key, a wrong type, a missing field,
-    a port in use.
+    """A definition or option is invalid: unknown key, wrong type, missing field, port in use.
 
     Remedy: correct the place that the message names.
     """
@@ -64,8 +62,7 @@ class ConfigError(InfeedError):
 
 
 class SourceError(InfeedError):
-    """A source cannot be opened: no file matches, a file is empty or corrupt, or it changed while
-    the server ran.
+    """A source cannot be opened: no file matches, a file is empty or corrupt, or changed meanwhile.
 
     Remedy: correct the path or the file; restart the server after a change of data.
     """
@@ -77,8 +74,7 @@ class SourceError(InfeedError):
 class SampleError(InfeedError):
     """One sample cannot be read or transformed, under `on_error: raise`.
 
-    `metadata` holds `sample_id`, `file`, `offset` (in bytes, if the file holds many samples) and
-    `stage` (the transform), as far as they are known.
+    `metadata` holds `sample_id`, `file`, `offset` (bytes) and `stage` (the transform), if known.
 
     Remedy: repair the file, or set `substitute` or `mask`; see the quarantine log.
     """
@@ -108,8 +104,7 @@ class PipelineNotFoundError(InfeedError):
 
 
 class InvalidRequestError(InfeedError, ValueError):
-    """An argument is invalid: a batch larger than the data set, a rank out of range, a target
-    without a port.
+    """An argument is invalid: batch larger than the data set, rank out of range, no port.
 
     Remedy: correct the option.
     """
@@ -142,8 +137,7 @@ class FingerprintError(InfeedError):
 class ServerUnavailableError(InfeedError, ConnectionError):
     """No server answers at the target; the message has the last reason.
 
-    Remedy: start the server, check address and network, or increase `timeout` and
-    `reconnect_timeout`.
+    Remedy: start the server, check its address, or increase `timeout` and `reconnect_timeout`.
     """
 
     reason = "SERVER_UNAVAILABLE"
@@ -161,8 +155,7 @@ class StallError(InfeedError, TimeoutError):
 
 
 class ProtocolError(InfeedError):
-    """The peer sent invalid data (order, length, checksum): damaged in transit, or of another
-    version.
+    """The peer sent invalid data: damaged in transit, or of another version.
 
     Remedy: use the same version of infeed at both ends; check for a proxy between them.
     """

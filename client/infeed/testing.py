@@ -55,9 +55,8 @@ class FakeTransport:
     remainder          `"drop"` or `"pad"`
     on_error           value in the spec; no sample fails by itself
     length_known       whether the length is known; False: as for a dataset of unknown length
-    before_batch       called on the feed's thread with each batch's position before the batch is
-                       sent; can sleep (a slow server) or raise `ServerUnavailableError` (a lost
-                       one)
+    before_batch       called with each batch's position, on the feed's thread; can sleep (slow
+                       server) or raise `ServerUnavailableError` (lost server)
     """
 
     def __init__(
