@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tests.harness.waiting import wait_until
+from tests.reference.grpcio_server import GrpcioServer
 from tests.reference.grpcio_transport import GrpcioTransport
 from tests.reference.serve import use_grpcio
 
@@ -19,6 +20,7 @@ from infeed.rpc.channel import GrpcTransport
 from infeed.rpc.credentials import Credentials
 from infeed_server import Server, ServerOptions
 from infeed_server.pipeline.load import parse
+from infeed_server.rpc.server import RpcServer
 from infeed_server.runtime.certificate import TLSFiles
 
 SAMPLES, SIZE = 40, 300_000
@@ -40,7 +42,7 @@ def fail(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[..., Server]]:
+def start(request: pytest.FixtureRequest) -> Iterator[Callable[..., Server]]:
     """Starts a server of pipeline `a` with samples of 300 kB, so that a batch has many messages."""
     running: list[Server] = []
 
@@ -57,6 +59,9 @@ def start() -> Iterator[Callable[..., Server]]:
         settings = ServerOptions(**({"listen": "127.0.0.1:0", "http": None} | options))
         server = Server({"a": definition, "bad": fails}, settings)
         running.append(server)
+        # Else a change of the server's construction would make all pairs the same.
+        own = request.node.callspec.params["ends"].startswith("own")
+        assert isinstance(server._rpc, RpcServer if own else GrpcioServer)
         server.start()
         return server
 
