@@ -1,4 +1,4 @@
-"""Health of the servers of a target: connected, draining, lost or excluded."""
+"""Health of the servers of a target: connected, lost or excluded, and when to try again."""
 
 from __future__ import annotations
 
@@ -6,6 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from infeed.errors import InfeedError
+from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS
+
+_EXCLUDED_RETRY_INTERVAL_SECONDS = 10.0
+"""Period at which an excluded server is tried again: it may have been redeployed."""
+
+
+@dataclass(eq=False)
+class Stream:
+    """One attempt to read from a server, from the connection to its end."""
+
+    server: str
+    accepted: bool = False
+    """Whether the server has accepted the stream."""
+    draining: bool = False
+    ended: bool = False
 
 
 @dataclass
@@ -14,32 +29,36 @@ class ServerState:
 
     active: bool = False
     """Whether the server is connected, or its reader is connecting to it."""
-    stream_open: bool = False
-    """Whether the server has accepted the stream."""
-    draining: bool = False
     excluded_by: InfeedError | None = None
     """The error that shows that the server cannot serve this feed."""
     last_error: str = ""
     """Why the last connection was lost."""
+    retry_at: float = 0.0
+    """The earliest time of the next attempt to connect."""
+    backoff: float = MIN_BACKOFF_SECONDS
 
     @property
     def unhealthy(self) -> bool:
         """Whether the server was lost or excluded, and has not accepted a stream since."""
         return bool(self.last_error) or self.excluded_by is not None
 
-    def on_stream_opened(self) -> None:
+    def on_stream_accepted(self) -> None:
         """Marks the server as healthy."""
-        self.stream_open, self.excluded_by, self.last_error = True, None, ""
+        self.excluded_by, self.last_error = None, ""
+        self.backoff = MIN_BACKOFF_SECONDS
 
-    def on_connection_lost(self, error: InfeedError) -> None:
+    def on_connection_lost(self, error: InfeedError, now: float) -> None:
         """Marks the server as lost, or as unreachable from the beginning."""
-        self.active = self.stream_open = False
+        self.active = False
         self.excluded_by, self.last_error = None, error.message
+        self.retry_at = now + self.backoff
+        self.backoff = min(2 * self.backoff, MAX_BACKOFF_SECONDS)
 
-    def exclude(self, error: InfeedError) -> None:
+    def exclude(self, error: InfeedError, now: float) -> None:
         """Marks the server as reachable but unable to serve this feed."""
-        self.active = self.stream_open = False
+        self.active = False
         self.excluded_by = error
+        self.retry_at = now + _EXCLUDED_RETRY_INTERVAL_SECONDS
 
 
 class ServerStates(dict[str, ServerState]):
@@ -75,5 +94,5 @@ class ServerStates(dict[str, ServerState]):
 
     @property
     def last_errors(self) -> dict[str, str]:
-        """Why each server that is lost now was lost, by name."""
-        return {name: each.last_error for name, each in self.items() if each.last_error}
+        """Why each server that is lost now was lost, by name. Callable from any thread."""
+        return {name: each.last_error for name, each in list(self.items()) if each.last_error}

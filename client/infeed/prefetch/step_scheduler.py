@@ -146,11 +146,12 @@ class StepScheduler(Generic[T]):
 
     def blocking_server(self) -> tuple[str, float] | None:
         """Returns the server that the next step was requested from first, and how many seconds
-        ago; None if it is not in flight."""
+        ago; None if it is not in flight. Callable from any thread."""
+        next_step = self.next_step
         requests = [
-            (steps[self.next_step], name)
-            for name, steps in self._in_flight.items()
-            if self.next_step in steps
+            (requested_at, name)
+            for name, steps in list(self._in_flight.items())
+            if (requested_at := steps.get(next_step)) is not None
         ]
         if not requests:
             return None
