@@ -42,6 +42,8 @@ class Stats:
     """Samples per second, from the first batch to the last."""
     reconnects: int
     """Connections that were restored after a loss."""
+    left_out: int
+    """Times that a server was left out because it failed, while it could be reached."""
     hedges: int
     """Batches that were requested from a second server, because the first took too long."""
     prefetched_bytes: int
@@ -70,13 +72,14 @@ class Stats:
         servers = ", ".join(self.servers) or "no server"
         plural = "" if self.reconnects == 1 else "s"
         hedged = f", {self.hedges} hedged" if self.hedges else ""
+        left_out = f", servers left out {self.left_out} times" if self.left_out else ""
         lines = (
             f"{self.verdict}",
             f"{self.steps} steps, {self.samples} samples",
             f"{self.samples_per_second:.0f} samples/s, {self.bytes_per_second / 1e6:.1f} MB/s",
             f"first batch after {_format_seconds(self.first_batch_seconds)}",
             f"then waits of p50 {p50}, p99 {p99}, max {longest}",
-            f"{self.reconnects} reconnect{plural}{hedged}, served by {servers}",
+            f"{self.reconnects} reconnect{plural}{hedged}{left_out}, served by {servers}",
         )
         return "\n  ".join(lines)
 
@@ -103,6 +106,7 @@ class PrefetchCounters:
     """Every server that was ever connected, in order of the first connection."""
     losses: int = 0
     reconnects: int = 0
+    left_out: int = 0
     hedges: int = 0
     prefetched_bytes: int = 0
     """Bytes of the buffered batches."""
@@ -160,6 +164,7 @@ class StatsRecorder:
             bytes_per_second=(progress.bytes - first.bytes) / (span or 1.0),
             samples_per_second=(progress.samples - first.samples) / (span or 1.0),
             reconnects=counters.reconnects,
+            left_out=counters.left_out,
             hedges=counters.hedges,
             prefetched_bytes=counters.prefetched_bytes,
             prefetch_limit_bytes=counters.prefetch_limit_bytes,

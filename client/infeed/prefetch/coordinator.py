@@ -10,17 +10,16 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from infeed.errors import (
-    AuthenticationError,
-    FingerprintError,
+    CursorError,
     InfeedError,
-    PermissionDeniedError,
-    PipelineNotFoundError,
-    ProtocolError,
+    InvalidRequestError,
+    SampleError,
     ServerUnavailableError,
+    UserCodeError,
 )
 from infeed.prefetch.byte_window import PrefetchWindow
 from infeed.prefetch.feed_plan import FeedPlan
@@ -31,14 +30,8 @@ from infeed.wire.assembler import EndOfData, ReceivedBatch
 
 log = logging.getLogger(__name__)
 
-_EXCLUDING_ERRORS = (
-    AuthenticationError,
-    FingerprintError,
-    PermissionDeniedError,
-    PipelineNotFoundError,
-    ProtocolError,
-)
-"""Errors that concern one server: another one may be able to serve the feed."""
+_COMMON_ERRORS = (SampleError, UserCodeError, CursorError, InvalidRequestError)
+"""Errors of a step that any other server would raise as well: they end the feed."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +94,8 @@ class Coordinator:
         """
         if blocking := self._scheduler.blocking_server():
             return blocking[0], f"requested {blocking[1]:.1f} s ago"
-        if errors := self._servers.last_errors:
-            details = "; ".join(f"{name}: {error}" for name, error in errors.items())
-            return self._target, f"reconnecting after: {details}"
+        if errors := self._servers.errors:
+            return self._target, f"reconnecting after: {_list_errors(errors)}"
         return self._target, "no answer from the server"
 
     def add_servers(self, servers: Sequence[str]) -> None:
@@ -130,7 +122,7 @@ class Coordinator:
     def on_connected(self, stream: Stream) -> None:
         """Makes the server available for steps, until its stream has ended.
 
-        A server that was lost or excluded must accept the stream first: the host of a stopped
+        A server that was lost or left out must accept the stream first: the host of a stopped
         process still accepts connections.
         """
         if not stream.ended and not self._servers[stream.server].unhealthy:
@@ -154,6 +146,8 @@ class Coordinator:
         """Returns the step to request on the stream now; None if there is none for it yet."""
         if not self.takes_requests(stream):
             return None
+        if self._servers[stream.server].left_out:
+            return self._scheduler.probe(stream.server, self._window.step_limit)
         return self._scheduler.assign(stream.server, self._window.step_limit)
 
     def may_hedge(self, stream: Stream) -> bool:
@@ -166,6 +160,7 @@ class Coordinator:
         if self.ended:
             return
         self._no_server_since = None
+        self._on_healthy(stream.server)
         if self._scheduler.on_received(stream.server, received.step, received):
             self._window.on_received(received.payload_bytes)
         self._deliver()
@@ -184,12 +179,12 @@ class Coordinator:
         stream.ended = True
         if self.ended:  # the frames of the error hold the buffer of a batch
             return
-        if isinstance(error, ServerUnavailableError):
-            self._lose(stream, error)
-        elif isinstance(error, _EXCLUDING_ERRORS):
-            self._exclude(stream.server, error)
-        else:
+        if isinstance(error, _COMMON_ERRORS) or not isinstance(error, InfeedError):
             self._fail_step(stream.server, error)
+        elif isinstance(error, ServerUnavailableError) and not error.exhausted:
+            self._lose(stream, error)
+        else:
+            self._leave_out(stream.server, error)
 
     # The events of the feed.
 
@@ -210,13 +205,18 @@ class Coordinator:
         """Ends the feed if no server was available for too long; called periodically."""
         if self.ended or self._scheduler.servers:
             return
-        exclusion = self._servers.exclusion
-        if exclusion is not None and self._servers.all_excluded:
-            self._end_feed(exclusion)
-            return
         timeout, since = self._plan.reconnect_timeout, self._no_server_since
-        if since is not None and self._clock() >= since + timeout:
-            self._end_feed(exclusion or self._connection_lost(timeout))
+        if self._servers.all_have_failed(self._scheduler.next_step):
+            self._end_feed(self._no_server("every server has failed at position {}"))
+        elif since is not None and self._clock() >= since + timeout:
+            lost = f"connection lost at position {{}}, no reconnect within {timeout:g} s"
+            self._end_feed(self._no_server(lost))
+
+    def _on_healthy(self, server: str) -> None:
+        state = self._servers[server]
+        if state.left_out:
+            log.warning("%s serves the feed again", server)
+        state.on_batch()
 
     def _lose(self, stream: Stream, error: InfeedError) -> None:
         self._counters.losses += stream.accepted
@@ -224,21 +224,29 @@ class Coordinator:
         self._remove_server(stream.server)
         self.check_reconnect_timeout()
 
-    def _exclude(self, server: str, error: InfeedError) -> None:
-        """Excludes a server that answers but cannot serve this feed."""
+    def _leave_out(self, server: str, error: InfeedError) -> None:
+        """Leaves out a server that answers but cannot serve this feed, for some time."""
         state = self._servers[server]
-        if self.multi_server and state.excluded_by is None and len(self._servers) > 1:
-            log.warning("%s is excluded from the feed: %s", server, error.message)
-        state.exclude(error, self._clock())
+        if not state.left_out:
+            self._counters.left_out += 1
+            if len(self._servers) > 1:
+                log.warning(
+                    "%s is left out of the feed for now: %s: %s",
+                    *(server, type(error).__name__, error.message),
+                )
+        state.leave_out(error, self._scheduler.oldest_in_flight(server), self._clock())
         self._remove_server(server)
         self.check_reconnect_timeout()
 
     def _fail_step(self, server: str, error: BaseException) -> None:
         """Ends the feed with an error in place of the server's oldest step in flight.
 
-        For errors that another server would raise as well.
+        For errors that another server would raise as well. The server may still have to send the
+        steps before; but if the error is one of the trainer's own code, it would only come again.
         """
-        self._servers[server].retry_at = math.inf
+        self._servers[server].on_step_failed(
+            self._clock() if isinstance(error, InfeedError) else math.inf
+        )
         step = self._scheduler.oldest_in_flight(server)
         if step is None:
             self._end_feed(error)
@@ -267,12 +275,23 @@ class Coordinator:
             self.ended = True
             self._deliver_item(last)
 
-    def _connection_lost(self, timeout: float) -> ServerUnavailableError:
+    def _no_server(self, problem: str) -> InfeedError:
+        """Returns the error that ends the feed, with the errors of all servers.
+
+        Its class is that of the first server that was left out.
+        """
+        errors = self._servers.errors
+        left_out = [error for name, error in errors.items() if self._servers[name].left_out]
+        if left_out and len(errors) == 1:
+            return left_out[0]
         start, _ = self._plan.shard_plan.batch_range(self._scheduler.next_step)
-        errors = sorted(set(self._servers.last_errors.values()))
-        return ServerUnavailableError(
-            f"{self._target}: connection lost at position {start}, no reconnect within "
-            f"{timeout:g} s; last error: {'; '.join(errors)}",
+        error_class = type(left_out[0]) if left_out else ServerUnavailableError
+        return error_class(
+            f"{self._target}: {problem.format(start)}; last errors: {_list_errors(errors)}",
             target=self._target,
             position=start,
         )
+
+
+def _list_errors(errors: Mapping[str, InfeedError]) -> str:
+    return "; ".join(f"{server}: {error.message}" for server, error in errors.items())

@@ -16,13 +16,18 @@ from infeed.batch import Batch
 from infeed.cursor import Cursor, Shard
 from infeed.errors import (
     AuthenticationError,
+    CursorError,
     FeedClosedError,
     FingerprintError,
+    InvalidRequestError,
     PermissionDeniedError,
     PipelineNotFoundError,
     ProtocolError,
     SampleError,
+    ServerError,
     ServerUnavailableError,
+    SourceError,
+    UserCodeError,
 )
 from infeed.prefetch.coordinator import Coordinator, EndOfFeed, FeedItem
 from infeed.prefetch.feed_plan import FeedPlan, plan_feed
@@ -124,7 +129,7 @@ def test_feed_fails_when_its_only_server_stays_lost(new_coordinator: Any, clock:
     (error,) = coordinator.items()
     assert isinstance(error, ServerUnavailableError)
     assert "target: connection lost at position 0" in error.message
-    assert "within 60 s; last error: cut" in error.message
+    assert "within 60 s; last errors: a: cut" in error.message
     assert coordinator.ended
 
 
@@ -169,18 +174,87 @@ def test_lost_server_does_not_fail_the_feed_while_another_serves(
     assert not coordinator.ended
 
 
-def test_feed_fails_at_once_if_all_servers_are_excluded(new_coordinator: Any, caplog: Any) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(AuthenticationError("a"), FingerprintError("b"), PermissionDeniedError("c")),
+        *(PipelineNotFoundError("d"), ProtocolError("e"), SourceError("f"), ServerError("g")),
+        ServerUnavailableError("h", code="RESOURCE_EXHAUSTED"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_sick_server_is_left_out_while_another_serves(
+    new_coordinator: Any, clock: Clock, caplog: Any, error: Any
+) -> None:
     coordinator = new_coordinator("ab")
+    (good,) = connect(coordinator, "b")
+    delays = []
     with caplog.at_level(logging.WARNING, "infeed.prefetch.coordinator"):
-        coordinator.end("a", MISMATCH)
-        coordinator.end("a", MISMATCH)
-    assert caplog.messages == ["a is excluded from the feed: another version"]  # once
+        for _ in range(7):
+            (sick,) = connect(coordinator, "a")
+            coordinator.next_request(sick)
+            coordinator.on_stream_ended(sick, error)
+            delays.append(coordinator.connect_delay("a"))
+            clock.now += delays[-1]
+    assert delays == [1, 2, 4, 8, 16, 30, 30]
+    assert coordinator.counters(0).left_out == 1
+    (message,) = caplog.messages
+    assert message == f"a is left out of the feed for now: {type(error).__name__}: {error.message}"
+    assert coordinator.next_request(good) == 0
+    coordinator.on_batch(good, batch(0))
+    assert coordinator.items() == [0]
+
+
+def test_server_that_was_left_out_is_asked_for_the_next_step_alone(
+    new_coordinator: Any, clock: Clock
+) -> None:
+    coordinator = new_coordinator("ab")
+    good, sick = connect(coordinator, "b", "a")
+    assert [coordinator.next_request(good) for _ in range(2)] == [0, 1]
+    assert [coordinator.next_request(sick) for _ in range(2)] == [2, 3]
+    coordinator.on_stream_ended(sick, SourceError("no such file"))
+    (sick,) = connect(coordinator, "a")
+    assert [coordinator.next_request(sick) for _ in range(2)] == [0, None]
+    coordinator.on_batch(good, batch(0))
+    assert coordinator.next_request(sick) is None  # its answer is still to come
+    coordinator.on_batch(sick, batch(0))
+    assert coordinator.items() == [0]
+    assert [coordinator.next_request(sick) for _ in range(2)] == [2, 3]
+    coordinator.on_stream_ended(sick, SourceError("no such file"))
+    assert coordinator.connect_delay("a") == 1.0  # the batch has reset the backoff
+
+
+def test_feed_ends_when_every_server_has_failed_the_next_step(new_coordinator: Any) -> None:
+    coordinator = new_coordinator("ab")
+    first, second = connect(coordinator, "a", "b")
+    assert [coordinator.next_request(stream) for stream in (first, second)] == [0, 1]
+    coordinator.on_stream_ended(first, SourceError("no such file"))
+    coordinator.on_stream_ended(second, ServerError("out of threads"))
+    assert not coordinator.ended  # they have failed different steps
+    first, second = connect(coordinator, "a", "b")
+    assert [coordinator.next_request(stream) for stream in (first, second)] == [0, 0]
+    coordinator.on_stream_ended(second, ServerError("out of threads"))
+    assert not coordinator.ended  # the other one may have recovered
+    coordinator.on_stream_ended(first, SourceError("no such file"))
+    (error,) = coordinator.items()
+    assert type(error) is SourceError
+    assert error.message == (
+        "target: every server has failed at position 0; last errors: "
+        "a: no such file; b: out of threads"
+    )
+
+
+def test_feed_without_a_server_that_can_serve_it_at_all_ends_at_once(new_coordinator: Any) -> None:
+    coordinator = new_coordinator("ab")
+    coordinator.end("a", MISMATCH)
     assert not coordinator.ended
     coordinator.end("b", MISMATCH)
-    assert coordinator.items() == [MISMATCH]
+    (error,) = coordinator.items()
+    assert type(error) is FingerprintError
+    assert "a: another version; b: another version" in error.message
 
 
-def test_exclusion_is_raised_if_the_other_servers_stay_lost(
+def test_errors_of_all_servers_are_named_if_one_stays_lost(
     new_coordinator: Any, clock: Clock
 ) -> None:
     coordinator = new_coordinator("ab")
@@ -189,14 +263,47 @@ def test_exclusion_is_raised_if_the_other_servers_stay_lost(
     assert not coordinator.ended
     clock.now += 60
     coordinator.check_reconnect_timeout()
-    assert coordinator.items() == [MISMATCH]
+    (error,) = coordinator.items()
+    assert type(error) is FingerprintError
+    assert error.message.endswith("within 60 s; last errors: a: another version; b: cut")
 
 
-def test_exclusion_of_the_only_server_is_not_logged(new_coordinator: Any, caplog: Any) -> None:
+def test_exhausted_servers_have_until_the_reconnect_timeout(
+    new_coordinator: Any, clock: Clock
+) -> None:
     coordinator = new_coordinator("a")
-    coordinator.end("a", MISMATCH)
+    coordinator.end("a", ServerUnavailableError("full", code="RESOURCE_EXHAUSTED"))
+    assert not coordinator.ended
+    clock.now += 60
+    coordinator.check_reconnect_timeout()
+    assert coordinator.ended
+
+
+def test_error_of_the_only_server_is_raised_as_it_is(new_coordinator: Any, caplog: Any) -> None:
+    coordinator = new_coordinator("a")
+    (stream,) = connect(coordinator, "a")
+    coordinator.next_request(stream)
+    coordinator.on_stream_ended(stream, MISMATCH)
     assert coordinator.items() == [MISMATCH]
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "error", [SampleError("a"), UserCodeError("b"), CursorError("c"), InvalidRequestError("d")]
+)
+def test_error_of_every_server_ends_the_feed_behind_earlier_batches(
+    new_coordinator: Any, clock: Clock, error: Any
+) -> None:
+    coordinator = new_coordinator("ab")
+    first, second = connect(coordinator, "a", "b")
+    assert [coordinator.next_request(stream) for stream in (first, second)] == [0, 1]
+    coordinator.on_stream_ended(second, error)
+    coordinator.on_stream_ended(first, LOST)
+    clock.now += coordinator.connect_delay("b")
+    (second,) = connect(coordinator, "b")  # it still has to send the batch before
+    assert [coordinator.next_request(second) for _ in range(2)] == [0, None]
+    coordinator.on_batch(second, batch(0))
+    assert coordinator.items() == [0, error]
 
 
 def test_steps_of_a_lost_server_are_reassigned(new_coordinator: Any) -> None:
@@ -417,25 +524,6 @@ def test_backoff_doubles_up_to_a_limit_until_a_stream_is_accepted(
         clock.now += delays[-1]
         assert coordinator.connect_delay("a") == 0
     assert delays == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 0.05, 0.1, 0.2])
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        AuthenticationError("a"),
-        FingerprintError("b"),
-        PermissionDeniedError("c"),
-        PipelineNotFoundError("d"),
-        ProtocolError("e"),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_excluding_error_leads_to_a_late_retry(new_coordinator: Any, error: Any) -> None:
-    coordinator = new_coordinator("ab")
-    for _ in range(2):
-        coordinator.end("a", error)
-        assert coordinator.connect_delay("a") == 10.0
-    assert not coordinator.ended
 
 
 def test_servers_wait_for_their_turn_if_one_serves_at_a_time(
