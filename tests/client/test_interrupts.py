@@ -112,7 +112,9 @@ def test_with_that_is_interrupted_at_any_bytecode_of_its_end_can_be_closed_again
         next(feed)
         interrupted = interrupt(lambda feed=feed: feed.__exit__(None, None, None), at)  # type: ignore[misc]
         feed.close()
-        until(lambda: not infeed_threads())
+        for thread in infeed_threads():
+            thread.join(HANG_SECONDS)
+        assert not infeed_threads()
         assert feed.state()["position"] == 4
         if not interrupted:
             break

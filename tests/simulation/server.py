@@ -16,7 +16,7 @@ from infeed.wire.assembler import ReceivedBatch
 KEEPALIVE_SECONDS = 15.0
 """Time after which the client notices that a connection is dead."""
 
-_HEDGE_CHECK_INTERVAL_SECONDS = 0.25
+_HEDGE_CHECK_INTERVAL_SECONDS = 0.5
 
 
 class Connection:

@@ -29,7 +29,7 @@ from infeed.wire.assembler import ReceivedBatch
 SLOTS = 4
 RECONNECT_TIMEOUT_SECONDS = 60.0
 
-PAUSES_SECONDS = (0.1, 0.1, 1.0, 1.0, 10.0, 40.0)
+PAUSES_SECONDS = (0.1, 0.1, 0.1, 1.0, 1.0, 5.0, 30.0)
 """Between two faults: bursts, and times in which nothing but time helps."""
 
 PROGRESS_SECONDS = 50.0
@@ -124,7 +124,7 @@ class Simulation:
         random = self.world.random
         self._spared = random.random() < 0.5
         """Whether one server has no faults, so that the feed may never end."""
-        self._step_seconds = random.choice((0.1, 0.5, 2.0, 5.0))
+        self._step_seconds = random.choice((0.3, 1.0, 4.0))
         self._cursor: Cursor | None = None
         self._interrupt_next = False
         self._prefetcher = SimulatedPrefetcher(self.world, 1, None)

@@ -157,7 +157,7 @@ class Prefetcher:
             coordinator.fail(error)
 
     def _finish_batches(self) -> None:
-        for item in iter(self._received.get, None):
+        while (item := self._received.get()) is not None:
             if not self._stopping:  # else frees the rest of the queue
                 finished = self._finish(item)
                 self.ready.put(finished)
