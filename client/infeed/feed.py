@@ -15,7 +15,7 @@ from infeed.batch import Batch
 from infeed.cursor import Cursor, Shard
 from infeed.errors import FeedClosedError, StallError
 from infeed.http2.tls_config import TLS
-from infeed.prefetch.coordinator import EndOfFeed
+from infeed.prefetch.feed_item import EndOfFeed
 from infeed.prefetch.feed_plan import FeedPlan, check_options, plan_feed
 from infeed.prefetch.prefetcher import Prefetcher
 from infeed.prefetch.ready_batches import ReadyItem

@@ -18,7 +18,7 @@ import infeed
 from infeed.batch import Batch
 from infeed.cursor import Shard
 from infeed.feed import Feed
-from infeed.prefetch.coordinator import EndOfFeed
+from infeed.prefetch.feed_item import EndOfFeed
 from infeed.prefetch.feed_plan import plan_feed
 from infeed.prefetch.ready_batches import ReadyBatches
 from infeed.spec import Normalize

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from infeed.errors import (
     CursorError,
@@ -22,6 +22,7 @@ from infeed.errors import (
     UserCodeError,
 )
 from infeed.prefetch.byte_window import PrefetchWindow
+from infeed.prefetch.feed_item import EndOfFeed, FeedItem
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.server_state import ServerStates, Stream
 from infeed.prefetch.step_scheduler import StepScheduler
@@ -32,17 +33,6 @@ log = logging.getLogger(__name__)
 
 _COMMON_ERRORS = (SampleError, UserCodeError, CursorError, InvalidRequestError)
 """Errors of a step that any other server would raise as well: they end the feed."""
-
-
-@dataclass(frozen=True)
-class EndOfFeed:
-    """The item behind the last batch."""
-
-    position_count: int | None = None
-    """Positions of the data, if its length was unknown before."""
-
-
-FeedItem = ReceivedBatch | BaseException | EndOfFeed
 
 
 class Coordinator:
@@ -94,8 +84,8 @@ class Coordinator:
         """
         if blocking := self._scheduler.blocking_server():
             return blocking[0], f"requested {blocking[1]:.1f} s ago"
-        if errors := self._servers.errors:
-            return self._target, f"reconnecting after: {_list_errors(errors)}"
+        if errors := self._servers.describe_errors():
+            return self._target, f"reconnecting after: {errors}"
         return self._target, "no answer from the server"
 
     def add_servers(self, servers: Sequence[str]) -> None:
@@ -276,22 +266,5 @@ class Coordinator:
             self._deliver_item(last)
 
     def _no_server(self, problem: str) -> InfeedError:
-        """Returns the error that ends the feed, with the errors of all servers.
-
-        Its class is that of the first server that was left out.
-        """
-        errors = self._servers.errors
-        left_out = [error for name, error in errors.items() if self._servers[name].left_out]
-        if left_out and len(errors) == 1:
-            return left_out[0]
         start, _ = self._plan.shard_plan.batch_range(self._scheduler.next_step)
-        error_class = type(left_out[0]) if left_out else ServerUnavailableError
-        return error_class(
-            f"{self._target}: {problem.format(start)}; last errors: {_list_errors(errors)}",
-            target=self._target,
-            position=start,
-        )
-
-
-def _list_errors(errors: Mapping[str, InfeedError]) -> str:
-    return "; ".join(f"{server}: {error.message}" for server, error in errors.items())
+        return self._servers.combined_error(self._target, problem.format(start), start)

@@ -19,7 +19,8 @@ from queue import SimpleQueue
 from infeed.errors import InfeedError
 from infeed.finish import finish
 from infeed.prefetch.background_thread import BackgroundThread
-from infeed.prefetch.coordinator import Coordinator, FeedItem
+from infeed.prefetch.coordinator import Coordinator
+from infeed.prefetch.feed_item import FeedItem
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.ready_batches import ReadyBatches
 from infeed.prefetch.server_pool import ServerPool

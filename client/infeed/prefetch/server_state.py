@@ -117,3 +117,23 @@ class ServerStates(dict[str, ServerState]):
         return {
             name: each.error for name, each in list(self.items()) if each.unhealthy and each.error
         }
+
+    def describe_errors(self) -> str:
+        """Returns the errors with the names of the servers. Callable from any thread."""
+        return "; ".join(f"{server}: {error.message}" for server, error in self.errors.items())
+
+    def combined_error(self, target: str, problem: str, position: int) -> InfeedError:
+        """Returns the error that ends a feed without a server, with the error of each.
+
+        Its class is that of the first server that was left out. If that is the only server, it is
+        its error.
+        """
+        left_out = [each.error for each in self.values() if each.left_out and each.error]
+        if left_out and len(self) == 1:
+            return left_out[0]
+        error_class = type(left_out[0]) if left_out else ServerUnavailableError
+        return error_class(
+            f"{target}: {problem}; last errors: {self.describe_errors()}",
+            target=target,
+            position=position,
+        )

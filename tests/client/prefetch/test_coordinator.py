@@ -29,7 +29,8 @@ from infeed.errors import (
     SourceError,
     UserCodeError,
 )
-from infeed.prefetch.coordinator import Coordinator, EndOfFeed, FeedItem
+from infeed.prefetch.coordinator import Coordinator
+from infeed.prefetch.feed_item import EndOfFeed, FeedItem
 from infeed.prefetch.feed_plan import FeedPlan, plan_feed
 from infeed.prefetch.server_state import Stream
 from infeed.spec import Guarantee

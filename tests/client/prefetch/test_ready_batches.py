@@ -10,7 +10,7 @@ import pytest
 from tests.client.waiting import HANG_SECONDS, blocked_in, until
 
 from infeed.batch import Batch
-from infeed.prefetch.coordinator import EndOfFeed
+from infeed.prefetch.feed_item import EndOfFeed
 from infeed.prefetch.ready_batches import ReadyBatches
 from infeed.stats import Progress
 from infeed.wire.assembler import ReceivedBatch

@@ -12,7 +12,8 @@ from tests.client.waiting import HANG_SECONDS, Clock, blocked_in, until
 
 from infeed.cursor import Shard
 from infeed.errors import FingerprintError, ServerUnavailableError
-from infeed.prefetch.coordinator import Coordinator, FeedItem
+from infeed.prefetch.coordinator import Coordinator
+from infeed.prefetch.feed_item import FeedItem
 from infeed.prefetch.feed_plan import plan_feed
 from infeed.prefetch.server_pool import ServerPool
 from infeed.prefetch.server_state import Stream
