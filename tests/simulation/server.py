@@ -54,6 +54,8 @@ class SimulatedServer:
         self.sickness: InfeedError = ServerUnavailableError("-")
         self.sick_at_open = False
         self.healthy_since = world.now
+        self.failed: set[int | None] = set()
+        """The step that the last answer has failed; None in place of a stream. Empty: a batch."""
         self.connection: Connection | None = None
         self._make_batch = make_batch
         self._consumed_steps = consumed_steps
@@ -155,6 +157,7 @@ class SimulatedServer:
         if self.world.now < self.frozen_until:
             self.world.after(self.frozen_until - self.world.now, lambda: self._accept(connection))
         elif self.world.now < self.sick_until and self.sick_at_open:
+            self.failed = {None}
             self._end(connection, self.sickness)
         else:
             self.coordinator.on_stream_accepted(connection.stream)
@@ -202,8 +205,10 @@ class SimulatedServer:
             return
         connection.answering = False
         if self.world.now < self.sick_until and not self.sick_at_open:
+            self.failed = {connection.requests[0]}
             self._end(connection, self.sickness)
             return
+        self.failed.clear()
         self.coordinator.on_batch(
             connection.stream, self._make_batch(connection.requests.popleft())
         )

@@ -128,6 +128,8 @@ class Simulation:
         self._cursor: Cursor | None = None
         self._interrupt_next = False
         self._prefetcher = SimulatedPrefetcher(self.world, 1, None)
+        self._server_at = self.world.now
+        """The last time at which steps could be assigned to a server."""
         self.world.after_each = self._check_bounds
 
     def run(self) -> None:
@@ -207,8 +209,10 @@ class Simulation:
             self._interrupt_next = True
             return
         servers = self._prefetcher.servers[1 if self._spared else 0 :]
-        if servers:
-            random.choice(FAULTS)(random.choice(servers), random)
+        fault = random.choice(FAULTS)
+        everywhere = random.random() < 0.1  # a broken switch or file system, a new release
+        for server in servers if everywhere else servers and [random.choice(servers)]:
+            fault(server, random)
 
     # Promises.
 
@@ -216,6 +220,8 @@ class Simulation:
         """Checks that what was requested or buffered and not taken fits the window."""
         coordinator, ready = self._prefetcher.coordinator, self._prefetcher.ready
         scheduler, window = coordinator._scheduler, coordinator._window
+        if scheduler.servers or coordinator.ended:
+            self._server_at = self.world.now
         first = ready.progress.steps
         # One more for a batch that an interrupt has stopped on its way to the trainer.
         limit = first + window.depth + 1
@@ -229,12 +235,18 @@ class Simulation:
         since = max(waiting_since, min(each.healthy_since for each in self._prefetcher.servers))
         waited = self.world.now - since
         self._check(waited <= PROGRESS_SECONDS, f"no batch for {waited:.0f} s, with a good server")
+        alone = self.world.now - max(waiting_since, self._server_at)
+        self._check(alone <= RECONNECT_TIMEOUT_SECONDS + 10, f"{alone:.0f} s without a server")
 
     def _check_end(self, error: InfeedError) -> None:
         healthy = self.world.now - min(each.healthy_since for each in self._prefetcher.servers)
         self._check(healthy <= PROGRESS_SECONDS, f"ended with a good server: {error.message}")
+        step = self._prefetcher.coordinator._scheduler.next_step
         for server in self._prefetcher.servers:
-            self._check(server.name in error.message or len(self._prefetcher.servers) == 1, "names")
+            message = f"{server.name} at step {step}: {error.message}"
+            self._check(server.name in error.message or len(self._prefetcher.servers) == 1, message)
+            if "every server has failed" in error.message:
+                self._check(bool(server.failed & {None, step}), message)
 
     def _check_cursor(self, feed: Feed, taken: int) -> None:
         position = self._prefetcher.plan.shard_plan.position_after(taken)
