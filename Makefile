@@ -75,7 +75,7 @@ chaos: $(READY) ## Disturb servers, kill trainers, compare every batch (quarter 
 	@$(BIN)/python -m tests.stress.chaos $(CHAOS)
 
 .PHONY: simulate
-simulate: $(READY) ## Run feeds through 100,000 simulated faults (two minutes); SEED=n replays a seed.
+simulate: $(READY) ## Run feeds through 100,000 simulated faults (four minutes); SEED=n replays a seed.
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --seeds 1) $(SIMULATE)
 
 .PHONY: fuzz
