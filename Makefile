@@ -74,6 +74,10 @@ bench: $(BENCH_READY) ## Compare infeed with its peers (half an hour); see bench
 chaos: $(READY) ## Disturb servers, kill trainers, compare every batch (quarter of an hour).
 	@$(BIN)/python -m tests.stress.chaos $(CHAOS)
 
+.PHONY: simulate
+simulate: $(READY) ## Run feeds through 100,000 simulated faults (four minutes); SEED=n replays a seed.
+	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --seeds 1) $(SIMULATE)
+
 .PHONY: fuzz
 fuzz: $(READY) ## Send 120,000 malformed inputs to a server and a client (ten minutes).
 	@$(BIN)/python -m tests.stress.fuzz $(FUZZ)

@@ -143,6 +143,11 @@ class ServerUnavailableError(InfeedError, ConnectionError):
     reason = "SERVER_UNAVAILABLE"
     code = "UNAVAILABLE"
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether the server answers, but lacks a resource: memory, or streams that it may open."""
+        return self.metadata.get("code") == "RESOURCE_EXHAUSTED"
+
 
 class StallError(InfeedError, TimeoutError):
     """No batch arrived within the `timeout` of `next`.

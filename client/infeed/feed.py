@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import _thread
 import logging
 import math
 import os
-import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,15 +15,15 @@ from infeed.batch import Batch
 from infeed.cursor import Cursor, Shard
 from infeed.errors import FeedClosedError, StallError
 from infeed.http2.tls_config import TLS
+from infeed.prefetch.feed_item import EndOfFeed
 from infeed.prefetch.feed_plan import FeedPlan, check_options, plan_feed
 from infeed.prefetch.prefetcher import Prefetcher
-from infeed.prefetch.server_pool import EndOfFeed
+from infeed.prefetch.ready_batches import ReadyItem
 from infeed.rpc.channel import open_transport
 from infeed.rpc.credentials import Token
 from infeed.spec import FinishPlacement, Guarantee, PipelineSpec, Remainder, Spec
 from infeed.stats import Stats, StatsRecorder
 from infeed.transport import Transport
-from infeed.wire.assembler import ReceivedBatch
 
 log = logging.getLogger(__name__)
 
@@ -103,11 +101,12 @@ def connect(
             prefetch_bytes=prefetch_bytes,
             reconnect_timeout=reconnect_timeout,
         )
-        return Feed(channel, plan, owns_transport=transport is None)
+        feed = Feed(Prefetcher(channel, plan, owns_transport=transport is None), plan)
     except BaseException:
         if transport is None:
             channel.close()
         raise
+    return feed
 
 
 class Feed(Iterator[Batch]):
@@ -118,20 +117,20 @@ class Feed(Iterator[Batch]):
     each.
     """
 
-    def __init__(self, transport: Transport, plan: FeedPlan, *, owns_transport: bool) -> None:
-        self._transport = transport
-        self._owns_transport = owns_transport
+    def __init__(self, prefetcher: Prefetcher, plan: FeedPlan) -> None:
+        """Starts the prefetcher."""
+        self._prefetcher = prefetcher
+        self._ready = prefetcher.ready
         self._spec = plan.spec
         self._plan = plan
         self._shard_plan = plan.shard_plan
         """Unlike the feed plan's, with the end of the data as soon as a delivered batch has it."""
         self._recorder = StatsRecorder()
-        self._lock = threading.Lock()
         self._pid = os.getpid()
         self._closed = False
-        self._prefetcher = Prefetcher(transport, plan)
         # A feed that is dropped without close() must not keep its threads running.
-        self._finalizer = weakref.finalize(self, _stop_on_new_thread, self._prefetcher.stop)
+        weakref.finalize(self, prefetcher.stop)
+        prefetcher.start()
 
     @property
     def spec(self) -> PipelineSpec:
@@ -161,7 +160,7 @@ class Feed(Iterator[Batch]):
     @property
     def steps_left(self) -> int | None:
         """Batches that are still to be delivered; None if endless or unknown."""
-        return None if self.steps is None else self.steps - self._recorder.steps
+        return None if self.steps is None else self.steps - self._ready.progress.steps
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -180,50 +179,56 @@ class Feed(Iterator[Batch]):
     def __iter__(self) -> Feed:
         return self
 
-    def __next__(self) -> Batch:
-        return self.next()
-
     def next(self, timeout: float | None = None) -> Batch:
         """Returns the next batch; raises `StopIteration` after the last, `StallError` at a timeout.
 
         `timeout` is in seconds. After a `StallError` call again: nothing is lost. Raises also
         `FeedClosedError`, and the error that ended the feed, after all batches before it.
+
+        An exception of a signal handler, such as `KeyboardInterrupt`, neither loses nor counts the
+        batch: the next call returns it.
         """
-        self._check_open()
-        with self._lock:
-            requested_at = time.monotonic()
-            item = self._wait_for_item(requested_at, timeout)
+        requested_at = time.monotonic()
+        while True:
+            ready = self._wait_for_item(requested_at, timeout)
+            item = ready.item
+            if isinstance(item, BaseException):
+                raise item
             if item.position_count is not None:
                 self._shard_plan = replace(self._shard_plan, position_count=item.position_count)
             if isinstance(item, EndOfFeed):
                 raise StopIteration
-            batch = item.batch
-            samples = int(batch.mask.sum())
-            self._recorder.record(requested_at, time.monotonic(), samples, item.payload_bytes)
-            return batch
+            self._recorder.record(requested_at, time.monotonic(), ready.after)
+            batch, items, number = item.batch, self._ready.items, ready.before.steps
+            self._ready.announce(number)
+            try:
+                # Takes the batch. No call may follow it: see ready_batches.py.
+                del items[number]
+                return batch
+            except KeyError:  # another thread has taken it
+                pass
+
+    __next__ = next  # noqa: A003 - this class's `next`, without a frame between it and the loop
 
     def state(self) -> dict[str, Any]:
         """Returns the cursor after the last delivered batch, a dict that JSON can encode.
 
         Save it with the model. `connect(..., state=...)` resumes there, with any world size.
         """
-        position = self._shard_plan.position_after(self._recorder.steps)
+        position = self._shard_plan.position_after(self._ready.progress.steps)
         seed = self._plan.contract.seed
         return Cursor(self._spec.name, self._spec.fingerprint, seed, position).to_json()
 
     def stats(self) -> Stats:
         """Returns the statistics so far: waits and rates; print them for a summary."""
-        return self._recorder.stats(self._prefetcher.counters)
+        return self._recorder.stats(self._ready.progress, self._prefetcher.counters)
 
     def close(self) -> None:
         """Ends the feed within two seconds, even if another thread waits in `next`."""
         if os.getpid() != self._pid:
             return
         self._closed = True
-        self._finalizer.detach()
         self._prefetcher.close()
-        if self._owns_transport:
-            self._transport.close()
 
     def __enter__(self) -> Feed:
         return self
@@ -234,8 +239,8 @@ class Feed(Iterator[Batch]):
     def __repr__(self) -> str:
         shard = self._plan.shard_plan.shard
         return (
-            f"Feed({self._spec.name!r} at {self._transport.target}, batch_size={self.batch_size}, "
-            f"rank {shard.rank} of {shard.world_size}, {self._recorder.steps} delivered)"
+            f"Feed({self._spec.name!r} at {self._prefetcher.target}, batch_size={self.batch_size}, "
+            f"rank {shard.rank} of {shard.world_size}, {self._ready.progress.steps} delivered)"
         )
 
     def _check_open(self) -> None:
@@ -248,27 +253,25 @@ class Feed(Iterator[Batch]):
         if self._closed:
             raise FeedClosedError(f"the feed of {self._spec.name!r} was closed")
 
-    def _wait_for_item(
-        self, requested_at: float, timeout: float | None
-    ) -> ReceivedBatch | EndOfFeed:
+    def _wait_for_item(self, requested_at: float, timeout: float | None) -> ReadyItem:
         """Waits for the next item; logs a warning about each long wait without a timeout."""
         warn_at = requested_at + STALL_WARNING_INTERVAL_SECONDS
         deadline = math.inf if timeout is None else requested_at + timeout
         while True:
-            try:
-                until = min(warn_at, deadline)
-                return self._prefetcher.next(max(0.0, until - time.monotonic()))
-            except TimeoutError:
-                if self._prefetcher.ended:  # by an error that is a TimeoutError itself
-                    raise
-                if until == deadline:
-                    raise self._stall_error(timeout or 0.0) from None
+            self._check_open()
+            now = time.monotonic()
+            if (item := self._ready.first(min(warn_at, deadline) - now)) is not None:
+                return item
+            now = time.monotonic()
+            if now >= deadline:
+                raise self._stall_error(timeout or 0.0)
+            if now >= warn_at:
                 log.warning("%s; still waiting", self._stall_error(warn_at - requested_at))
                 warn_at += warn_at - requested_at
 
     def _stall_error(self, seconds: float) -> StallError:
         server, reason = self._prefetcher.blocking_server()
-        start, _ = self._plan.shard_plan.batch_range(self._recorder.steps)
+        start, _ = self._plan.shard_plan.batch_range(self._ready.progress.steps)
         return StallError(
             f"{server}: position {start} of {self._spec.name!r}: no batch within {seconds:g} s; "
             f"{reason}",
@@ -276,15 +279,3 @@ class Feed(Iterator[Batch]):
             position=start,
             seconds=f"{seconds:g}",
         )
-
-
-def _stop_on_new_thread(stop: Callable[[], None]) -> None:
-    """Calls `stop` on a new thread.
-
-    The garbage collector runs finalizers on any thread at any line, possibly while that thread
-    holds a lock that `stop` needs.
-    """
-    try:
-        _thread.start_new_thread(stop, ())  # `Thread.start` needs locks itself
-    except RuntimeError:  # the interpreter is shutting down
-        stop()

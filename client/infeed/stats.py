@@ -42,6 +42,8 @@ class Stats:
     """Samples per second, from the first batch to the last."""
     reconnects: int
     """Connections that were restored after a loss."""
+    left_out: int
+    """Times that a server was left out because it failed, while it could be reached."""
     hedges: int
     """Batches that were requested from a second server, because the first took too long."""
     prefetched_bytes: int
@@ -70,15 +72,30 @@ class Stats:
         servers = ", ".join(self.servers) or "no server"
         plural = "" if self.reconnects == 1 else "s"
         hedged = f", {self.hedges} hedged" if self.hedges else ""
+        left_out = f", servers left out {self.left_out} times" if self.left_out else ""
         lines = (
             f"{self.verdict}",
             f"{self.steps} steps, {self.samples} samples",
             f"{self.samples_per_second:.0f} samples/s, {self.bytes_per_second / 1e6:.1f} MB/s",
             f"first batch after {_format_seconds(self.first_batch_seconds)}",
             f"then waits of p50 {p50}, p99 {p99}, max {longest}",
-            f"{self.reconnects} reconnect{plural}{hedged}, served by {servers}",
+            f"{self.reconnects} reconnect{plural}{hedged}{left_out}, served by {servers}",
         )
         return "\n  ".join(lines)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Totals over the batches that were taken from a feed."""
+
+    steps: int = 0
+    samples: int = 0
+    bytes: int = 0
+    """Bytes on the wire."""
+
+    def plus(self, samples: int, payload_bytes: int) -> Progress:
+        """Returns the progress after one more batch."""
+        return Progress(self.steps + 1, self.samples + samples, self.bytes + payload_bytes)
 
 
 @dataclass
@@ -89,6 +106,7 @@ class PrefetchCounters:
     """Every server that was ever connected, in order of the first connection."""
     losses: int = 0
     reconnects: int = 0
+    left_out: int = 0
     hedges: int = 0
     prefetched_bytes: int = 0
     """Bytes of the buffered batches."""
@@ -97,51 +115,56 @@ class PrefetchCounters:
 
 
 class StatsRecorder:
-    """Records each consumed batch, in constant memory. Not thread-safe."""
+    """Records the wait for each batch, in constant memory.
+
+    Without a lock: an interrupt, or two threads at a time, can falsify one wait, but no total.
+    """
 
     def __init__(self) -> None:
-        self.steps = 0
-        self.samples = 0
-        self.bytes = 0
-        self._first: tuple[int, int, float] = (0, 0, 0.0)  # samples, bytes, wait
-        self._first_at = self._last_at = 0.0
+        self._last = Progress()
+        """After the batch that was recorded last."""
+        self._first = Progress()
+        self._first_wait = self._first_at = self._last_at = 0.0
         self._waited = self._longest = 0.0
         self._starved = 0
         self._bins = [0] * (_BINS_PER_DECADE * _DECADES + 1)
 
-    def record(
-        self, requested_at: float, received_at: float, samples: int, payload_bytes: int
-    ) -> None:
-        """Records one batch; the times are in monotonic seconds."""
+    def record(self, requested_at: float, received_at: float, progress: Progress) -> None:
+        """Records the wait for one batch, in monotonic seconds, and the progress after it.
+
+        A batch that an interrupt has kept from being returned is recorded once.
+        """
+        if progress.steps <= self._last.steps:
+            return
+        self._last = progress
         wait = received_at - requested_at
-        self.steps += 1
-        self.samples += samples
-        self.bytes += payload_bytes
         self._last_at = received_at
-        if self.steps == 1:
-            self._first_at, self._first = received_at, (samples, payload_bytes, wait)
+        if progress.steps == 1:
+            self._first_at, self._first_wait, self._first = received_at, wait, progress
             return
         self._waited += wait
         self._longest = max(self._longest, wait)
         self._starved += wait > STARVED_THRESHOLD_SECONDS
         self._bins[_bin_index(wait)] += 1
 
-    def stats(self, counters: PrefetchCounters) -> Stats:
+    def stats(self, progress: Progress, counters: PrefetchCounters) -> Stats:
+        """Returns the statistics after the batches that were taken so far."""
         span = self._last_at - self._first_at
-        samples, payload_bytes, first_wait = self._first
+        first = self._first if span else progress
         return Stats(
-            steps=self.steps,
-            samples=self.samples,
-            first_batch_seconds=first_wait,
+            steps=progress.steps,
+            samples=progress.samples,
+            first_batch_seconds=self._first_wait,
             wait_p50_seconds=self._quantile(0.50),
             wait_p99_seconds=self._quantile(0.99),
             wait_max_seconds=self._longest,
             wait_share=self._waited / span if span else 0.0,
             starved_steps=self._starved,
-            bytes=self.bytes,
-            bytes_per_second=(self.bytes - payload_bytes) / span if span else 0.0,
-            samples_per_second=(self.samples - samples) / span if span else 0.0,
+            bytes=progress.bytes,
+            bytes_per_second=(progress.bytes - first.bytes) / (span or 1.0),
+            samples_per_second=(progress.samples - first.samples) / (span or 1.0),
             reconnects=counters.reconnects,
+            left_out=counters.left_out,
             hedges=counters.hedges,
             prefetched_bytes=counters.prefetched_bytes,
             prefetch_limit_bytes=counters.prefetch_limit_bytes,

@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,6 @@ from infeed.errors import (
 from infeed.prefetch import prefetcher as prefetcher_module
 from infeed.rpc import channel as channel_module
 from infeed.spec import Cast, FieldSpec, Normalize, OneHot
-from infeed.stats import StatsRecorder
 from infeed.testing import FakeTransport
 from infeed.v1 import stream_pb2
 
@@ -378,7 +376,7 @@ def test_close_wakes_a_waiting_trainer(
 
     trainer = threading.Thread(target=train)
     trainer.start()
-    until(lambda: blocked_in(trainer, "wait", "get"))
+    until(lambda: blocked_in(trainer, "wait", "first"))
     feed.close()
     feed.close()
     trainer.join(HANG_SECONDS)
@@ -389,26 +387,28 @@ def test_close_wakes_a_waiting_trainer(
         next(feed)
 
 
-def test_batches_are_recorded_under_the_lock(
-    fake: FakeTransport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    locked: list[bool] = []
+def test_each_batch_goes_to_one_of_several_threads(arrays: Any) -> None:
+    taken: list[list[int]] = [[] for _ in range(4)]
+    with connect(FakeTransport(arrays, batch_size=4), epochs=40) as feed:
 
-    class Recorder(StatsRecorder):
-        def record(self, *numbers: Any) -> None:
-            locked.append(feed._lock.locked())
-            super().record(*numbers)
+        def take(starts: list[int]) -> None:
+            starts.extend(batch.start for batch in feed)
 
-    monkeypatch.setattr(feed_module, "StatsRecorder", Recorder)
-    with connect(fake) as feed:
-        next(feed)
-    assert locked == [True]
+        threads = [threading.Thread(target=take, args=(starts,)) for starts in taken]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(HANG_SECONDS)
+        assert sorted(start for starts in taken for start in starts) == [4 * k for k in range(500)]
+        assert all(starts == sorted(starts) for starts in taken)
+        stats = feed.stats()
+        assert (stats.steps, stats.samples, feed.state()["position"]) == (500, 2000, 2000)
 
 
 def wait_until_idle() -> None:
     """Waits until the only reader may not request another step."""
     (reader,) = infeed_threads("infeed-reader")
-    until(lambda: blocked_in(reader, "wait", "wait_for_step"))
+    until(lambda: blocked_in(reader, "wait", "_wait", "wait_for_step"))
 
 
 def test_prefetch_is_bounded_in_bytes(arrays: Any) -> None:
@@ -442,30 +442,15 @@ def test_dropped_feed_ends_its_threads(fake: FakeTransport) -> None:
     until(lambda: not infeed_threads())
 
 
-def test_dropped_feed_ends_its_threads_without_a_new_thread(
-    fake: FakeTransport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The interpreter starts no threads while it shuts down."""
-
-    def fail(*_: object) -> None:
-        raise RuntimeError("can't start new thread")
-
-    feed = connect(fake)
-    next(feed)
-    monkeypatch.setattr(feed_module, "_thread", SimpleNamespace(start_new_thread=fail))
-    del feed
-    until(lambda: not infeed_threads())
-
-
 def test_feed_dropped_under_a_lock_of_its_own_does_not_hang(fake: FakeTransport) -> None:
     """The garbage collector runs finalizers on any thread at any line."""
     feed = connect(fake)
-    stopping: Any = feed._prefetcher._stopping
+    pool = feed._prefetcher._pool
     feeds = [feed]
     del feed
 
     def drop() -> None:
-        with stopping._cond:
+        with pool.locked():
             feeds.clear()
 
     dropping = threading.Thread(target=drop, daemon=True)

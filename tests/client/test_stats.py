@@ -10,17 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.examples import examples
 
-from infeed.stats import PrefetchCounters, Stats, StatsRecorder
+from infeed.stats import PrefetchCounters, Progress, Stats, StatsRecorder
 
 
 def stats_of(waits: list[float], work: float) -> Stats:
     """Returns the statistics of a run with `work` seconds between the waits."""
-    recorder, now = StatsRecorder(), 100.0
+    recorder, now, progress = StatsRecorder(), 100.0, Progress()
     for wait in waits:
-        recorder.record(now, now + wait, 4, 1000)
+        progress = progress.plus(4, 1000)
+        recorder.record(now, now + wait, progress)
+        recorder.record(now, now + 1e6, progress)  # again, after an interrupt
         now += wait + work
     return recorder.stats(
-        PrefetchCounters(["a:1", "b:2"], 2, 2, prefetched_bytes=3000, prefetch_limit_bytes=9000)
+        progress,
+        PrefetchCounters(["a:1", "b:2"], 2, 2, prefetched_bytes=3000, prefetch_limit_bytes=9000),
     )
 
 
@@ -73,9 +76,9 @@ def test_percentiles_are_within_four_percent(waits: list[float]) -> None:
 
 def test_recorder_memory_is_constant() -> None:
     recorder = StatsRecorder()
-    recorder.record(0.0, 1.0, 1, 1)
+    recorder.record(0.0, 1.0, Progress(1, 1, 1))
     size = sys.getsizeof(recorder._bins)
-    for step in range(10_000):
-        recorder.record(float(step), step + 0.1 / (step + 1), 1, 1)
+    for step in range(2, 10_000):
+        recorder.record(float(step), step + 0.1 / (step + 1), Progress(step, step, step))
     assert sys.getsizeof(recorder._bins) == size
-    assert dataclasses.is_dataclass(recorder.stats(PrefetchCounters()))
+    assert dataclasses.is_dataclass(recorder.stats(Progress(), PrefetchCounters()))

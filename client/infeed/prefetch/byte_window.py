@@ -19,8 +19,8 @@ class PrefetchWindow:
         self._prefetch_bytes = prefetch_bytes
         self._batch_bytes = batch_bytes or 0
         self._consumed = 0
-        self.buffered_bytes = 0
-        """Bytes of the batches that were received and not consumed yet."""
+        self.received_bytes = 0
+        """Bytes of all batches that were received so far, consumed or not."""
 
     @property
     def depth(self) -> int:
@@ -40,15 +40,10 @@ class PrefetchWindow:
         return max(self._prefetch_bytes, MIN_BATCHES * self._batch_bytes)
 
     def on_received(self, batch_bytes: int) -> None:
-        """Counts a received batch as buffered."""
+        """Counts a received batch."""
         self._batch_bytes = max(self._batch_bytes, batch_bytes)
-        self.buffered_bytes += batch_bytes
+        self.received_bytes += batch_bytes
 
-    def on_consumed(self, batch_bytes: int) -> None:
-        """Moves the window on by one buffered batch."""
-        self._consumed += 1
-        self.buffered_bytes -= batch_bytes
-
-    def clear(self) -> None:
-        """Counts no batch as buffered any more."""
-        self.buffered_bytes = 0
+    def on_consumed(self, steps: int) -> None:
+        """Moves the window to the first step that is not consumed; never moves it back."""
+        self._consumed = max(self._consumed, steps)

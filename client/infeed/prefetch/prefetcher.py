@@ -1,32 +1,38 @@
 """Prefetching reader: batches in order from all servers of a target, through failures.
 
-A reader for each server requests batches and assembles them. The server pool assigns the steps
-and puts the batches in order. Finish transforms run on a thread of their own.
+A reader for each server requests batches and assembles them. The coordinator assigns the steps and
+puts the batches in order. Finish transforms run on a thread of their own.
 
-    FeedPlan → ServerPool ⇄ ServerReaders ⇄ servers;   ServerPool → [finish] → next()
+    FeedPlan → Coordinator ⇄ ServerReaders ⇄ servers;   Coordinator → [finish] → ReadyBatches
+
+The trainer's thread takes no lock. It leaves everything that needs one to the supervisor, a thread
+that resolves names, checks timeouts, and ends the other threads.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
 import time
 from dataclasses import replace
+from queue import SimpleQueue
 
-from infeed.errors import FeedClosedError, InfeedError
+from infeed.errors import InfeedError
 from infeed.finish import finish
-from infeed.prefetch.closable_queue import ClosableQueue, QueueClosedError
+from infeed.prefetch.background_thread import BackgroundThread
+from infeed.prefetch.coordinator import Coordinator
+from infeed.prefetch.feed_item import FeedItem
 from infeed.prefetch.feed_plan import FeedPlan
-from infeed.prefetch.server_pool import EndOfFeed, FeedItem, ServerPool
+from infeed.prefetch.ready_batches import ReadyBatches
+from infeed.prefetch.server_pool import ServerPool
 from infeed.prefetch.server_reader import ServerReader
+from infeed.prefetch.wakeup import Wakeup
 from infeed.stats import PrefetchCounters
 from infeed.transport import Transport
 from infeed.wire.assembler import ReceivedBatch
 from infeed.wire.buffer_pool import BufferPool
 
 JOIN_TIMEOUT_SECONDS = 2.0
-"""Bound on the time that `close` waits for threads. They are daemons: none outlives the process."""
+"""Bound on the time that `close` waits for threads."""
 
 RESOLVE_INTERVAL_SECONDS = 10.0
 """Period at which names are resolved again, to find servers that were added or moved."""
@@ -39,97 +45,92 @@ _MAX_FINISHED_BATCHES = 2
 
 
 class Prefetcher:
-    """Prefetches the batches of a feed. Starts its threads at once."""
+    """Prefetches the batches of a feed into `ready`, from `start` to `close`."""
 
-    def __init__(self, transport: Transport, plan: FeedPlan) -> None:
+    def __init__(self, transport: Transport, plan: FeedPlan, *, owns_transport: bool) -> None:
         self._transport = transport
+        self._owns_transport = owns_transport
         self._plan = plan
         self._buffers = BufferPool()
-        self._received: ClosableQueue[FeedItem] = ClosableQueue()  # bounded by the window
-        self._finished = self._received
-        self._pool = ServerPool(transport.target, plan, self._received)
-        self._last_item: BaseException | EndOfFeed | None = None
+        self._received: SimpleQueue[FeedItem | None] = SimpleQueue()  # bounded by the window
+        finishes = bool(plan.finish_transforms)
+        self.ready = ReadyBatches(self._on_taken, _MAX_FINISHED_BATCHES if finishes else None)
+        deliver = self._received.put if finishes else self.ready.put
+        self._coordinator = Coordinator(transport.target, plan, deliver)
+        self._pool = ServerPool(self._coordinator, lambda: self.ready.taken)
         self._readers: dict[str, ServerReader] = {}
-        self._stopping = threading.Event()
+        self._stopping = False
+        self._wakeup = Wakeup()
+        self._join_until: float | None = None
         self._pid = os.getpid()
-        threads = [threading.Thread(target=self._watch, name="infeed-servers", daemon=True)]
-        if plan.finish_transforms:
-            self._finished = ClosableQueue(_MAX_FINISHED_BATCHES)
-            threads.append(
-                threading.Thread(target=self._finish_batches, name="infeed-finisher", daemon=True)
-            )
-        self._threads = threads
-        for thread in threads:
-            thread.start()
+        self._threads = [BackgroundThread("infeed-servers", self._supervise)]
+        if finishes:
+            self._threads.append(BackgroundThread("infeed-finisher", self._finish_batches))
+
+    @property
+    def target(self) -> str:
+        """The target as the user wrote it."""
+        return self._transport.target
 
     @property
     def counters(self) -> PrefetchCounters:
-        return self._pool.counters
-
-    @property
-    def ended(self) -> bool:
-        """Whether `next` has returned the end, or raised the error that ended the feed."""
-        return self._last_item is not None
-
-    def next(self, timeout: float | None = None) -> ReceivedBatch | EndOfFeed:
-        """Returns the next batch, or the end of the feed.
-
-        Raises `TimeoutError` after `timeout` seconds (the feed continues), the error that ended the
-        feed, and `FeedClosedError`.
-        """
-        if self._last_item is None:
-            try:
-                item = self._finished.get(timeout)
-            except QueueClosedError:
-                raise FeedClosedError("the feed was closed") from None
-            if isinstance(item, ReceivedBatch):
-                self._pool.on_consumed(item.payload_bytes)
-                return item
-            self._last_item = item
-        if isinstance(self._last_item, EndOfFeed):
-            return self._last_item
-        raise self._last_item
+        return self._coordinator.counters(self.ready.progress.bytes)
 
     def blocking_server(self) -> tuple[str, str]:
         """Returns the server that the next batch is expected from, and the reason for the wait."""
-        return self._pool.blocking_server()
+        return self._coordinator.blocking_server()
+
+    def start(self) -> None:
+        """Starts the threads."""
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
-        """Asks the threads to end, without waiting for them. Callable from any thread."""
+        """Asks the threads to end. Callable from any thread, at any line; never blocks."""
         if os.getpid() != self._pid:
             return  # after a fork, the threads are in the parent process
-        self._stopping.set()
-        self._pool.close()
-        self._received.close()
-        self._finished.close()
-        self._buffers.close()
-        for reader in list(self._readers.values()):
-            reader.stop()
+        self._stopping = True
+        self.ready.close()
+        self._wakeup.set()
 
     def close(self) -> None:
         """Ends the threads and waits for them, for two seconds at most. Idempotent."""
         self.stop()
-        deadline = time.monotonic() + JOIN_TIMEOUT_SECONDS
-        # A second call must not wait again for a thread that hangs.
-        threads, self._threads = self._threads, []
-        readers, self._readers = self._readers, {}
         if os.getpid() != self._pid:
             return
-        for thread in threads:
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
-        for reader in readers.values():
-            reader.join(max(0.0, deadline - time.monotonic()))
+        # A second call must not wait again for a thread that hangs.
+        self._join_until = self._join_until or time.monotonic() + JOIN_TIMEOUT_SECONDS
+        readers = [reader.thread for reader in list(self._readers.values())]
+        for thread in (*self._threads, *readers):
+            thread.wait_until(self._join_until)
+        self.ready.close()  # again, for a batch that was put while it was closed
 
-    def _watch(self) -> None:
-        """Resolves the target periodically, and checks the reconnect timeout."""
+    def _on_taken(self) -> None:
+        self._pool.wake()
+
+    def _supervise(self) -> None:
+        """Resolves the target periodically and checks the reconnect timeout, until all ends."""
         resolve_at = 0.0
-        while not self._stopping.is_set() and not self._pool.ended:
-            if time.monotonic() >= resolve_at:
-                self._resolve()
-                resolve_at = time.monotonic() + RESOLVE_INTERVAL_SECONDS
-            self._pool.check_reconnect_timeout()
-            self._stopping.wait(_CHECK_INTERVAL_SECONDS)
+        while not self._stopping and (not self._pool.ended or self._is_reading()):
+            if not self._pool.ended:
+                if time.monotonic() >= resolve_at:
+                    self._resolve()
+                    resolve_at = time.monotonic() + RESOLVE_INTERVAL_SECONDS
+                with self._pool.locked() as coordinator:
+                    coordinator.check_reconnect_timeout()
+            self._wakeup.wait(_CHECK_INTERVAL_SECONDS)
+        if self._stopping:
+            with self._pool.locked() as coordinator:
+                coordinator.close()
+            self._received.put(None)
+        self._buffers.close()
+        for reader in self._readers.values():
+            reader.stop()
+        if self._owns_transport:
+            self._transport.close()
+
+    def _is_reading(self) -> bool:
+        return any(reader.thread.running for reader in self._readers.values())
 
     def _resolve(self) -> None:
         """Starts a reader for each new server of the target."""
@@ -137,29 +138,39 @@ class Prefetcher:
             servers = self._transport.servers()
         except InfeedError as error:
             if not self._readers:
-                self._pool.fail(error)
+                self._fail(error)
             return  # the servers that are known remain in use
         except BaseException as error:  # noqa: BLE001 - raised in the trainer's thread
-            self._pool.fail(error)
+            self._fail(error)
             return
-        self._pool.add_servers(servers)
+        with self._pool.locked() as coordinator:
+            coordinator.add_servers(servers)
         for server in servers:
-            if server not in self._readers and not self._stopping.is_set():
+            if server not in self._readers and not self._stopping:
                 reader = ServerReader(
                     server, self._transport, self._plan, self._pool, self._buffers
                 )
-                self._readers[server] = reader
                 reader.start()
+                self._readers[server] = reader
+
+    def _fail(self, error: BaseException) -> None:
+        with self._pool.locked() as coordinator:
+            coordinator.fail(error)
 
     def _finish_batches(self) -> None:
-        transforms, empty = self._plan.finish_transforms, self._buffers.empty
-        with contextlib.suppress(QueueClosedError):
-            while isinstance(item := self._received.get(), ReceivedBatch):
-                batch = item.batch
-                try:
-                    arrays = finish(dict(batch), transforms, batch.mask, empty)
-                except Exception as error:  # noqa: BLE001 - raised in the trainer's thread
-                    self._finished.put(error)
+        while (item := self._received.get()) is not None:
+            if not self._stopping:  # else frees the rest of the queue
+                finished = self._finish(item)
+                self.ready.put(finished)
+                if not isinstance(finished, ReceivedBatch):
                     return
-                self._finished.put(replace(item, batch=batch.replaced(arrays)))
-            self._finished.put(item)
+
+    def _finish(self, item: FeedItem) -> FeedItem:
+        if not isinstance(item, ReceivedBatch):
+            return item
+        batch, transforms = item.batch, self._plan.finish_transforms
+        try:
+            arrays = finish(dict(batch), transforms, batch.mask, self._buffers.empty)
+        except Exception as error:  # noqa: BLE001 - raised in the trainer's thread
+            return error
+        return replace(item, batch=batch.replaced(arrays))

@@ -1,11 +1,27 @@
-"""Health of the servers of a target: connected, draining, lost or excluded."""
+"""Health of the servers of a target: connected, lost or left out, and when to try again."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from infeed.errors import InfeedError
+from infeed.errors import InfeedError, ServerUnavailableError
+from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS
+
+MIN_LEFT_OUT_SECONDS = 1.0
+MAX_LEFT_OUT_SECONDS = 30.0
+"""Bounds on the time for which a server is left out; it doubles until the server sends a batch."""
+
+
+@dataclass(eq=False)
+class Stream:
+    """One attempt to read from a server, from the connection to its end."""
+
+    server: str
+    accepted: bool = False
+    """Whether the server has accepted the stream."""
+    draining: bool = False
+    ended: bool = False
 
 
 @dataclass
@@ -14,32 +30,60 @@ class ServerState:
 
     active: bool = False
     """Whether the server is connected, or its reader is connecting to it."""
-    stream_open: bool = False
-    """Whether the server has accepted the stream."""
-    draining: bool = False
-    excluded_by: InfeedError | None = None
-    """The error that shows that the server cannot serve this feed."""
-    last_error: str = ""
-    """Why the last connection was lost."""
+    lost: bool = False
+    """Whether the last connection failed, and the server has not accepted a stream since."""
+    left_out: bool = False
+    """Whether the server has failed otherwise, and has not sent a batch since."""
+    failed_step: int | None = None
+    """The step that a server that is left out has failed; None: it cannot serve any."""
+    error: InfeedError | None = None
+    """Why the server was lost or left out."""
+    retry_at: float = 0.0
+    """The earliest time of the next attempt to connect."""
+    backoff: float = MIN_BACKOFF_SECONDS
+    left_out_seconds: float = MIN_LEFT_OUT_SECONDS
 
     @property
     def unhealthy(self) -> bool:
-        """Whether the server was lost or excluded, and has not accepted a stream since."""
-        return bool(self.last_error) or self.excluded_by is not None
+        """Whether the server was lost or left out, and has not recovered since."""
+        return self.lost or self.left_out
 
-    def on_stream_opened(self) -> None:
+    def on_stream_accepted(self) -> None:
+        """Marks the server as connected."""
+        self.lost = False
+        self.backoff = MIN_BACKOFF_SECONDS
+
+    def on_batch(self) -> None:
         """Marks the server as healthy."""
-        self.stream_open, self.excluded_by, self.last_error = True, None, ""
+        self.left_out = False
+        self.left_out_seconds = MIN_LEFT_OUT_SECONDS
 
-    def on_connection_lost(self, error: InfeedError) -> None:
+    def on_connection_lost(self, error: InfeedError, now: float) -> None:
         """Marks the server as lost, or as unreachable from the beginning."""
-        self.active = self.stream_open = False
-        self.excluded_by, self.last_error = None, error.message
+        self.active = self.left_out = False
+        self.lost, self.error = True, error
+        self.retry_at = now + self.backoff
+        self.backoff = min(2 * self.backoff, MAX_BACKOFF_SECONDS)
 
-    def exclude(self, error: InfeedError) -> None:
-        """Marks the server as reachable but unable to serve this feed."""
-        self.active = self.stream_open = False
-        self.excluded_by = error
+    def on_step_failed(self, now: float) -> None:
+        """Ends the connection of a server that is healthy, but has answered with an error."""
+        self.active = False
+        self.retry_at = now + self.backoff
+
+    def leave_out(self, error: InfeedError, step: int | None, now: float) -> None:
+        """Marks the server as reachable but unable to serve this feed, for now."""
+        self.active = self.lost = False
+        self.left_out, self.error, self.failed_step = True, error, step
+        self.retry_at = now + self.left_out_seconds
+        self.left_out_seconds = min(2 * self.left_out_seconds, MAX_LEFT_OUT_SECONDS)
+
+    def has_failed(self, step: int) -> bool:
+        """Returns whether the server has failed this step, and is not being tried again.
+
+        A server that lacks a resource has not: it may have it at the next attempt.
+        """
+        failed = self.left_out and not isinstance(self.error, ServerUnavailableError)
+        return failed and not self.active and self.failed_step in {None, step}
 
 
 class ServerStates(dict[str, ServerState]):
@@ -63,17 +107,33 @@ class ServerStates(dict[str, ServerState]):
             if name != server
         )
 
-    @property
-    def exclusion(self) -> InfeedError | None:
-        """The error of the first excluded server, if any."""
-        return next((each.excluded_by for each in self.values() if each.excluded_by), None)
+    def all_have_failed(self, step: int) -> bool:
+        """Returns whether no server is left that could serve the step."""
+        return bool(self) and all(each.has_failed(step) for each in self.values())
 
     @property
-    def all_excluded(self) -> bool:
-        """Whether no server is left that could serve the feed."""
-        return all(each.excluded_by for each in self.values())
+    def errors(self) -> dict[str, InfeedError]:
+        """Why each server is lost or left out now, by name. Callable from any thread."""
+        return {
+            name: each.error for name, each in list(self.items()) if each.unhealthy and each.error
+        }
 
-    @property
-    def last_errors(self) -> dict[str, str]:
-        """Why each server that is lost now was lost, by name."""
-        return {name: each.last_error for name, each in self.items() if each.last_error}
+    def describe_errors(self) -> str:
+        """Returns the errors with the names of the servers. Callable from any thread."""
+        return "; ".join(f"{server}: {error.message}" for server, error in self.errors.items())
+
+    def combined_error(self, target: str, problem: str, position: int) -> InfeedError:
+        """Returns the error that ends a feed without a server, with the error of each.
+
+        Its class is that of the first server that was left out. If that is the only server, it is
+        its error.
+        """
+        left_out = [each.error for each in self.values() if each.left_out and each.error]
+        if left_out and len(self) == 1:
+            return left_out[0]
+        error_class = type(left_out[0]) if left_out else ServerUnavailableError
+        return error_class(
+            f"{target}: {problem}; last errors: {self.describe_errors()}",
+            target=target,
+            position=position,
+        )

@@ -106,11 +106,22 @@ class StepScheduler(Generic[T]):
         """
         if server not in self._in_flight:
             return None
-        step = self._choose_step(server, step_limit)
-        if step is not None:
-            self._in_flight[server][step] = self._clock()
-            self._requests[step] += 1
-        return step
+        return self._request(server, self._choose_step(server, step_limit))
+
+    def probe(self, server: str, step_limit: int) -> int | None:
+        """Returns the next step, to request it alone from a server that has failed before.
+
+        It may be in flight elsewhere. So the answer shows whether this server can send it, and
+        delays no other step.
+        """
+        step = self.next_step
+        if self._in_flight.get(server, True) or step >= step_limit or not self._exists(step):
+            return None
+        if step in self._reassigned:
+            self._reassigned.remove(step)
+            heapq.heapify(self._reassigned)
+        self._next_new_step = max(self._next_new_step, step + 1)
+        return self._request(server, step)
 
     def on_received(self, server: str, step: int, item: T) -> bool:
         """Buffers a step that was in flight; returns False if it is not needed any more."""
@@ -146,16 +157,23 @@ class StepScheduler(Generic[T]):
 
     def blocking_server(self) -> tuple[str, float] | None:
         """Returns the server that the next step was requested from first, and how many seconds
-        ago; None if it is not in flight."""
+        ago; None if it is not in flight. Callable from any thread."""
+        next_step = self.next_step
         requests = [
-            (steps[self.next_step], name)
-            for name, steps in self._in_flight.items()
-            if self.next_step in steps
+            (requested_at, name)
+            for name, steps in list(self._in_flight.items())
+            if (requested_at := steps.get(next_step)) is not None
         ]
         if not requests:
             return None
         requested_at, name = min(requests)
         return name, self._clock() - requested_at
+
+    def _request(self, server: str, step: int | None) -> int | None:
+        if step is not None:
+            self._in_flight[server][step] = self._clock()
+            self._requests[step] += 1
+        return step
 
     def _choose_step(self, server: str, step_limit: int) -> int | None:
         self._detect_stragglers()

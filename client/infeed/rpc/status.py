@@ -86,10 +86,12 @@ def _unavailable(target: str, reason: str) -> ServerUnavailableError:
 
 
 def _error_of_code(code: str, details: str, target: str) -> InfeedError:
-    if code in {"UNAVAILABLE", "RESOURCE_EXHAUSTED"} or any(
-        word in details for word in _CONNECTION_LOST
-    ):
+    if code == "UNAVAILABLE" or any(word in details for word in _CONNECTION_LOST):
         return _unavailable(target, details)
+    if code == "RESOURCE_EXHAUSTED":
+        return ServerUnavailableError(
+            f"{target} is overloaded: {details}", target=target, code=code
+        )
     if code == "CANCELLED":
         # A feed that cancels reads no response, so the server is shutting down.
         return ServerUnavailableError(f"{target} ended the call: {details}", target=target)

@@ -30,16 +30,17 @@ def test_window_moves_on_as_batches_are_consumed() -> None:
     window = PrefetchWindow(1000, 100)
     for _ in range(3):
         window.on_received(100)
-    assert (window.buffered_bytes, window.step_limit) == (300, 10)
-    window.on_consumed(100)
-    assert (window.buffered_bytes, window.step_limit) == (200, 11)
+    assert (window.received_bytes, window.step_limit) == (300, 10)
+    window.on_consumed(2)
+    window.on_consumed(1)
+    assert (window.received_bytes, window.step_limit) == (300, 12)
 
 
 def test_largest_received_batch_counts_if_sizes_vary() -> None:
     window = PrefetchWindow(1000, None)
     for size in (100, 250, 50):
         window.on_received(size)
-    assert (window.depth, window.buffered_bytes, window.max_bytes) == (4, 400, 1000)
+    assert (window.depth, window.received_bytes, window.max_bytes) == (4, 400, 1000)
     window.on_received(900)
     assert (window.depth, window.max_bytes) == (MIN_BATCHES, 1800)
 
@@ -56,11 +57,11 @@ def test_requested_and_not_consumed_bytes_stay_within_the_bound(
     requested = received = consumed = 0
     for consume in consumes:
         if consume and received > consumed:
-            window.on_consumed(batch_bytes)
             consumed += 1
+            window.on_consumed(consumed)
         elif requested > received:
             window.on_received(batch_bytes)
             received += 1
         requested = max(requested, window.step_limit)
         assert (requested - consumed) * batch_bytes <= window.max_bytes
-        assert window.buffered_bytes == (received - consumed) * batch_bytes
+        assert window.received_bytes == received * batch_bytes

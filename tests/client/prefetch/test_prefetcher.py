@@ -24,7 +24,7 @@ from infeed.errors import (
     StallError,
 )
 from infeed.prefetch import prefetcher as prefetcher_module
-from infeed.prefetch import server_reader as reader_module
+from infeed.prefetch import server_state as state_module
 from infeed.rpc import call as call_module
 from infeed.rpc.channel import GrpcTransport
 from infeed.spec import Normalize
@@ -117,7 +117,7 @@ def test_stall_error_names_the_lost_connection(
     serve: Any, fake: FakeTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A thread that ignored the end of the feed in its backoff would survive `close`.
-    monkeypatch.setattr(reader_module, "MIN_BACKOFF_SECONDS", 1000.0)
+    monkeypatch.setattr(state_module, "MIN_BACKOFF_SECONDS", 1000.0)
     monkeypatch.setattr(prefetcher_module, "JOIN_TIMEOUT_SECONDS", HANG_SECONDS)
     server = serve(fake)
     with infeed.connect(server.address, "fake", prefetch_bytes=1) as feed:
@@ -173,7 +173,7 @@ def test_close_wakes_a_waiting_trainer(
 
     trainer = threading.Thread(target=train)
     trainer.start()
-    until(lambda: blocked_in(trainer, "wait", "get"))
+    until(lambda: blocked_in(trainer, "wait", "first"))
     until(lambda: feed.stats().servers)
     (reader,) = infeed_threads("infeed-reader")
     until(lambda: blocked_in(reader, "_wait", "receive"))  # the stream is open
@@ -463,7 +463,7 @@ def test_finished_batches_are_bounded(arrays: Any, monkeypatch: pytest.MonkeyPat
         (finisher,) = infeed_threads("infeed-finisher")
         until(lambda: blocked_in(finisher, "wait", "put"))
         assert len(finished) == 3  # one of them waits for space
-        assert len(feed._prefetcher._finished._items) == 2
+        assert len(feed._prefetcher.ready.items) == 2
 
 
 def test_ended_feed_has_no_threads(fake: FakeTransport) -> None:

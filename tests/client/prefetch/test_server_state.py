@@ -30,7 +30,7 @@ def test_other_servers_wait_while_one_is_active() -> None:
     states = states_of()
     states["b"].active = True
     assert turns(states, "ac") == ""
-    states["b"].on_stream_opened()
+    states["b"].on_stream_accepted()
     assert turns(states, "ac") == ""
 
 
@@ -39,49 +39,48 @@ def test_healthy_server_goes_before_unhealthy_ones() -> None:
         states = states_of()
         states["a"].active = True
         if error is LOST:
-            states["a"].on_connection_lost(LOST)
+            states["a"].on_connection_lost(LOST, 0.0)
         else:
-            states["a"].exclude(MISMATCH)
+            states["a"].leave_out(MISMATCH, None, 0.0)
         assert states["a"].unhealthy
         assert turns(states) == "b"
 
 
 def test_any_server_may_try_if_all_are_unhealthy() -> None:
     states = states_of("ab")
-    states["a"].on_connection_lost(LOST)
-    states["b"].exclude(MISMATCH)
+    states["a"].on_connection_lost(LOST, 0.0)
+    states["b"].leave_out(MISMATCH, None, 0.0)
     assert turns(states, "ab") == "ab"
     states["b"].active = True
     assert turns(states, "ab") == "b"
 
 
-def test_opened_stream_makes_a_server_healthy_again() -> None:
+def test_server_that_was_left_out_is_healthy_after_a_batch() -> None:
     states = states_of()
-    states["a"].on_connection_lost(LOST)
-    states["a"].exclude(MISMATCH)
-    states["a"].on_stream_opened()
+    states["a"].leave_out(MISMATCH, None, 0.0)
+    states["a"].on_stream_accepted()
+    assert states["a"].unhealthy
+    states["a"].on_batch()
     assert not states["a"].unhealthy
-    assert states["a"].stream_open
-    assert (states.exclusion, states.last_errors) == (None, {})
+    assert states.errors == {}
     assert turns(states) == "a"
 
 
-def test_lost_connection_clears_the_exclusion() -> None:
+def test_lost_connection_ends_the_leaving_out() -> None:
     states = states_of("ab")
-    states["a"].exclude(MISMATCH)
-    assert (states.exclusion, states.all_excluded) == (MISMATCH, False)
-    states["b"].exclude(MISMATCH)
-    assert states.all_excluded
-    states["a"].on_stream_opened()
-    states["a"].on_connection_lost(LOST)
-    assert not states["a"].stream_open
-    assert not states.all_excluded
-    assert states.last_errors == {"a": "cut"}
+    states["a"].leave_out(MISMATCH, None, 0.0)
+    assert not states.all_have_failed(0)
+    states["b"].leave_out(MISMATCH, 7, 0.0)
+    assert states.all_have_failed(7)
+    assert not states.all_have_failed(8)
+    states["a"].on_connection_lost(LOST, 0.0)
+    assert not states.all_have_failed(7)
+    assert states.errors == {"a": LOST, "b": MISMATCH}
 
 
 def test_adding_a_known_server_keeps_its_state() -> None:
     states = states_of()
-    states["a"].on_connection_lost(LOST)
+    states["a"].on_connection_lost(LOST, 0.0)
     states.add(["a", "d"])
-    assert states.last_errors == {"a": "cut"}
+    assert states.errors == {"a": LOST}
     assert len(states) == 4

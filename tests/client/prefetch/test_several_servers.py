@@ -11,7 +11,13 @@ import pytest
 from tests.client.waiting import HANG_SECONDS, until
 
 import infeed
-from infeed.errors import FingerprintError, SampleError, ServerUnavailableError
+from infeed.errors import (
+    FingerprintError,
+    SampleError,
+    ServerError,
+    ServerUnavailableError,
+    SourceError,
+)
 from infeed.prefetch import server_pool as pool_module
 from infeed.prefetch import step_scheduler as scheduler_module
 from infeed.testing import FakeTransport
@@ -80,7 +86,8 @@ def test_prefetch_window_spans_all_servers(
         monkeypatch.setattr(scheduler_module.StepScheduler, "assign", counted)
         until(lambda: all(calls[server.address] >= 2 for server in servers))
         assert not any(
-            feed._prefetcher._pool._scheduler.in_flight_count(server.address) for server in servers
+            feed._prefetcher._coordinator._scheduler.in_flight_count(server.address)
+            for server in servers
         )
         stats = feed.stats()
         assert stats.prefetched_bytes == stats.prefetch_limit_bytes == 3 * two
@@ -97,7 +104,7 @@ def test_close_drops_the_reorder_buffer(serve: Any, arrays: Any) -> None:
         until(lambda: feed.stats().prefetched_bytes)
     release.set()
     assert feed.stats().prefetched_bytes == 0
-    assert not feed._prefetcher._pool._scheduler._reorder_buffer
+    assert not feed._prefetcher._coordinator._scheduler._reorder_buffer
 
 
 def one_blocked_and_one_good(
@@ -160,7 +167,7 @@ def test_slow_request_is_hedged_and_counted(
         release.set()
 
 
-def test_server_with_another_version_is_excluded(
+def test_server_with_another_version_is_left_out(
     serve: Any, arrays: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = serve(fake(arrays))
@@ -168,11 +175,11 @@ def test_server_with_another_version_is_excluded(
     with infeed.connect(target(server, other), "fake", epochs=3, prefetch_bytes=1) as feed:
         check_all_epochs(feed, arrays)
         assert feed.stats().servers == (server.address,)
-    assert f"{other.address} is excluded from the feed" in caplog.text
+    assert f"{other.address} is left out of the feed" in caplog.text
     assert "fingerprint" in caplog.text
 
 
-def test_feed_fails_if_all_servers_are_excluded(serve: Any, arrays: Any) -> None:
+def test_feed_fails_if_every_server_has_another_version(serve: Any, arrays: Any) -> None:
     servers = [serve(fake(arrays)), serve(fake(arrays))]
     with infeed.connect(target(*servers), "fake", prefetch_bytes=1) as feed:
         next(feed)
@@ -182,6 +189,37 @@ def test_feed_fails_if_all_servers_are_excluded(serve: Any, arrays: Any) -> None
             server.start()
         with pytest.raises(FingerprintError):
             list(feed)
+
+
+@pytest.mark.parametrize("error", [SourceError("no such file"), ServerError("no thread")])
+def test_sick_server_is_left_out(serve: Any, arrays: Any, error: Any) -> None:
+    failed = threading.Event()
+
+    def fail(start: int) -> None:
+        failed.set()
+        raise error
+
+    def wait(start: int) -> None:
+        failed.wait(HANG_SECONDS)
+
+    sick, good = serve(fake(arrays, fail)), serve(fake(arrays, wait))
+    with infeed.connect(target(sick, good), "fake", epochs=3) as feed:
+        check_all_epochs(feed, arrays)
+        stats = feed.stats()
+        assert stats.left_out >= 1
+        assert "left out" in str(stats)
+
+
+def test_feed_ends_with_the_errors_of_all_servers(serve: Any, arrays: Any) -> None:
+    def fail(start: int) -> None:
+        raise SourceError("no such file")
+
+    servers = [serve(fake(arrays, fail)), serve(fake(arrays, fail))]
+    with (
+        infeed.connect(target(*servers), "fake") as feed,
+        pytest.raises(SourceError, match=f"{servers[0].address}: no.*{servers[1].address}: no"),
+    ):
+        feed.next(HANG_SECONDS)
 
 
 def test_sample_error_is_raised_after_the_batches_before_it(serve: Any, arrays: Any) -> None:

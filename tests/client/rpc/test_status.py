@@ -83,6 +83,8 @@ def test_errors_without_details_are_mapped_by_code(
     assert type(error) is expected
     assert "host:1" in error.message
     assert details in error.message
+    exhausted = isinstance(error, ServerUnavailableError) and error.exhausted
+    assert exhausted == (code == "RESOURCE_EXHAUSTED")
 
 
 def test_invalid_and_foreign_details_are_ignored() -> None:

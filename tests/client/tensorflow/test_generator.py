@@ -194,7 +194,7 @@ def test_closing_the_feed_ends_a_blocked_iteration(
     next(batches)
 
     def close() -> None:
-        until(lambda: any_blocked_in("wait", "get"))
+        until(lambda: any_blocked_in("wait", "first"))
         feed.close()
 
     closer = threading.Thread(target=close)

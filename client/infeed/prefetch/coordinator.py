@@ -1,0 +1,270 @@
+"""Coordinator: every decision about the servers of one feed.
+
+Which server is asked for which step, when a server is connected to again, which failures end the
+feed, and what is delivered next. No threads, no I/O, and a clock that is passed in, so that
+`tests/simulation` can run it through years of faults.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from infeed.errors import (
+    CursorError,
+    InfeedError,
+    InvalidRequestError,
+    SampleError,
+    ServerUnavailableError,
+    UserCodeError,
+)
+from infeed.prefetch.byte_window import PrefetchWindow
+from infeed.prefetch.feed_item import EndOfFeed, FeedItem
+from infeed.prefetch.feed_plan import FeedPlan
+from infeed.prefetch.server_state import ServerStates, Stream
+from infeed.prefetch.step_scheduler import StepScheduler
+from infeed.stats import PrefetchCounters
+from infeed.wire.assembler import EndOfData, ReceivedBatch
+
+log = logging.getLogger(__name__)
+
+_COMMON_ERRORS = (SampleError, UserCodeError, CursorError, InvalidRequestError)
+"""Errors of a step that any other server would raise as well: they end the feed."""
+
+
+class Coordinator:
+    """Coordinates the servers of a feed, and passes their batches to `deliver` in order.
+
+    The last item is the end of the feed, or the error that ended it. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        plan: FeedPlan,
+        deliver: Callable[[FeedItem], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.ended = False
+        """Whether no further batch is requested or delivered."""
+        self.multi_server = plan.spec.guarantee.resume == "constant_time"
+        """Whether several servers may serve at a time: their batches must be the same."""
+        self._end = EndOfFeed()
+        self._target = target
+        self._plan = plan
+        self._deliver_item = deliver
+        self._clock = clock
+        self._window = PrefetchWindow(plan.prefetch_bytes, plan.contract.payload_bytes)
+        self._scheduler: StepScheduler[ReceivedBatch | BaseException] = StepScheduler(
+            plan.shard_plan.steps, clock
+        )
+        self._servers = ServerStates()
+        self._counters = PrefetchCounters()
+        self._no_server_since: float | None = None
+        self._closed = False
+        self._deliver()
+
+    def counters(self, consumed_bytes: int) -> PrefetchCounters:
+        """Returns the statistics of servers and prefetch window. Callable from any thread."""
+        buffered = 0 if self._closed else self._window.received_bytes - consumed_bytes
+        return replace(
+            self._counters,
+            hedges=self._scheduler.hedges,
+            prefetched_bytes=buffered,
+            prefetch_limit_bytes=self._window.max_bytes,
+        )
+
+    def blocking_server(self) -> tuple[str, str]:
+        """Returns the server that the next batch is expected from, and the reason for the wait.
+
+        Callable from any thread.
+        """
+        if blocking := self._scheduler.blocking_server():
+            return blocking[0], f"requested {blocking[1]:.1f} s ago"
+        if errors := self._servers.describe_errors():
+            return self._target, f"reconnecting after: {errors}"
+        return self._target, "no answer from the server"
+
+    def add_servers(self, servers: Sequence[str]) -> None:
+        """Adds servers of the target; a reader for each is about to connect."""
+        self._servers.add(servers)
+        self._scheduler.single_server = len(self._servers) == 1
+
+    # The events of one server, in this order.
+
+    def connect_delay(self, server: str) -> float:
+        """Returns the seconds until the server may be connected to; infinite while it may not.
+
+        Where only one server at a time can serve a feed, the others wait.
+        """
+        if not (self.multi_server or self._servers.has_turn(server)):
+            return math.inf
+        return max(0.0, self._servers[server].retry_at - self._clock())
+
+    def start_stream(self, server: str) -> Stream:
+        """Returns a new stream, which is about to connect to the server."""
+        self._servers[server].active = True
+        return Stream(server)
+
+    def on_connected(self, stream: Stream) -> None:
+        """Makes the server available for steps, until its stream has ended.
+
+        A server that was lost or left out must accept the stream first: the host of a stopped
+        process still accepts connections.
+        """
+        if not stream.ended and not self._servers[stream.server].unhealthy:
+            self._scheduler.add_server(stream.server)
+
+    def on_stream_accepted(self, stream: Stream) -> None:
+        """Makes the server available for steps: it has accepted the stream."""
+        server, stream.accepted = stream.server, True
+        self._servers[server].on_stream_accepted()
+        self._scheduler.add_server(server)
+        if server not in self._counters.servers:
+            self._counters.servers.append(server)
+        if self._counters.reconnects < self._counters.losses:
+            self._counters.reconnects += 1
+
+    def takes_requests(self, stream: Stream) -> bool:
+        """Returns whether the stream may get further requests."""
+        return not (self.ended or stream.ended or stream.draining)
+
+    def next_request(self, stream: Stream) -> int | None:
+        """Returns the step to request on the stream now; None if there is none for it yet."""
+        if not self.takes_requests(stream):
+            return None
+        if self._servers[stream.server].left_out:
+            return self._scheduler.probe(stream.server, self._window.step_limit)
+        return self._scheduler.assign(stream.server, self._window.step_limit)
+
+    def may_hedge(self, stream: Stream) -> bool:
+        """Returns whether the passing of time alone can make a request necessary."""
+        others = (name for name in self._scheduler.servers if name != stream.server)
+        return self.multi_server and any(others)
+
+    def on_batch(self, stream: Stream, received: ReceivedBatch) -> None:
+        """Buffers a received batch, and delivers what is next in order."""
+        if self.ended:
+            return
+        self._no_server_since = None
+        self._on_healthy(stream.server)
+        if self._scheduler.on_received(stream.server, received.step, received):
+            self._window.on_received(received.payload_bytes)
+        self._deliver()
+
+    def on_end_of_data(self, end: EndOfData) -> None:
+        """Ends the feed before a step: the server found the end of data of unknown length."""
+        self._scheduler.end_at(end.step)
+        self._end = EndOfFeed(end.position_count)
+        self._deliver()
+
+    def on_stream_ended(self, stream: Stream, error: BaseException) -> None:
+        """Reassigns the stream's steps in flight, or ends the feed.
+
+        Also called if the server could not be reached at all.
+        """
+        stream.ended = True
+        if self.ended:  # the frames of the error hold the buffer of a batch
+            return
+        if isinstance(error, _COMMON_ERRORS) or not isinstance(error, InfeedError):
+            self._fail_step(stream.server, error)
+        elif isinstance(error, ServerUnavailableError) and not error.exhausted:
+            self._lose(stream, error)
+        else:
+            self._leave_out(stream.server, error)
+
+    # The events of the feed.
+
+    def on_consumed(self, steps: int) -> None:
+        """Moves the prefetch window to the first step that the trainer has not taken."""
+        self._window.on_consumed(steps)
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the feed with an error, behind the batches that were delivered."""
+        self._end_feed(error)
+
+    def close(self) -> None:
+        """Requests nothing more and drops the buffered batches."""
+        self.ended = self._closed = True
+        self._scheduler.clear()
+
+    def check_reconnect_timeout(self) -> None:
+        """Ends the feed if no server was available for too long; called periodically."""
+        if self.ended or self._scheduler.servers:
+            return
+        timeout, since = self._plan.reconnect_timeout, self._no_server_since
+        if self._servers.all_have_failed(self._scheduler.next_step):
+            self._end_feed(self._no_server("every server has failed at position {}"))
+        elif since is not None and self._clock() >= since + timeout:
+            lost = f"connection lost at position {{}}, no reconnect within {timeout:g} s"
+            self._end_feed(self._no_server(lost))
+
+    def _on_healthy(self, server: str) -> None:
+        state = self._servers[server]
+        if state.left_out:
+            log.warning("%s serves the feed again", server)
+        state.on_batch()
+
+    def _lose(self, stream: Stream, error: InfeedError) -> None:
+        self._counters.losses += stream.accepted
+        self._servers[stream.server].on_connection_lost(error, self._clock())
+        self._remove_server(stream.server)
+        self.check_reconnect_timeout()
+
+    def _leave_out(self, server: str, error: InfeedError) -> None:
+        """Leaves out a server that answers but cannot serve this feed, for some time."""
+        state = self._servers[server]
+        if not state.left_out:
+            self._counters.left_out += 1
+            if len(self._servers) > 1:
+                log.warning(
+                    "%s is left out of the feed for now: %s: %s",
+                    *(server, type(error).__name__, error.message),
+                )
+        state.leave_out(error, self._scheduler.oldest_in_flight(server), self._clock())
+        self._remove_server(server)
+        self.check_reconnect_timeout()
+
+    def _fail_step(self, server: str, error: BaseException) -> None:
+        """Ends the feed with an error in place of the server's oldest step in flight.
+
+        For errors that another server would raise as well. The server may still have to send the
+        steps before; but if the error is one of the trainer's own code, it would only come again.
+        """
+        self._servers[server].on_step_failed(
+            self._clock() if isinstance(error, InfeedError) else math.inf
+        )
+        step = self._scheduler.oldest_in_flight(server)
+        if step is None:
+            self._end_feed(error)
+            return
+        self._scheduler.on_received(server, step, error)
+        self._scheduler.end_at(step + 1)
+        self._remove_server(server)
+        self._deliver()
+
+    def _remove_server(self, server: str) -> None:
+        self._scheduler.remove_server(server)
+        if self._no_server_since is None and not self._scheduler.servers:
+            self._no_server_since = self._clock()
+
+    def _deliver(self) -> None:
+        while not self.ended and (item := self._scheduler.pop_next()) is not None:
+            if isinstance(item, ReceivedBatch):
+                self._deliver_item(item)
+            else:
+                self._end_feed(item)
+        if self._scheduler.complete:
+            self._end_feed(self._end)
+
+    def _end_feed(self, last: BaseException | EndOfFeed) -> None:
+        if not self.ended:
+            self.ended = True
+            self._deliver_item(last)
+
+    def _no_server(self, problem: str) -> InfeedError:
+        start, _ = self._plan.shard_plan.batch_range(self._scheduler.next_step)
+        return self._servers.combined_error(self._target, problem.format(start), start)

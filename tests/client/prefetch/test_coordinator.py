@@ -1,0 +1,542 @@
+"""Coordinator, event by event: assigned steps, delivered items, and what ends the feed."""
+
+from __future__ import annotations
+
+import logging
+import math
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.client.waiting import Clock
+
+from infeed.batch import Batch
+from infeed.cursor import Cursor, Shard
+from infeed.errors import (
+    AuthenticationError,
+    CursorError,
+    FeedClosedError,
+    FingerprintError,
+    InvalidRequestError,
+    PermissionDeniedError,
+    PipelineNotFoundError,
+    ProtocolError,
+    SampleError,
+    ServerError,
+    ServerUnavailableError,
+    SourceError,
+    UserCodeError,
+)
+from infeed.prefetch.coordinator import Coordinator
+from infeed.prefetch.feed_item import EndOfFeed, FeedItem
+from infeed.prefetch.feed_plan import FeedPlan, plan_feed
+from infeed.prefetch.server_state import Stream
+from infeed.spec import Guarantee
+from infeed.testing import FakeTransport
+from infeed.wire.assembler import EndOfData, ReceivedBatch
+
+LOST = ServerUnavailableError("cut")
+MISMATCH = FingerprintError("another version")
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+class Recorded(Coordinator):
+    """A coordinator, and the items that it delivers."""
+
+    def __init__(self, plan: FeedPlan, clock: Clock) -> None:
+        self.delivered: list[FeedItem] = []
+        super().__init__("target", plan, self.delivered.append, clock.monotonic)
+
+    def items(self) -> list[Any]:
+        """Returns the items since the last call: steps of batches, an error, or the end."""
+        items, self.delivered[:] = self.delivered.copy(), []
+        return [item.step if isinstance(item, ReceivedBatch) else item for item in items]
+
+    def end(self, server: str, error: BaseException) -> None:
+        """Ends a stream of the server."""
+        self.on_stream_ended(Stream(server, accepted=server in self._scheduler.servers), error)
+
+
+def batch(step: int, size: int = 32) -> ReceivedBatch:
+    ids = np.arange(4)
+    return ReceivedBatch(
+        step, Batch({}, start=4 * step, epoch=0, sample_ids=ids, mask=ids >= 0), size
+    )
+
+
+@pytest.fixture
+def new_coordinator(clock: Clock) -> Callable[..., Recorded]:
+    """Returns a factory of coordinators: `new_coordinator("ab")` has two servers. Only one of them
+    serves at a time if `multi_server` is False."""
+
+    def make(
+        servers: str = "a",
+        *,
+        epochs: int | None = None,
+        position: int = 0,
+        multi_server: bool = True,
+    ) -> Recorded:
+        spec = FakeTransport({"x": np.arange(50)}, batch_size=4).spec
+        if not multi_server:
+            guarantee = Guarantee("deterministic", "exactly_once", "replay")
+            object.__setattr__(spec, "guarantee", guarantee)
+        plan = plan_feed(
+            spec,
+            batch_size=None,
+            shard=Shard(),
+            seed=None,
+            epochs=epochs,
+            remainder=None,
+            cursor=Cursor(spec.name, spec.fingerprint, spec.seed, position),
+            finish="trainer",
+            job_name=None,
+            prefetch_bytes=8 * 32,
+            reconnect_timeout=60.0,
+        )
+        coordinator = Recorded(plan, clock)
+        coordinator.add_servers(list(servers))
+        return coordinator
+
+    return make
+
+
+def connect(coordinator: Coordinator, *servers: str) -> list[Stream]:
+    """Opens a stream to each server."""
+    streams = []
+    for server in servers:
+        streams.append(coordinator.start_stream(server))
+        coordinator.on_connected(streams[-1])
+        coordinator.on_stream_accepted(streams[-1])
+    return streams
+
+
+def test_feed_fails_when_its_only_server_stays_lost(new_coordinator: Any, clock: Clock) -> None:
+    coordinator = new_coordinator()
+    connect(coordinator, "a")
+    clock.now += 1000
+    coordinator.check_reconnect_timeout()
+    coordinator.end("a", LOST)
+    clock.now += 59.9
+    coordinator.check_reconnect_timeout()
+    assert (coordinator.ended, coordinator.items()) == (False, [])
+    clock.now += 0.1
+    coordinator.check_reconnect_timeout()
+    (error,) = coordinator.items()
+    assert isinstance(error, ServerUnavailableError)
+    assert "target: connection lost at position 0" in error.message
+    assert "within 60 s; last errors: a: cut" in error.message
+    assert coordinator.ended
+
+
+def test_reconnect_timeout_runs_from_the_first_loss(new_coordinator: Any, clock: Clock) -> None:
+    coordinator = new_coordinator()
+    connect(coordinator, "a")
+    coordinator.end("a", LOST)
+    clock.now += 70
+    connect(coordinator, "a")
+    coordinator.check_reconnect_timeout()
+    assert not coordinator.ended  # a server is connected
+    coordinator.end("a", LOST)
+    assert coordinator.ended
+
+
+def test_received_batch_restarts_the_reconnect_timeout(new_coordinator: Any, clock: Clock) -> None:
+    coordinator = new_coordinator()
+    (stream,) = connect(coordinator, "a")
+    coordinator.end("a", LOST)
+    clock.now += 59
+    (stream,) = connect(coordinator, "a")
+    step = coordinator.next_request(stream)
+    coordinator.on_batch(Stream("a"), batch(step))
+    coordinator.end("a", LOST)
+    clock.now += 59
+    coordinator.check_reconnect_timeout()
+    assert not coordinator.ended
+    clock.now += 1
+    coordinator.check_reconnect_timeout()
+    assert coordinator.ended
+
+
+def test_lost_server_does_not_fail_the_feed_while_another_serves(
+    new_coordinator: Any, clock: Clock
+) -> None:
+    coordinator = new_coordinator("ab")
+    connect(coordinator, "b")
+    coordinator.end("a", LOST)
+    clock.now += 1000
+    coordinator.check_reconnect_timeout()
+    coordinator.end("a", LOST)
+    assert not coordinator.ended
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(AuthenticationError("a"), FingerprintError("b"), PermissionDeniedError("c")),
+        *(PipelineNotFoundError("d"), ProtocolError("e"), SourceError("f"), ServerError("g")),
+        ServerUnavailableError("h", code="RESOURCE_EXHAUSTED"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_sick_server_is_left_out_while_another_serves(
+    new_coordinator: Any, clock: Clock, caplog: Any, error: Any
+) -> None:
+    coordinator = new_coordinator("ab")
+    (good,) = connect(coordinator, "b")
+    delays = []
+    with caplog.at_level(logging.WARNING, "infeed.prefetch.coordinator"):
+        for _ in range(7):
+            (sick,) = connect(coordinator, "a")
+            coordinator.next_request(sick)
+            coordinator.on_stream_ended(sick, error)
+            delays.append(coordinator.connect_delay("a"))
+            clock.now += delays[-1]
+    assert delays == [1, 2, 4, 8, 16, 30, 30]
+    assert coordinator.counters(0).left_out == 1
+    (message,) = caplog.messages
+    assert message == f"a is left out of the feed for now: {type(error).__name__}: {error.message}"
+    assert coordinator.next_request(good) == 0
+    coordinator.on_batch(good, batch(0))
+    assert coordinator.items() == [0]
+
+
+def test_server_that_was_left_out_is_asked_for_the_next_step_alone(
+    new_coordinator: Any, clock: Clock
+) -> None:
+    coordinator = new_coordinator("ab")
+    good, sick = connect(coordinator, "b", "a")
+    assert [coordinator.next_request(good) for _ in range(2)] == [0, 1]
+    assert [coordinator.next_request(sick) for _ in range(2)] == [2, 3]
+    coordinator.on_stream_ended(sick, SourceError("no such file"))
+    (sick,) = connect(coordinator, "a")
+    assert [coordinator.next_request(sick) for _ in range(2)] == [0, None]
+    coordinator.on_batch(good, batch(0))
+    assert coordinator.next_request(sick) is None  # its answer is still to come
+    coordinator.on_batch(sick, batch(0))
+    assert coordinator.items() == [0]
+    assert [coordinator.next_request(sick) for _ in range(2)] == [2, 3]
+    coordinator.on_stream_ended(sick, SourceError("no such file"))
+    assert coordinator.connect_delay("a") == 1.0  # the batch has reset the backoff
+
+
+def test_feed_ends_when_every_server_has_failed_the_next_step(new_coordinator: Any) -> None:
+    coordinator = new_coordinator("ab")
+    first, second = connect(coordinator, "a", "b")
+    assert [coordinator.next_request(stream) for stream in (first, second)] == [0, 1]
+    coordinator.on_stream_ended(first, SourceError("no such file"))
+    coordinator.on_stream_ended(second, ServerError("out of threads"))
+    assert not coordinator.ended  # they have failed different steps
+    first, second = connect(coordinator, "a", "b")
+    assert [coordinator.next_request(stream) for stream in (first, second)] == [0, 0]
+    coordinator.on_stream_ended(second, ServerError("out of threads"))
+    assert not coordinator.ended  # the other one may have recovered
+    coordinator.on_stream_ended(first, SourceError("no such file"))
+    (error,) = coordinator.items()
+    assert type(error) is SourceError
+    assert error.message == (
+        "target: every server has failed at position 0; last errors: "
+        "a: no such file; b: out of threads"
+    )
+
+
+def test_feed_without_a_server_that_can_serve_it_at_all_ends_at_once(new_coordinator: Any) -> None:
+    coordinator = new_coordinator("ab")
+    coordinator.end("a", MISMATCH)
+    assert not coordinator.ended
+    coordinator.end("b", MISMATCH)
+    (error,) = coordinator.items()
+    assert type(error) is FingerprintError
+    assert "a: another version; b: another version" in error.message
+
+
+def test_errors_of_all_servers_are_named_if_one_stays_lost(
+    new_coordinator: Any, clock: Clock
+) -> None:
+    coordinator = new_coordinator("ab")
+    coordinator.end("a", MISMATCH)
+    coordinator.end("b", LOST)
+    assert not coordinator.ended
+    clock.now += 60
+    coordinator.check_reconnect_timeout()
+    (error,) = coordinator.items()
+    assert type(error) is FingerprintError
+    assert error.message.endswith("within 60 s; last errors: a: another version; b: cut")
+
+
+def test_exhausted_servers_have_until_the_reconnect_timeout(
+    new_coordinator: Any, clock: Clock
+) -> None:
+    coordinator = new_coordinator("a")
+    coordinator.end("a", ServerUnavailableError("full", code="RESOURCE_EXHAUSTED"))
+    assert not coordinator.ended
+    clock.now += 60
+    coordinator.check_reconnect_timeout()
+    assert coordinator.ended
+
+
+def test_error_of_the_only_server_is_raised_as_it_is(new_coordinator: Any, caplog: Any) -> None:
+    coordinator = new_coordinator("a")
+    (stream,) = connect(coordinator, "a")
+    coordinator.next_request(stream)
+    coordinator.on_stream_ended(stream, MISMATCH)
+    assert coordinator.items() == [MISMATCH]
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "error", [SampleError("a"), UserCodeError("b"), CursorError("c"), InvalidRequestError("d")]
+)
+def test_error_of_every_server_ends_the_feed_behind_earlier_batches(
+    new_coordinator: Any, clock: Clock, error: Any
+) -> None:
+    coordinator = new_coordinator("ab")
+    first, second = connect(coordinator, "a", "b")
+    assert [coordinator.next_request(stream) for stream in (first, second)] == [0, 1]
+    coordinator.on_stream_ended(second, error)
+    coordinator.on_stream_ended(first, LOST)
+    clock.now += coordinator.connect_delay("b")
+    (second,) = connect(coordinator, "b")  # it still has to send the batch before
+    assert [coordinator.next_request(second) for _ in range(2)] == [0, None]
+    coordinator.on_batch(second, batch(0))
+    assert coordinator.items() == [0, error]
+
+
+def test_steps_of_a_lost_server_are_reassigned(new_coordinator: Any) -> None:
+    coordinator = new_coordinator("ab")
+    first, second = connect(coordinator, "a", "b")
+    steps = {
+        name: [coordinator.next_request(stream) for _ in range(2)]
+        for name, stream in (("a", first), ("b", second))
+    }
+    for step in steps["b"]:
+        coordinator.on_batch(Stream("b"), batch(step))
+    assert coordinator.items() == []
+    coordinator.end("a", LOST)
+    assert [coordinator.next_request(second) for _ in range(2)] == steps["a"] == [0, 1]
+    for step in steps["a"]:
+        coordinator.on_batch(Stream("b"), batch(step))
+    assert coordinator.items() == [0, 1, 2, 3]
+
+
+def test_losses_and_reconnects_count_opened_streams_only(new_coordinator: Any) -> None:
+    coordinator = new_coordinator("ab")
+    connect(coordinator, "a")
+    coordinator.end("b", LOST)  # it was never connected
+    assert (coordinator.counters(0).losses, coordinator.counters(0).reconnects) == (0, 0)
+    coordinator.end("a", LOST)
+    assert (coordinator.counters(0).losses, coordinator.counters(0).reconnects) == (1, 0)
+    coordinator.end("a", LOST)
+    assert coordinator.counters(0).losses == 1
+    connect(coordinator, "a")
+    assert (coordinator.counters(0).losses, coordinator.counters(0).reconnects) == (1, 1)
+    connect(coordinator, "b")
+    assert coordinator.counters(0).reconnects == 1
+    assert coordinator.counters(0).servers == ["a", "b"]
+
+
+def test_lost_server_gets_no_step_before_it_accepts_a_stream(new_coordinator: Any) -> None:
+    coordinator = new_coordinator("ab")
+    for error in (LOST, MISMATCH):
+        coordinator.end("a", error)
+        stream = coordinator.start_stream("a")
+        coordinator.on_connected(stream)
+        assert coordinator._scheduler.servers == []
+        coordinator.on_stream_accepted(stream)
+        assert coordinator._scheduler.servers == ["a"]
+
+
+def test_ended_stream_adds_no_server(new_coordinator: Any) -> None:
+    coordinator = new_coordinator()
+    stream = coordinator.start_stream("a")
+    stream.ended = True
+    coordinator.on_connected(stream)
+    assert coordinator._scheduler.servers == []
+    assert coordinator.next_request(stream) is None
+
+
+def test_draining_server_gets_no_step_before_it_reconnects(new_coordinator: Any) -> None:
+    coordinator = new_coordinator("ab")
+    (stream,) = connect(coordinator, "a")
+    assert coordinator.next_request(stream) == 0
+    stream.draining = True
+    assert coordinator.next_request(stream) is None
+    coordinator.on_batch(Stream("a"), batch(0))
+    assert coordinator.items() == [0]
+    (stream,) = connect(coordinator, "a")
+    assert coordinator.next_request(stream) == 1
+
+
+def test_error_is_delivered_after_the_batches_before_it(new_coordinator: Any) -> None:
+    coordinator = new_coordinator("ab")
+    first, second = connect(coordinator, "a", "b")
+    streams = [first, second, second]
+    assert [coordinator.next_request(stream) for stream in streams] == [0, 1, 2]
+    error = SampleError("bad")
+    coordinator.end("b", error)
+    assert coordinator.items() == []
+    assert coordinator._scheduler.servers == ["a"]
+    assert coordinator._scheduler.assign("a", 8) is None  # steps behind the error are not needed
+    coordinator.on_batch(Stream("a"), batch(0))
+    assert coordinator.items() == [0, error]
+    assert coordinator.ended
+
+
+def test_error_of_the_next_step_is_delivered_at_once(new_coordinator: Any) -> None:
+    coordinator = new_coordinator("ab")
+    first, second = connect(coordinator, "a", "b")
+    assert [coordinator.next_request(first), coordinator.next_request(second)] == [0, 1]
+    coordinator.on_batch(Stream("b"), batch(1))
+    error = SampleError("bad")
+    coordinator.end("a", error)
+    assert coordinator.items() == [error]  # and not the buffered batch behind it
+
+
+def test_end_of_data_is_valid_for_all_servers(new_coordinator: Any) -> None:
+    coordinator = new_coordinator("ab")
+    first, second = connect(coordinator, "a", "b")
+    streams = [first, second, first]
+    assert [coordinator.next_request(stream) for stream in streams] == [0, 1, 2]
+    coordinator.on_end_of_data(EndOfData(2, 8))
+    assert coordinator._scheduler.assign("b", 8) is None
+    assert coordinator.items() == []
+    coordinator.on_batch(Stream("b"), batch(1))
+    coordinator.on_batch(Stream("a"), batch(0))
+    *steps, end = coordinator.items()
+    assert (steps, end) == ([0, 1], EndOfFeed(8))
+
+
+def test_end_of_data_after_the_last_batch_is_delivered_at_once(new_coordinator: Any) -> None:
+    coordinator = new_coordinator()
+    (stream,) = connect(coordinator, "a")
+    assert [coordinator.next_request(stream), coordinator.next_request(stream)] == [0, 1]
+    coordinator.on_batch(Stream("a"), batch(0))
+    assert coordinator.items() == [0]
+    coordinator.on_end_of_data(EndOfData(1, 4))
+    (end,) = coordinator.items()
+    assert isinstance(end, EndOfFeed)
+
+
+def test_batch_behind_the_end_is_not_buffered(new_coordinator: Any) -> None:
+    coordinator = new_coordinator()
+    (stream,) = connect(coordinator, "a")
+    assert [coordinator.next_request(stream), coordinator.next_request(stream)] == [0, 1]
+    coordinator.on_end_of_data(EndOfData(1, 4))
+    coordinator.on_batch(Stream("a"), batch(1))
+    assert coordinator.counters(0).prefetched_bytes == 0
+
+
+def test_error_without_a_step_in_flight_is_delivered_at_once(new_coordinator: Any) -> None:
+    coordinator = new_coordinator()
+    connect(coordinator, "a")
+    error = ZeroDivisionError("mine")
+    coordinator.end("a", error)
+    assert coordinator.items() == [error]
+
+
+def test_feed_without_steps_ends_at_once(new_coordinator: Any) -> None:
+    coordinator = new_coordinator(epochs=1, position=50)
+    assert coordinator.ended
+    (end,) = coordinator.items()
+    assert isinstance(end, EndOfFeed)
+
+
+def test_end_is_delivered_once_after_the_last_batch(new_coordinator: Any) -> None:
+    coordinator = new_coordinator(epochs=1)
+    (stream,) = connect(coordinator, "a")
+    for step in range(12):
+        assert coordinator.next_request(stream) == step
+        coordinator.on_batch(Stream("a"), batch(step))
+        coordinator.on_consumed(step + 1)
+    *steps, end = coordinator.items()
+    assert steps == list(range(12))
+    assert isinstance(end, EndOfFeed)
+    coordinator.fail(LOST)
+    coordinator.on_end_of_data(EndOfData(3, 12))
+    assert coordinator.items() == []
+    assert coordinator.next_request(stream) is None
+
+
+def test_close_drops_all_batches(new_coordinator: Any) -> None:
+    coordinator = new_coordinator("ab")
+    first, second = connect(coordinator, "a", "b")
+    assert [coordinator.next_request(first), coordinator.next_request(second)] == [0, 1]
+    coordinator.on_batch(Stream("b"), batch(1))
+    assert coordinator.counters(0).prefetched_bytes == 32
+    coordinator.close()
+    coordinator.on_batch(Stream("a"), batch(0))
+    assert coordinator.counters(0).prefetched_bytes == 0
+    assert coordinator._scheduler._reorder_buffer == {}
+    assert coordinator.items() == []
+    coordinator.end("a", LOST)
+    coordinator.fail(LOST)
+    assert coordinator.items() == []
+
+
+def test_error_after_close_is_not_kept(new_coordinator: Any) -> None:
+    """The frames of its traceback hold the buffer of a batch."""
+
+    class Payload: ...
+
+    def fail_with(payload: Payload) -> None:
+        try:
+            raise FeedClosedError("cancelled")
+        except FeedClosedError as error:
+            coordinator.end("a", error)
+
+    coordinator = new_coordinator()
+    (stream,) = connect(coordinator, "a")
+    assert coordinator.next_request(stream) == 0
+    coordinator.close()
+    payload = Payload()
+    kept = weakref.ref(payload)
+    fail_with(payload)
+    del payload
+    assert kept() is None
+
+
+def test_blocking_server_and_its_reason(new_coordinator: Any, clock: Clock) -> None:
+    coordinator = new_coordinator("ab")
+    assert coordinator.blocking_server() == ("target", "no answer from the server")
+    coordinator.end("b", LOST)
+    assert coordinator.blocking_server() == ("target", "reconnecting after: b: cut")
+    (stream,) = connect(coordinator, "a")
+    coordinator.next_request(stream)
+    assert coordinator.blocking_server()[0] == "a"
+    assert coordinator.blocking_server()[1].startswith("requested ")
+
+
+def test_backoff_doubles_up_to_a_limit_until_a_stream_is_accepted(
+    new_coordinator: Any, clock: Clock
+) -> None:
+    coordinator = new_coordinator()
+    delays = []
+    for attempt in range(10):
+        stream = coordinator.start_stream("a")
+        if attempt == 7:
+            coordinator.on_stream_accepted(stream)
+        coordinator.on_stream_ended(stream, LOST)
+        delays.append(coordinator.connect_delay("a"))
+        clock.now += delays[-1]
+        assert coordinator.connect_delay("a") == 0
+    assert delays == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 0.05, 0.1, 0.2])
+
+
+def test_servers_wait_for_their_turn_if_one_serves_at_a_time(
+    new_coordinator: Any, clock: Clock
+) -> None:
+    coordinator = new_coordinator("ab", multi_server=False)
+    connect(coordinator, "a")
+    assert coordinator.connect_delay("b") == math.inf
+    coordinator.end("a", LOST)
+    assert coordinator.connect_delay("b") == 0
+    connect(coordinator, "b")
+    assert coordinator.connect_delay("a") == math.inf
+    coordinator.end("b", MISMATCH)
+    clock.now += 1
+    assert coordinator.connect_delay("a") == 0

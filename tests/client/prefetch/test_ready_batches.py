@@ -1,0 +1,117 @@
+"""Ready batches: order, progress, the limit, and threads that wait."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.client.waiting import HANG_SECONDS, blocked_in, until
+
+from infeed.batch import Batch
+from infeed.prefetch.feed_item import EndOfFeed
+from infeed.prefetch.ready_batches import ReadyBatches
+from infeed.stats import Progress
+from infeed.wire.assembler import ReceivedBatch
+
+
+def batch(step: int) -> ReceivedBatch:
+    ids = np.arange(4)
+    return ReceivedBatch(
+        step, Batch({}, start=4 * step, epoch=0, sample_ids=ids, mask=ids >= 0), 32
+    )
+
+
+def ready_of(batches: int, max_items: int | None = None) -> ReadyBatches:
+    ready = ReadyBatches(lambda: None, max_items)
+    for step in range(batches):
+        ready.put(batch(step))
+    return ready
+
+
+def first_of(ready: ReadyBatches) -> Any:
+    item = ready.first(0.0)
+    return item and item.item
+
+
+def take(ready: ReadyBatches) -> int:
+    """Takes the first batch, as a feed does."""
+    item = ready.first(0.0)
+    assert item is not None
+    number = item.before.steps
+    ready.announce(number)
+    del ready.items[number]
+    return number
+
+
+def test_first_item_stays_until_it_is_taken() -> None:
+    ready = ready_of(3)
+    assert [first_of(ready).step for _ in range(3)] == [0, 0, 0]
+    assert [take(ready) for _ in range(3)] == [0, 1, 2]
+    assert ready.first(0.0) is None
+
+
+def test_progress_counts_what_was_taken() -> None:
+    ready = ready_of(2)
+    assert ready.progress == Progress()
+    take(ready)
+    assert ready.progress == Progress(1, 4, 32)
+    take(ready)
+    assert ready.progress == Progress(2, 8, 64)
+    ready.put(batch(2))
+    assert ready.progress == Progress(2, 8, 64)
+
+
+def test_announced_batch_frees_its_space_and_is_not_counted() -> None:
+    ready = ready_of(2)
+    ready.announce(0)
+    assert (ready.taken, ready.progress.steps) == (1, 0)
+
+
+def test_end_stays_behind_the_last_batch() -> None:
+    ready = ready_of(1)
+    ready.put(EndOfFeed())
+    take(ready)
+    assert [first_of(ready) for _ in range(2)] == [EndOfFeed()] * 2
+    assert ready.progress.steps == 1
+
+
+def test_progress_survives_closing() -> None:
+    ready = ready_of(3)
+    take(ready)
+    for _ in range(2):
+        ready.close()
+        assert (ready.first(0.0), ready.items, ready.progress.steps) == (None, {}, 1)
+    ready.put(batch(3))
+    assert ready.items == {}
+
+
+@pytest.mark.parametrize("wake", [take, lambda ready: ready.close()], ids=["take", "close"])
+def test_put_waits_while_there_is_no_space(wake: Any) -> None:
+    ready = ready_of(2, max_items=2)
+    thread = threading.Thread(target=ready.put, args=(batch(2),), daemon=True)
+    thread.start()
+    until(lambda: blocked_in(thread, "wait", "put"))
+    wake(ready)
+    thread.join(HANG_SECONDS)
+    assert not thread.is_alive()
+
+
+def test_every_waiting_thread_gets_an_item_or_the_end() -> None:
+    ready = ready_of(0)
+    got: list[Any] = []
+
+    def wait() -> None:
+        while (item := ready.first(HANG_SECONDS)) is None:
+            pass
+        got.append(item.item)
+
+    threads = [threading.Thread(target=wait, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    until(lambda: all(blocked_in(thread, "wait", "first") for thread in threads))
+    ready.put(EndOfFeed())
+    for thread in threads:
+        thread.join(HANG_SECONDS)
+    assert got == [EndOfFeed()] * 3
