@@ -11,7 +11,8 @@ from pydantic import field_validator
 from typing_extensions import override
 
 from infeed.errors import ConfigError, UserCodeError
-from infeed_server.config.importer import code_digest, load
+from infeed_server.config.code_digest import code_digest
+from infeed_server.config.importer import load
 from infeed_server.config.user_errors import user_traceback
 from infeed_server.sources.base import Sample
 from infeed_server.sources.dataset.determinism import random_nodes
@@ -75,7 +76,7 @@ class Map(Transform):
 
     @override
     def identity(self) -> dict[str, Any]:
-        """Returns the function's name, its code (its whole file) and the plain values it holds.
+        """Returns the function's name, its code and the plain values it holds.
 
         The values are a partial's arguments, a closure's variables or a callable object's
         attributes, if they are numbers or text: other objects have no form that is the same in
