@@ -16,6 +16,7 @@ from infeed_server.config.importer import load
 from infeed_server.config.user_errors import user_traceback
 from infeed_server.sources.base import Sample
 from infeed_server.sources.dataset.determinism import random_nodes
+from infeed_server.sources.storage_faults import is_storage_fault
 from infeed_server.transforms.base import Key, Transform
 from infeed_server.transforms.field_checks import describe_tensor
 
@@ -70,6 +71,9 @@ class Map(Transform):
         try:
             returned = converted(*arguments)
         except Exception as error:  # the user's code may raise anything
+            # The rerun of one sample is repeated after a fault.
+            if tf.executing_eagerly() and is_storage_fault(error):
+                raise
             raise self._user_error(error) from error
         self._refuse_random_state(_random_nodes() - nodes_before)
         return self._to_sample(returned)
