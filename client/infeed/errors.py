@@ -2,7 +2,7 @@
 
 InfeedError
 ├── ConfigError             INVALID_CONFIG         a definition or an option is invalid
-├── SourceError             BAD_SOURCE             a source cannot be opened, or is empty
+├── SourceError             BAD_SOURCE             a source cannot be opened or read
 ├── SampleError             BAD_SAMPLE             one sample cannot be read or transformed
 ├── UserCodeError           USER_CODE              a user's function raised an exception
 ├── PipelineNotFoundError   PIPELINE_NOT_FOUND     no pipeline has that name
@@ -62,7 +62,8 @@ class ConfigError(InfeedError):
 
 
 class SourceError(InfeedError):
-    """A source cannot be opened: no file matches, a file is empty or corrupt, or changed meanwhile.
+    """A source cannot be opened or read: no file matches, a file is empty, corrupt or away, or
+    changed meanwhile.
 
     Remedy: correct the path or the file; restart the server after a change of data.
     """

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import inspect
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -38,17 +36,6 @@ def add_search_path(directory: Path) -> None:
     """Adds a directory to the front of `sys.path`, unless it is there already."""
     if str(directory) not in sys.path:
         sys.path.insert(0, str(directory))
-
-
-def code_digest(function: Any) -> str:
-    """Returns a hash of the file that defines a function: it changes when the code may have."""
-    try:
-        source = Path(inspect.getsourcefile(function) or "").read_bytes()
-    except (OSError, TypeError):
-        # A callable object, or code from an interactive session: only its name is known.
-        named = function if hasattr(function, "__qualname__") else type(function)
-        source = f"{named.__module__}:{named.__qualname__}".encode()
-    return hashlib.sha256(source).hexdigest()
 
 
 def _import_module(name: str) -> ModuleType:

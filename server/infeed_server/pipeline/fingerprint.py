@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 from typing import Any
 
 import tensorflow as tf
 
-ALGORITHM = 1
+ALGORITHM = 2
 """Incremented when infeed itself changes the order, keys or the result of a transform."""
 
 
@@ -18,6 +19,11 @@ def fingerprint(**parts: Any) -> str:
     The seed, the batch size and paths are not included: the first two belong to the request, and
     the path does not change the data.
     """
-    content = {"algorithm": ALGORITHM, "tensorflow": tf.__version__, **parts}
+    content = {
+        "algorithm": ALGORITHM,
+        "tensorflow": tf.__version__,
+        "machine": platform.machine(),
+        **parts,
+    }
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -11,8 +11,10 @@ from infeed_server.order import SampleOrder
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.fingerprint import fingerprint
+from infeed_server.pipeline.kernels import kernel_selection
 from infeed_server.pipeline.sample_cache import CachedSource, split_at_cache
 from infeed_server.sources import Source
+from infeed_server.transforms import Map
 from infeed_server.transforms.base import Step
 from infeed_server.transforms.decode_and_crop import fuse_decode_and_crop
 from infeed_server.transforms.finish_placement import plan_finish
@@ -99,9 +101,11 @@ def _fingerprint(definition: Pipeline, identity: str) -> str:
     shuffle = definition.shuffle.model_dump(mode="json", exclude={"seed"})
     if definition.shuffle.mode != "window":
         shuffle = {"mode": definition.shuffle.mode}
+    has_own_code = any(isinstance(transform, Map) for transform in definition.transforms)
     return fingerprint(
         source=identity,
         shuffle=shuffle,
         transforms=[transform.identity() for transform in definition.transforms],
         on_error=definition.on_error,
+        kernels=kernel_selection() if has_own_code else None,
     )

@@ -13,6 +13,7 @@ from infeed_server.config.user_errors import user_traceback
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.fingerprint import fingerprint
+from infeed_server.pipeline.kernels import kernel_selection
 from infeed_server.sources import DatasetSource
 from infeed_server.version import VERSION
 
@@ -75,6 +76,7 @@ def plan_sequential(name: str, definition: Pipeline, source: DatasetSource) -> S
             source=source.identity(),
             transforms=[transform.identity() for transform in definition.transforms],
             batched=batch_size if batched else None,
+            kernels=kernel_selection(),
         ),
         guarantee=Guarantee("deterministic", "exactly_once", "replay")
         if deterministic

@@ -35,18 +35,25 @@ class Provenance:
         return self.file if self.offset is None else f"{self.file} at byte {self.offset}"
 
 
+GraphRead = Callable[[tf.Tensor], tuple[Sample, str | tf.Tensor]]
+"""A function from an index, int64 scalar, to the sample's columns and its defect: a text, empty
+unless the sample is bad. A fault of storage is an error of the graph instead."""
+
+NO_DEFECT = ""
+
+
 @dataclass(frozen=True)
 class GraphReader:
     """A reader of a source made of TensorFlow ops only, for graphs that run without infeed.
 
-    `size_bytes` is the size of its constants, `paths` are the files that it reads. `build` creates
-    the constants and returns a function from an index, int64 scalar, to the sample's columns. That
-    function fails inside the graph for the samples that `Source.read` cannot read.
+    `size_bytes` is the size of its constants, `paths` are the files that it reads. `build(strict)`
+    creates the constants and returns the function that reads. With `strict`, that may fail for a
+    bad sample too, instead of returning its defect.
     """
 
     size_bytes: int
     paths: tuple[str, ...]
-    build: Callable[[], Callable[[tf.Tensor], Sample]]
+    build: Callable[[bool], GraphRead]
 
 
 class Source(Protocol):

@@ -50,28 +50,44 @@ def absolute_path(path: str) -> str:
     return path if is_remote(path) else str(Path(path).absolute())
 
 
+def stat_file(path: str) -> FileStamp:
+    """Returns size and modification time of a file. Raises `OSError` or `tf.errors.OpError`."""
+    if is_remote(path):
+        remote = tf.io.gfile.stat(path)
+        return FileStamp(int(remote.length), int(remote.mtime_nsec))
+    local = Path(path).stat()
+    return FileStamp(local.st_size, local.st_mtime_ns)
+
+
 def read_stamp(path: str) -> FileStamp:
-    """Reads size and modification time of a file. Raises `SourceError` when that fails."""
+    """Returns what `stat_file` does. Raises `SourceError` when that fails."""
     try:
-        if is_remote(path):
-            remote = tf.io.gfile.stat(path)
-            return FileStamp(int(remote.length), int(remote.mtime_nsec))
-        local = Path(path).stat()
-        return FileStamp(local.st_size, local.st_mtime_ns)
+        return stat_file(path)
     except (OSError, tf.errors.OpError) as error:
         raise SourceError(f"cannot open {path!r}: {error_text(error)}", file=path) from error
+
+
+def read_remote(path: str) -> bytes:
+    """Reads a whole remote file. Raises `tf.errors.OpError`."""
+    with tf.io.gfile.GFile(path, "rb") as file:
+        content: bytes = file.read()
+        return content
 
 
 def read_bytes(path: str) -> bytes:
     """Reads a whole file. Raises `SourceError` when that fails."""
     try:
-        if is_remote(path):
-            with tf.io.gfile.GFile(path, "rb") as file:
-                content: bytes = file.read()
-                return content
-        return Path(path).read_bytes()
+        return read_remote(path) if is_remote(path) else Path(path).read_bytes()
     except (OSError, tf.errors.OpError) as error:
         raise SourceError(f"cannot read {path!r}: {error_text(error)}", file=path) from error
+
+
+def user_cache_dir() -> Path:
+    """Returns the user's folder for files that can be recreated."""
+    if own := os.environ.get("INFEED_CACHE_DIR"):
+        return Path(own)
+    shared = os.environ.get("XDG_CACHE_HOME")
+    return (Path(shared) if shared else Path.home() / ".cache") / "infeed"
 
 
 def is_folder(path: str) -> bool:
@@ -87,7 +103,7 @@ def error_text(error: BaseException) -> str:
     """Returns the message of the operating system or of TensorFlow, without its prefixes."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
-    return str(getattr(error, "message", None) or error)
+    return str(getattr(error, "message", None) or error) or type(error).__name__
 
 
 def expand_globs(patterns: Iterable[str]) -> list[str]:

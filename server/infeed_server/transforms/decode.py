@@ -10,7 +10,8 @@ from typing_extensions import override
 
 from infeed_server.transforms.base import FieldTransform, Key
 from infeed_server.transforms.field_checks import require_at_run_time, require_bytes
-from infeed_server.transforms.option_types import NumberType, Shape
+from infeed_server.transforms.image_header import pixel_count
+from infeed_server.transforms.option_types import NumberType, Positive, Shape
 
 # tf.io.decode_raw has no unsigned types of these widths; the signed ones have the same bits.
 _SIGNED_TYPES = {"uint32": tf.int32, "uint64": tf.int64}
@@ -27,13 +28,25 @@ class DecodeImage(FieldTransform):
     channels: Literal[0, 1, 3, 4] = 3
     """1 is greyscale, 3 RGB, 4 RGBA (a file without alpha becomes opaque), 0 as in the file, which
     may vary from sample to sample."""
+    max_pixels: Positive = 1 << 26
+    """Largest image, height times width: an image whose header states more is a bad sample, and no
+    memory is taken for it."""
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
         contents = require_bytes(x, self.field, self.name, instead="an image is decoded once")
-        if self.channels == 4:
-            return _decode_rgba(contents)
-        return decode_image(contents, self.channels)
+        with tf.control_dependencies(self.require_pixels(pixel_count(contents))):
+            if self.channels == 4:
+                return _decode_rgba(contents)
+            return decode_image(contents, self.channels)
+
+    def require_pixels(self, count: tf.Tensor) -> list[tf.Operation]:
+        """Fails the sample if it has more pixels than allowed. Returns control dependencies."""
+        message = (
+            f"{self.name}: field {self.field} must have at most {self.max_pixels} pixels "
+            "(max_pixels); it has"
+        )
+        return require_at_run_time(count <= self.max_pixels, message, count)
 
 
 class DecodeRaw(FieldTransform):

@@ -13,6 +13,7 @@ from infeed_server.transforms.base import Key, Step, Transform, get_field
 from infeed_server.transforms.decode import DecodeImage, decode_image
 from infeed_server.transforms.field_checks import require_bytes
 from infeed_server.transforms.geometry import Crop, crop_to_window
+from infeed_server.transforms.image_header import jpeg_pixel_count, other_pixel_count
 
 
 class DecodeAndCrop(Transform):
@@ -47,10 +48,12 @@ class DecodeAndCrop(Transform):
         def decode_window() -> tf.Tensor:
             shape = tf.io.extract_jpeg_shape(contents)
             window = self.crop.choose_window(tf.concat([shape[:2], [channels]], 0), key)
-            return tf.io.decode_and_crop_jpeg(contents, window, channels=channels)
+            with tf.control_dependencies(self.decode.require_pixels(jpeg_pixel_count(shape))):
+                return tf.io.decode_and_crop_jpeg(contents, window, channels=channels)
 
         def decode_whole() -> tf.Tensor:
-            pixels = decode_image(contents, channels)
+            with tf.control_dependencies(self.decode.require_pixels(other_pixel_count(contents))):
+                pixels = decode_image(contents, channels)
             return crop_to_window(pixels, self.crop.choose_window(tf.shape(pixels), key))
 
         pixels = tf.cond(tf.io.is_jpeg(contents), decode_window, decode_whole)

@@ -11,10 +11,12 @@ from pydantic import field_validator
 from typing_extensions import override
 
 from infeed.errors import ConfigError, UserCodeError
-from infeed_server.config.importer import code_digest, load
+from infeed_server.config.code_digest import code_digest
+from infeed_server.config.importer import load
 from infeed_server.config.user_errors import user_traceback
 from infeed_server.sources.base import Sample
 from infeed_server.sources.dataset.determinism import random_nodes
+from infeed_server.sources.storage_faults import is_storage_fault
 from infeed_server.transforms.base import Key, Transform
 from infeed_server.transforms.field_checks import describe_tensor
 
@@ -69,13 +71,16 @@ class Map(Transform):
         try:
             returned = converted(*arguments)
         except Exception as error:  # the user's code may raise anything
+            # The rerun of one sample is repeated after a fault.
+            if tf.executing_eagerly() and is_storage_fault(error):
+                raise
             raise self._user_error(error) from error
         self._refuse_random_state(_random_nodes() - nodes_before)
         return self._to_sample(returned)
 
     @override
     def identity(self) -> dict[str, Any]:
-        """Returns the function's name, its code (its whole file) and the plain values it holds.
+        """Returns the function's name, its code and the plain values it holds.
 
         The values are a partial's arguments, a closure's variables or a callable object's
         attributes, if they are numbers or text: other objects have no form that is the same in

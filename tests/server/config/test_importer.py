@@ -44,11 +44,3 @@ def test_import_error_inside_the_module_is_unchanged(module: str, tmp_path: Path
     (tmp_path / f"{module}_bad.py").write_text("import a_package_that_is_missing\n")
     with pytest.raises(ModuleNotFoundError, match="a_package_that_is_missing"):
         importer.load(f"{module}_bad:x")
-
-
-def test_digest_changes_with_the_file(module: str, tmp_path: Path) -> None:
-    make = importer.load(f"{module}:make")
-    before = importer.code_digest(make)
-    file = tmp_path / f"{module}.py"
-    file.write_text(file.read_text() + "# changed\n")
-    assert importer.code_digest(make) != before

@@ -18,6 +18,14 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def retry_delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The delays before repeated reads, which take no time."""
+    delays: list[float] = []
+    monkeypatch.setattr("infeed_server.sources.storage_faults._sleep", delays.append)
+    return delays
+
+
 @pytest.fixture
 def write_records(tmp_path: Path) -> Callable[..., Path]:
     """`write_records(name, [bytes, ...])` writes a TFRecord file and returns its path."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import struct
+import zlib
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from pydantic import ValidationError
 
 from infeed.errors import ConfigError
 from infeed_server.transforms import DecodeImage, DecodeRaw
+from infeed_server.transforms.image_header import pixel_count
 
 BYTES = tf.TensorSpec([], tf.string)
 
@@ -68,6 +71,51 @@ def test_channels_are_static(spec: Any, channels: int, static: int | None) -> No
 def test_bytes_that_are_not_an_image_fail_the_sample(run: Any) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match="Unknown image file format"):
         run(DecodeImage(field="image"), {"image": b"not an image at all"})
+
+
+@pytest.mark.parametrize("image_format", ["JPEG", "PNG", "BMP", "GIF"])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_image_over_max_pixels_fails_the_sample(
+    run: Any, image: Any, image_format: str, channels: int
+) -> None:
+    contents = encode(image_format, image)
+    # TensorFlow decodes these to other numbers of channels only.
+    channels = 3 if (image_format, channels) in (("BMP", 1), ("GIF", 1), ("GIF", 4)) else channels
+    allowed = DecodeImage(field="image", channels=channels, max_pixels=40 * 50)
+    assert run(allowed, {"image": contents})["image"].shape == (40, 50, channels)
+    refused = DecodeImage(field="image", channels=channels, max_pixels=40 * 50 - 1)
+    message = r"decode_image: field image must have at most 1999 pixels \(max_pixels\); it has"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rf"(?s){message}.*2000"):
+        run(refused, {"image": contents})
+
+
+def bombs() -> dict[str, bytes]:
+    """Short files whose headers state an image of 30,000 x 30,000 pixels, or more."""
+    size = struct.pack(">I", 30_000)
+    jpeg = bytearray(encode("JPEG", np.zeros((8, 8, 3), "u1")))
+    frame = jpeg.index(b"\xff\xc0")
+    jpeg[frame + 5 : frame + 9] = struct.pack(">HH", 30_000, 30_000)
+    png = bytearray(encode("PNG", np.zeros((8, 8, 3), "u1")))
+    png[16:24] = size * 2
+    png[29:33] = struct.pack(">I", zlib.crc32(png[12:29]))
+    bmp = bytearray(encode("BMP", np.zeros((8, 8, 3), "u1")))
+    bmp[18:26] = struct.pack("<ii", 30_000, -30_000)
+    gif = bytearray(encode("GIF", np.zeros((8, 8, 3), "u1")))
+    gif[6:10] = struct.pack("<HH", 30_000, 30_000)
+    huge = bytearray(png)
+    huge[16:24] = b"\x7f\xff\xff\xff" * 2
+    return {"jpeg": jpeg, "png": png, "bmp": bmp, "gif": gif, "huge": huge}
+
+
+@pytest.mark.parametrize("kind", bombs())
+def test_bomb_is_refused_by_its_header(run: Any, kind: str) -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 67108864 pixels"):
+        run(DecodeImage(field="image"), {"image": bytes(bombs()[kind])})
+
+
+def test_pixel_count_of_short_content_is_zero() -> None:
+    for content in (b"", b"G", b"\x89PNG", b"BM", b"no image"):
+        assert int(pixel_count(tf.constant(content))) == 0
 
 
 def test_decoding_twice_is_refused(spec: Any, image: Any) -> None:

@@ -28,8 +28,8 @@ CROPS = [
 CROP_NAMES = [crop.name for crop in CROPS]
 
 
-def fuse(channels: int, crop: Any) -> Any:
-    decode = DecodeImage(field="image", channels=channels)  # type: ignore[arg-type]
+def fuse(channels: int, crop: Any, **options: Any) -> Any:
+    decode = DecodeImage(field="image", channels=channels, **options)  # type: ignore[arg-type]
     ((_, step),) = fuse_decode_and_crop([(0, decode), (1, crop)])
     assert isinstance(step, DecodeAndCrop)
     return SimpleNamespace(
@@ -82,6 +82,15 @@ def test_jpeg_without_chroma_subsampling_gives_the_same_bits(run_each: Any) -> N
     jpeg = tf.io.encode_jpeg(pixels, chroma_downsampling=False).numpy()
     for crop in CROPS:
         np.testing.assert_array_equal(*apply_both(run_each, fuse(3, crop), [jpeg], [(17, 4)]))
+
+
+@pytest.mark.parametrize("encode", [tf.io.encode_jpeg, tf.io.encode_png])
+def test_image_over_max_pixels_fails_the_sample(run: Any, encode: Any) -> None:
+    contents = encode(np.zeros((90, 70, 3), "u1")).numpy()
+    for crop in CROPS:
+        run(fuse(3, crop, max_pixels=6300), {"image": contents})
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)at most 6299 .*6300"):
+            run(fuse(3, crop, max_pixels=6299), {"image": contents})
 
 
 def test_fusing_keeps_the_crops_ordinal_and_other_steps() -> None:

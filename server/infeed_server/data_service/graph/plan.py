@@ -14,7 +14,7 @@ from infeed_server.pipeline.fingerprint import fingerprint
 
 ENGINE = "tf-data-service"
 
-GRAPH_VERSION = 3
+GRAPH_VERSION = 4
 """To be incremented when the elements of the datasets, or how they are made, change."""
 
 MAX_POSITIONS = 1 << 61

@@ -9,7 +9,6 @@ workers, assigns whole batches, each once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,7 +27,7 @@ from infeed_server.order.tf_sample_order import GraphSampleOrder
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed
 from infeed_server.sources import StoredSource
-from infeed_server.sources.base import GraphReader, Sample
+from infeed_server.sources.base import GraphRead, GraphReader, Sample
 from infeed_server.transforms import Cache
 
 log = logging.getLogger(__name__)
@@ -69,7 +68,8 @@ def plan_samples(
 
 def _build(plan: IndexedPlan, in_graph: GraphReader, variant: Variant) -> tf.data.Dataset:
     rows = _Rows(plan, variant)
-    slots = SlotBuilder(plan, GraphSampleOrder(plan.order(variant.seed)), in_graph.build())
+    read = in_graph.build(plan.spec.on_error == "raise")
+    slots = SlotBuilder(plan, GraphSampleOrder(plan.order(variant.seed)), read)
     fields = [field.name for field in plan.spec.wire_spec]
 
     # `Map` converts the user's functions itself; infeed's need no AutoGraph, which would take most
@@ -162,11 +162,13 @@ class Slot:
 
 
 class SlotBuilder:
-    """Builds slots in the graph, with the results of the local engine's `BadSampleHandler`."""
+    """Builds slots in the graph, with the results of the local engine's `BadSampleHandler`.
 
-    def __init__(
-        self, plan: IndexedPlan, order: GraphSampleOrder, read: Callable[[tf.Tensor], Sample]
-    ) -> None:
+    A sample is read outside of the treatment of bad samples, so that a fault of storage fails the
+    batch, and never replaces a sample.
+    """
+
+    def __init__(self, plan: IndexedPlan, order: GraphSampleOrder, read: GraphRead) -> None:
         self._on_error = plan.spec.on_error
         self._spec = plan.spec.wire_spec
         self._order = order
@@ -191,43 +193,50 @@ class SlotBuilder:
     def _fill(self, index: tf.Tensor, key: tf.Tensor) -> tuple[Sample, tf.Tensor, tf.Tensor]:
         """Returns fields, whether the slot is filled, and the index of the sample."""
         if self._on_error == "raise":
-            return self._make(index, key), tf.constant(True), index
-        candidates = self._candidates(index, key).concatenate(self._failing_dataset(index))
-        attempt, sample_id, fields = candidates.take(1).get_single_element()
-        filled = attempt == 0 if self._on_error == "mask" else tf.constant(True)
-        return fields, filled, sample_id
+            return self._make(*self._read(index), key), tf.constant(True), index
+        # Of each sample tried: whether it is good, index, key, fields.
+        start = (tf.constant(0), tf.constant(False), index, key, self._zeros())
+        tried, found, sample_id, _, fields = tf.while_loop(
+            lambda tried, good, *_: ~good & (tried <= _MAX_REPLACEMENTS),
+            lambda tried, _good, index, key, _fields: self._try_next(tried, index, key),
+            start,
+            parallel_iterations=1,
+        )
+        message = f"no good sample found in {_MAX_REPLACEMENTS} draws for sample"
+        with tf.control_dependencies([tf.debugging.Assert(found, [message, index])]):
+            filled = tried == 1 if self._on_error == "mask" else tf.constant(True)
+            return fields, filled, tf.identity(sample_id)
 
-    def _make(self, index: tf.Tensor, key: tf.Tensor) -> Sample:
-        sample = self._function(self._read(index), key)
-        return {field.name: sample[field.name] for field in self._spec}
+    def _try_next(
+        self, tried: tf.Tensor, index: tf.Tensor, key: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, Sample]:
+        """Tries the sample, then its substitute, the substitute of that, ..."""
+        index, key = tf.cond(
+            tried > 0, lambda: self._order.substitute(index, key), lambda: (index, key)
+        )
+        good, fields = self._try(index, key)
+        return tried + 1, good, index, key, fields
 
-    def _candidates(self, index: tf.Tensor, key: tf.Tensor) -> tf.data.Dataset:
-        """Returns the good ones of the sample, its substitute, the substitute of that, ..."""
+    def _try(self, index: tf.Tensor, key: tf.Tensor) -> tuple[tf.Tensor, Sample]:
+        """Returns whether the sample is good, and its fields, or else zeros."""
+        columns, defect = self._read(index)
 
-        def substitute(
-            state: tuple[tf.Tensor, tf.Tensor], attempt: tf.Tensor
-        ) -> tuple[tuple[tf.Tensor, tf.Tensor], tuple[tf.Tensor, ...]]:
-            drawn = tf.cond(attempt > 0, lambda: self._order.substitute(*state), lambda: state)
-            return drawn, (attempt, *drawn)
+        def make(columns: Sample, defect: tf.Tensor) -> tuple[tf.Tensor, Sample]:
+            return tf.constant(True), self._make(columns, defect, key)
 
-        def make(
-            attempt: tf.Tensor, index: tf.Tensor, key: tf.Tensor
-        ) -> tuple[tf.Tensor, tf.Tensor, Sample]:
-            return attempt, index, self._make(index, key)
-
-        attempts = tf.data.Dataset.range(_MAX_REPLACEMENTS + 1)
+        made = tf.data.Dataset.from_tensors((columns, defect)).map(make)
+        bad = tf.data.Dataset.from_tensors((False, self._zeros()))
         # The error of each bad sample is in the worker's log.
-        return attempts.scan((index, key), substitute).map(make).ignore_errors(log_warning=True)
+        either = made.ignore_errors(log_warning=True).concatenate(bad)
+        good, fields = either.take(1).get_single_element()
+        return good, fields
 
-    def _failing_dataset(self, index: tf.Tensor) -> tf.data.Dataset:
-        """Returns a dataset whose only element fails."""
-
-        def fail(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Sample]:
-            message = f"no good sample found in {_MAX_REPLACEMENTS} draws for sample"
-            with tf.control_dependencies([tf.debugging.Assert(number < 0, [message, index])]):
-                return tf.identity(number), index, self._zeros()
-
-        return tf.data.Dataset.range(1).map(fail)
+    def _make(self, columns: Sample, defect: str | tf.Tensor, key: tf.Tensor) -> Sample:
+        if isinstance(defect, tf.Tensor):
+            with tf.control_dependencies([tf.debugging.Assert(defect == "", [defect])]):
+                columns = {name: tf.identity(value) for name, value in columns.items()}
+        sample = self._function(columns, key)
+        return {field.name: sample[field.name] for field in self._spec}
 
     def _zeros(self) -> Sample:
         types = {"bytes": tf.string}

@@ -1,4 +1,8 @@
-"""Bad samples: finds them in failed batches, logs them to the quarantine, and substitutes them."""
+"""Bad samples: finds them in failed batches, logs them to the quarantine, and substitutes them.
+
+A sample is bad for what is in its bytes. A fault of storage refuses the batch instead, so that no
+fault changes the data.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +26,7 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.sources import Source
+from infeed_server.sources.storage_faults import is_storage_fault, retry_faults
 from infeed_server.transforms.base import Step
 
 log = logging.getLogger(__name__)
@@ -29,7 +35,7 @@ _MAX_SUBSTITUTIONS = 1000
 """Substitutions in one batch. More means that the source has hardly any good sample."""
 
 _MAX_RETRIES = 2
-"""Retries of a batch that failed although each of its samples is good: transient storage faults."""
+"""Retries of a batch that failed although each of its samples is good: the fault has passed."""
 
 
 class BadSampleHandler:
@@ -51,7 +57,11 @@ class BadSampleHandler:
         self, task: BatchTask, error: Exception, *, retry: Callable[[BatchTask], None]
     ) -> None:
         """Substitutes the bad samples and calls `retry`, or completes the task with an error."""
-        self._thread.submit(self._process, task, error, retry)
+        if isinstance(error, SourceError):
+            # The source has tried to read again already.
+            complete(task, error)
+        else:
+            self._thread.submit(self._process, task, error, retry)
 
     def substitute_known(self, task: BatchTask) -> None:
         """Substitutes samples that are known to be bad under any key, before they fail again."""
@@ -131,7 +141,15 @@ class SampleFailure:
 def find_bad_sample(
     source: Source, steps: Sequence[Step], index: int, key: Array
 ) -> SampleFailure | None:
-    """Runs the pipeline on one sample alone. Returns its failure; None where it is good."""
+    """Runs the pipeline on one sample alone. Returns its failure; None where it is good.
+
+    Raises `SourceError` for a storage fault that remains after retries.
+    """
+    examine = partial(_examine, source, steps, index, key)
+    return retry_faults(examine, f"sample {index} ({source.provenance(index)})", is_storage_fault)
+
+
+def _examine(source: Source, steps: Sequence[Step], index: int, key: Array) -> SampleFailure | None:
     stage: str | Step = "read"
     depends_on_key = False
     try:
@@ -147,7 +165,9 @@ def find_bad_sample(
         return SampleFailure(error, depends_on_key)
     except SourceError:
         raise  # A missing or changed file is no fault of the sample.
-    except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+    except Exception as error:  # a user's function may raise anything
+        if is_storage_fault(error):
+            raise
         return SampleFailure(_describe(source, index, stage, error), depends_on_key)
     return None
 

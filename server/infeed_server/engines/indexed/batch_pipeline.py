@@ -21,12 +21,13 @@ import numpy as np
 import tensorflow as tf
 
 from infeed.errors import InfeedError, ServerError
+from infeed.spec import Array
 from infeed.tensorflow.from_callable import from_callable
-from infeed_server.engines import cgroup
 from infeed_server.engines.base import Answer, shutting_down
 from infeed_server.engines.indexed.bad_samples import BadSampleHandler
 from infeed_server.engines.indexed.batch_task import BatchTask, complete
 from infeed_server.engines.indexed.fair_queue import FairQueue
+from infeed_server.engines.indexed.graph_options import graph_options
 from infeed_server.engines.memory_budget import StreamQuota
 from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.tf_iterator import TfIterator
@@ -40,6 +41,9 @@ _READ_THREADS = 4
 
 _READ_AHEAD_BATCHES = 4
 """Batches of encoded samples that are read before the graph needs them."""
+
+_READ_AHEAD_BYTES = 256 << 20
+"""Bytes of these batches, if there are two or more: one is read ahead, however large it is."""
 
 
 class BatchPipeline:
@@ -55,6 +59,8 @@ class BatchPipeline:
         self.queue = FairQueue()
         self.users = 0
         self._reads: deque[tuple[BatchTask, Future[Columns]]] = deque()
+        self._columns_bytes = 0
+        """Of the last batch that was read."""
         self._in_graph: deque[BatchTask] = deque()
         """A task is in one of the two until its result is set or its failure is handled."""
         self._failure: InfeedError | None = None
@@ -137,7 +143,7 @@ class BatchPipeline:
         read = from_callable(lambda _: next(batches, None), self._signature())
         mapped = read.unbatch().map(transform, num_parallel_calls=tf.data.AUTOTUNE)
         batched = mapped.batch(self._slots, drop_remainder=True).prefetch(2)
-        return batched.with_options(_options())
+        return batched.with_options(graph_options())
 
     def _signature(self) -> dict[str, Any]:
         """Returns the tensor specs of the elements of `_read_batches`."""
@@ -158,7 +164,7 @@ class BatchPipeline:
     def _read_columns(self) -> Iterator[tuple[BatchTask, Columns]]:
         """Yields the tasks in the queue's order with their columns; reads ahead on threads."""
         while True:
-            while len(self._reads) < _READ_AHEAD_BATCHES:
+            while len(self._reads) < self._read_ahead():
                 task = self.queue.take(wait=not self._reads)
                 if task is None:
                     break
@@ -179,9 +185,15 @@ class BatchPipeline:
                     task.entered_at = time.perf_counter()
                     self._in_graph.append(task)
             if error is None:
+                self._columns_bytes = sum(map(_size, columns.values()))
                 yield task, columns
             else:
                 self._on_failed(task, error)
+
+    def _read_ahead(self) -> int:
+        """Returns the number of batches to read ahead, if all are like the last."""
+        fitting = _READ_AHEAD_BYTES // max(1, self._columns_bytes)
+        return max(1, min(_READ_AHEAD_BATCHES, fitting))
 
     def _on_failed(self, task: BatchTask, error: Exception) -> None:
         self._bad_samples.handle(task, error, retry=self._retry)
@@ -222,18 +234,5 @@ class BatchPipeline:
             complete(task, error)
 
 
-def _options() -> tf.data.Options:
-    options = tf.data.Options()
-    options.deterministic = True
-    # The one map that benefits is parallel; others would only hold more requests in flight.
-    options.experimental_optimization.map_parallelization = False
-    cpus = cgroup.cpu_count()
-    options.autotune.cpu_budget = cpus
-    # tf.data's default is half of the host's memory, for each pipeline.
-    options.autotune.ram_budget = cgroup.memory_bytes() // 8
-    # A private pool: the thread that waits for requests would starve others in a shared one.
-    # TensorFlow's shared pools also count the host's CPUs, whatever the quota is.
-    options.threading.private_threadpool_size = cpus + 2
-    # Samples keep all CPUs busy; an operation that splits its work would only wake threads.
-    options.threading.max_intra_op_parallelism = 1
-    return options
+def _size(column: Array) -> int:
+    return sum(map(len, column.flat)) if column.dtype == object else column.nbytes

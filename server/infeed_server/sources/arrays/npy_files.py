@@ -9,8 +9,10 @@ import mmap
 import os
 import struct
 import zipfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -18,12 +20,20 @@ from numpy.lib import format as npy
 
 from infeed.errors import SourceError
 from infeed.spec import Array
-from infeed_server.sources.files import FileStamp, error_text, is_remote, read_bytes
+from infeed_server.sources.base import ProgressCallback
+from infeed_server.sources.content_hash import remembered
+from infeed_server.sources.files import (
+    FileStamp,
+    absolute_path,
+    error_text,
+    is_remote,
+    read_bytes,
+)
 
-_MAX_HASHED = 64 << 20
-"""Bytes of a file that its hash covers. A larger file is sampled in blocks."""
-_HASH_BLOCK = 1 << 20
-"""Bytes of one block of a sampled file."""
+_MAX_HASHED_ALWAYS = 64 << 20
+"""Bytes of a file that is hashed at each start. The hash of a larger one is remembered."""
+_HASH_BLOCK = 8 << 20
+"""Bytes hashed between two calls of the progress callback."""
 
 
 def _never_changed() -> None:
@@ -43,29 +53,33 @@ class StoredArray:
     check: Callable[[], None] = _never_changed
 
 
-def open_npy(path: str) -> StoredArray:
-    """Opens the array of a .npy file. Raises `SourceError`."""
+def open_npy(path: str, progress: ProgressCallback | None = None) -> StoredArray:
+    """Opens the array of a .npy file; hashes its content. Raises `SourceError`."""
     try:
         if is_remote(path):
             blob = read_bytes(path)
             array = np.load(io.BytesIO(blob), allow_pickle=False)
             return StoredArray(array, path, hashlib.sha256(blob).hexdigest())
         with _MappedFile(path) as mapped:
-            return StoredArray(mapped.array(0), path, mapped.digest(), mapped.check)
+            array = mapped.array(0)
+            digest = mapped.remembered("npy", partial(mapped.digest, progress))
+            return StoredArray(array, path, digest, mapped.check)
     except (OSError, ValueError, EOFError) as error:
         raise _unreadable(path, error) from error
 
 
-def open_npz(path: str) -> dict[str, StoredArray]:
+def open_npz(path: str, progress: ProgressCallback | None = None) -> dict[str, StoredArray]:
     """Opens the arrays of a .npz file by name: maps uncompressed ones, loads compressed ones.
 
-    Raises `SourceError`.
+    Verifies the CRC of each. Raises `SourceError`.
     """
     try:
         if is_remote(path):
             return _open_members(path, io.BytesIO(read_bytes(path)), None)
         with _MappedFile(path) as mapped:
-            return _open_members(path, mapped.file, mapped)
+            arrays = _open_members(path, mapped.file, mapped)
+            mapped.remembered("npz", partial(_verify_members, mapped, progress))
+            return arrays
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
         raise _unreadable(path, error) from error
 
@@ -87,6 +101,22 @@ def _open_members(path: str, file: Any, mapped: _MappedFile | None) -> dict[str,
             content = f"{info.CRC:08x} {info.file_size}"
             arrays[info.filename.removesuffix(".npy")] = StoredArray(array, path, content, check)
     return arrays
+
+
+def _verify_members(mapped: _MappedFile, progress: ProgressCallback | None) -> str:
+    """Verifies the CRCs of the mapped members. Raises `ValueError` with the damaged one."""
+    with zipfile.ZipFile(mapped.file) as archive:
+        stored = [each for each in archive.infolist() if each.compress_type == zipfile.ZIP_STORED]
+    for info in stored:
+        crc = 0
+        for block in mapped.blocks(mapped.data_offset(info), info.file_size, progress):
+            crc = zlib.crc32(block, crc)
+        if crc != info.CRC:
+            raise ValueError(
+                f"its member {info.filename!r} is damaged: its CRC is {crc:08x}, and should be "
+                f"{info.CRC:08x}"
+            )
+    return "verified"
 
 
 class _MappedFile:
@@ -148,18 +178,41 @@ class _MappedFile:
         array: Array = np.ndarray(shape, dtype, self._map, begin, order="F" if fortran else "C")
         return array
 
-    def digest(self) -> str:
-        """Returns a hash of the file; of a large one, of blocks evenly spread over it."""
-        size = self._stamp.size
-        digest = hashlib.sha256(str(size).encode())
-        if size <= _MAX_HASHED:
-            digest.update(self._map)
-        else:
-            blocks = _MAX_HASHED // _HASH_BLOCK
-            for number in range(blocks):
-                start = (size - _HASH_BLOCK) * number // (blocks - 1)
-                digest.update(self._map[start : start + _HASH_BLOCK])
+    def remembered(self, purpose: str, compute: Callable[[], str]) -> str:
+        """Returns the result of a computation over the whole file, which must not change it.
+
+        That of a large file is remembered.
+        """
+        if self._stamp.size <= _MAX_HASHED_ALWAYS:
+            return compute()
+        path = absolute_path(self.path)
+        stamp = f"{self._stamp.size} {self._stamp.mtime_ns}"
+
+        def checked() -> str:
+            result = compute()
+            self.check()
+            return result
+
+        return remembered(f"{purpose} {path}", stamp, self._stamp.mtime_ns, checked)
+
+    def digest(self, progress: ProgressCallback | None = None) -> str:
+        """Returns a hash of the file."""
+        digest = hashlib.sha256()
+        for block in self.blocks(0, self._stamp.size, progress):
+            digest.update(block)
         return digest.hexdigest()
+
+    def blocks(
+        self, begin: int, size: int, progress: ProgressCallback | None
+    ) -> Iterator[memoryview]:
+        """Yields a part of the file in blocks; reports the progress through a large file."""
+        with memoryview(self._map) as content:
+            for start in range(begin, begin + size, _HASH_BLOCK):
+                end = min(start + _HASH_BLOCK, begin + size)
+                with content[start:end] as block:
+                    yield block
+                if progress is not None and self._stamp.size > _MAX_HASHED_ALWAYS:
+                    progress(end, self._stamp.size)
 
 
 def _unreadable(path: str, error: Exception) -> SourceError:

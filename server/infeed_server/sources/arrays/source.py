@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +16,9 @@ from infeed.errors import SourceError
 from infeed.spec import BYTES, DATA_TYPES, Array
 from infeed_server.sources.arrays.npy_files import StoredArray, open_npy, open_npz
 from infeed_server.sources.base import (
+    NO_DEFECT,
     Columns,
+    GraphRead,
     GraphReader,
     IndexedDefinition,
     Indices,
@@ -62,16 +64,19 @@ class ArraysSource(IndexedDefinition):
         arrays = {n: rebase(v, base) if isinstance(v, str) else v for n, v in self.arrays.items()}
         return self.model_copy(update={"arrays": arrays})
 
-    def open(self, progress: ProgressCallback | None = None) -> ArrayReader:  # noqa: ARG002 - nothing is scanned
-        """Opens the arrays. Raises `SourceError`."""
+    def open(self, progress: ProgressCallback | None = None) -> ArrayReader:
+        """Opens the arrays. `progress` is called while a large file is hashed or verified.
+
+        Raises `SourceError`.
+        """
         if isinstance(self.arrays, dict):
             return ArrayReader(
-                {name: _open_one(name, value) for name, value in self.arrays.items()}
+                {name: _open_one(name, value, progress) for name, value in self.arrays.items()}
             )
         path = _expand_one(self.arrays)
         if path.endswith(".npz"):
-            return ArrayReader(open_npz(path))
-        return ArrayReader({Path(path).stem: open_npy(path)})
+            return ArrayReader(open_npz(path, progress))
+        return ArrayReader({Path(path).stem: open_npy(path, progress)})
 
 
 class ArrayReader:
@@ -116,10 +121,14 @@ class ArrayReader:
         size = sum(_wire_size(each.array) for each in self._stored.values())
         return GraphReader(size, (), self._build_graph_reader)
 
-    def _build_graph_reader(self) -> Callable[[tf.Tensor], Sample]:
+    def _build_graph_reader(self, strict: bool) -> GraphRead:  # noqa: ARG002 - no row is bad
         self._check_files()
         constants = {name: tf.constant(_to_wire(each.array)) for name, each in self._stored.items()}
-        return lambda index: {name: tf.gather(rows, index) for name, rows in constants.items()}
+
+        def read(index: tf.Tensor) -> tuple[Sample, str]:
+            return {name: tf.gather(rows, index) for name, rows in constants.items()}, NO_DEFECT
+
+        return read
 
     def _check_files(self) -> None:
         for check in {each.check for each in self._stored.values()}:
@@ -142,12 +151,12 @@ def _expand_one(pattern: str) -> str:
     return paths[0]
 
 
-def _open_one(name: str, value: str | Array) -> StoredArray:
+def _open_one(name: str, value: str | Array, progress: ProgressCallback | None) -> StoredArray:
     if isinstance(value, str):
         path = _expand_one(value)
         if not path.endswith(".npy"):
             raise SourceError(f"arrays.{name}: {path!r} is not a .npy file", file=path)
-        return open_npy(path)
+        return open_npy(path, progress)
     array = value
     if array.dtype.hasobject:
         strings = [item.encode() if isinstance(item, str) else item for item in array.flat]

@@ -13,7 +13,8 @@ from pydantic import Field, field_serializer, field_validator
 from typing_extensions import Self
 
 from infeed.errors import ConfigError, InfeedError
-from infeed_server.config.importer import code_digest, load
+from infeed_server.config.code_digest import code_digest
+from infeed_server.config.importer import load
 from infeed_server.config.user_errors import user_code_error
 from infeed_server.sources.base import SourceDefinition
 from infeed_server.sources.dataset import determinism
@@ -89,7 +90,7 @@ class DatasetSource(SourceDefinition):
         return determinism.is_deterministic(dataset)
 
     def identity(self) -> str:
-        """Returns a hash that changes with the code in the function's file."""
+        """Returns a hash that changes with the function's code."""
         code = code_digest(self._load_function())
         return hashlib.sha256(f"dataset {self.label} {self.fields} {code}".encode()).hexdigest()
 

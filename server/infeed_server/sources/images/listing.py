@@ -10,17 +10,24 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from infeed.errors import SourceError
-from infeed_server.sources.files import describe_nearest_folder, error_text, is_folder, is_remote
+from infeed_server.sources.files import (
+    describe_nearest_folder,
+    error_text,
+    is_folder,
+    is_remote,
+    stat_file,
+)
 
 EXTENSIONS = (".jpg", ".jpeg", ".png")
 """Endings of image file names, compared without case."""
 
 
 class ImageFile(NamedTuple):
-    """An image file: its path below the folder, separated by `/`, and its size in bytes."""
+    """An image file: its path below the folder, separated by `/`, and its stamp; -1: unknown."""
 
     path: str
-    size: int
+    size: int = -1
+    mtime_ns: int = -1
 
 
 @dataclass(frozen=True)
@@ -32,10 +39,12 @@ class ImageListing:
     folders: tuple[str, ...]
 
 
-def list_images(root: str) -> ImageListing:
+def list_images(root: str, *, stat_remote: bool = False) -> ImageListing:
     """Lists all images below a folder, recursively. Names that begin with a dot are skipped.
 
-    Raises `SourceError` when the folder does not exist, cannot be read or contains no image.
+    Listing a remote folder takes one request per folder; its files have stamps only with
+    `stat_remote`, which takes one per file. Raises `SourceError` when the folder does not exist,
+    contains no image, or an image cannot be found, as behind a link to a missing file.
     """
     if not is_folder(root):
         raise SourceError(f"no folder {root!r}; {describe_nearest_folder(root)}", file=root)
@@ -43,9 +52,9 @@ def list_images(root: str) -> ImageListing:
     images: list[ImageFile] = []
     others = 0
     try:
-        files = _walk_remote(root, folders) if is_remote(root) else _walk_local(root, folders)
-        for file in files:
-            if file.path.lower().endswith(EXTENSIONS):
+        walk = _walk_remote(root, folders, stat_remote) if is_remote(root) else None
+        for file in walk or _walk_local(root, folders):
+            if file is not None:
                 images.append(file)
             else:
                 others += 1
@@ -57,13 +66,21 @@ def list_images(root: str) -> ImageListing:
             f"no image in {root!r}: none of its {others} files ends with {', '.join(EXTENSIONS)}",
             file=root,
         )
-    return ImageListing(root, tuple(sorted(images)), tuple(sorted(folders)))
+    images.sort()
+    return ImageListing(root, tuple(images), tuple(sorted(folders)))
+
+
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(EXTENSIONS)
 
 
 def _walk_local(
     folder: str, top: list[str], prefix: str = "", ancestors: tuple[tuple[int, int], ...] = ()
-) -> Iterator[ImageFile]:
-    """Yields the files below `folder`, following links; appends its direct subfolders to `top`."""
+) -> Iterator[ImageFile | None]:
+    """Yields the images below `folder`, following links, and None for each other file.
+
+    Appends its direct subfolders to `top`.
+    """
     stat = os.stat(folder)  # noqa: PTH116
     inode = (stat.st_dev, stat.st_ino)
     if inode in ancestors:
@@ -78,11 +95,14 @@ def _walk_local(
                 yield from _walk_local(
                     entry.path, top, f"{prefix}{entry.name}/", (*ancestors, inode)
                 )
+            elif _is_image(entry.name):
+                stat = entry.stat()
+                yield ImageFile(prefix + entry.name, stat.st_size, stat.st_mtime_ns)
             else:
-                yield ImageFile(prefix + entry.name, entry.stat().st_size)
+                yield None
 
 
-def _walk_remote(root: str, top: list[str]) -> Iterator[ImageFile]:
+def _walk_remote(root: str, top: list[str], stat: bool) -> Iterator[ImageFile | None]:
     base = root.rstrip("/") + "/"
     for folder, folders, names in tf.io.gfile.walk(root):
         prefix = f"{folder.rstrip('/')}/"[len(base) :]
@@ -93,6 +113,9 @@ def _walk_remote(root: str, top: list[str]) -> Iterator[ImageFile]:
         if any(part.startswith(".") for part in prefix.split("/")):
             continue
         for name in names:
-            if not name.startswith("."):
-                size = tf.io.gfile.stat(f"{base}{prefix}{name}").length
-                yield ImageFile(prefix + name, int(size))
+            if name.startswith("."):
+                continue
+            path = prefix + name
+            # TensorFlow lists names only.
+            stamp = stat_file(base + path) if stat and _is_image(name) else ()
+            yield ImageFile(path, *stamp) if _is_image(name) else None

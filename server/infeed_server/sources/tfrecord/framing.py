@@ -42,21 +42,26 @@ def masked_crc(data: bytes) -> int:
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def decode_record(record: bytes, length: int) -> bytes:
-    """Returns the data of one stored record. Raises `ValueError` with the defect."""
-    if len(record) < length + FRAME_BYTES:
-        raise ValueError(
-            f"the file ends inside it, after {len(record)} of {length + FRAME_BYTES} bytes"
-        )
+class OtherRecordError(Exception):
+    """A record is valid, but not the one that was indexed."""
+
+
+def decode_record(record: bytes, length: int, crc: int) -> bytes:
+    """Returns the data of one stored record, which was indexed with this length and CRC.
+
+    Raises `ValueError` with the defect of a damaged record, and `OtherRecordError`.
+    """
     stored_length, length_crc = _LENGTH_AND_CRC.unpack_from(record)
     if masked_crc(record[:8]) != length_crc:
         raise ValueError("the CRC of its length does not match")
     if stored_length != length:
-        raise ValueError(f"its length is {stored_length}, but {length} in the index")
+        raise OtherRecordError(f"its length is {stored_length}, but {length} in the index")
     data = record[HEADER_BYTES : HEADER_BYTES + length]
     (data_crc,) = struct.unpack_from("<I", record, HEADER_BYTES + length)
     if masked_crc(data) != data_crc:
         raise ValueError("the CRC of its data does not match")
+    if data_crc != crc:
+        raise OtherRecordError("its data is valid, but not that of the index")
     return data
 
 

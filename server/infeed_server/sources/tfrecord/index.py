@@ -49,6 +49,8 @@ class RecordIndex:
     """Bytes: the start of each record in its file."""
     lengths: Uint32Array
     """Bytes of each record's data."""
+    crcs: Uint32Array
+    """Stored CRC of each record's data."""
     identity: str
     """A hash of the records' data, independent of where they are stored."""
 
@@ -80,7 +82,7 @@ def build_index(
     reporter = _ProgressReporter(progress, sum(each.size for each in stamps))
     cache = IndexCache(directory)
     digest = hashlib.sha256()
-    files, offsets, lengths = [], [], []
+    files, offsets, lengths, all_crcs = [], [], [], []
     for path, stamp in zip(paths, stamps, strict=True):
         cached = None if rebuild else cache.load(path, stamp)
         record_lengths, crcs = cached or _scan_file(path, stamp, cache, reporter)
@@ -88,17 +90,23 @@ def build_index(
         if file.truncated_at is not None and not keep_truncated:
             raise SourceError(_truncated(file), file=path, offset=file.truncated_at)
         digest.update(np.stack((record_lengths, crcs), axis=1).astype("<u4").tobytes())
-        file_offsets, file_lengths = _lay_out(record_lengths, file)
-        if file.truncated_at is not None:
+        file_offsets = _offsets(record_lengths)
+        if file.truncated_at is None:
+            file_offsets = file_offsets[:-1]
+        else:
             digest.update(f"truncated {stamp.size - file.truncated_at}".encode())
+            # The truncated record's length is unknown, and not needed: it is never read.
+            record_lengths, crcs = (
+                np.append(each, np.uint32(0)) for each in (record_lengths, crcs)
+            )
         files.append(file)
         offsets.append(file_offsets)
-        lengths.append(file_lengths)
+        lengths.append(record_lengths)
+        all_crcs.append(crcs)
         reporter.finish_file(stamp.size)
     first = np.cumsum([0, *map(len, lengths)], dtype=np.int64)
-    return RecordIndex(
-        tuple(files), first, np.concatenate(offsets), np.concatenate(lengths), digest.hexdigest()
-    )
+    columns = (np.concatenate(parts) for parts in (offsets, lengths, all_crcs))
+    return RecordIndex(tuple(files), first, *columns, identity=digest.hexdigest())
 
 
 def _scan_file(
@@ -131,14 +139,10 @@ def _indexed_file(
     return IndexedFile(path, stamp, len(lengths), truncated_at, cached)
 
 
-def _lay_out(lengths: Uint32Array, file: IndexedFile) -> tuple[npt.NDArray[np.uint64], Uint32Array]:
-    """Returns offsets and lengths of a file's records, with a truncated one at the end."""
+def _offsets(lengths: Uint32Array) -> npt.NDArray[np.uint64]:
+    """Returns the start of each of a file's records, and the end of the last."""
     ends = np.cumsum(lengths.astype(np.uint64) + np.uint64(FRAME_BYTES), dtype=np.uint64)
-    offsets = np.concatenate([np.zeros(1, np.uint64), ends])
-    if file.truncated_at is None:
-        return offsets[:-1], lengths
-    # The truncated record's length is unknown, and not needed: it is never read.
-    return offsets, np.append(lengths, np.uint32(0))
+    return np.concatenate([np.zeros(1, np.uint64), ends])
 
 
 def _truncated(file: IndexedFile) -> str:

@@ -13,7 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from infeed.errors import SourceError
-from infeed_server.sources.files import INDEX_SUFFIX, FileStamp, error_text, is_remote
+from infeed_server.sources.files import (
+    INDEX_SUFFIX,
+    FileStamp,
+    error_text,
+    is_remote,
+    user_cache_dir,
+)
 from infeed_server.sources.tfrecord.framing import FRAME_BYTES, Uint32Array
 
 _VERSION = 1
@@ -68,14 +74,6 @@ class IndexCache:
             else:
                 return candidate
         return None
-
-
-def user_cache_dir() -> Path:
-    """Returns the user's folder for files that can be recreated."""
-    if own := os.environ.get("INFEED_CACHE_DIR"):
-        return Path(own)
-    shared = os.environ.get("XDG_CACHE_HOME")
-    return (Path(shared) if shared else Path.home() / ".cache") / "infeed"
 
 
 def _load(path: Path, stamp: FileStamp) -> tuple[Uint32Array, Uint32Array] | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,13 +15,12 @@ import tensorflow as tf
 from infeed.errors import SampleError, SourceError
 from infeed_server.sources.base import Columns, GraphReader, Indices, Provenance, Sample
 from infeed_server.sources.file_handles import FileHandle, FileHandlePool
-from infeed_server.sources.files import FileStamp, error_text, read_stamp
+from infeed_server.sources.files import FileStamp, stat_file
+from infeed_server.sources.storage_faults import retry_faults
 from infeed_server.sources.tfrecord.features import FeatureOptions, parse_example
-from infeed_server.sources.tfrecord.framing import FRAME_BYTES, decode_record
+from infeed_server.sources.tfrecord.framing import FRAME_BYTES, OtherRecordError, decode_record
+from infeed_server.sources.tfrecord.graph_reader import RECORD_COLUMN, graph_record_reader
 from infeed_server.sources.tfrecord.index import RecordIndex
-
-RECORD_COLUMN = "record"
-"""The only column: a serialized Example."""
 
 _MAX_GAP = 16 << 10
 """Bytes between two records. A smaller gap costs less to read than a second read call."""
@@ -34,6 +35,7 @@ class _RecordRequest(NamedTuple):
     sample_id: int
     begin: int
     length: int
+    crc: int
 
     @property
     def end(self) -> int:
@@ -74,37 +76,14 @@ class TFRecordReader:
         index = self.index
         size = index.first.nbytes + index.offsets.nbytes + index.lengths.nbytes
         paths = tuple(file.path for file in index.files)
-        return GraphReader(size + sum(map(len, paths)), paths, self._build_graph_reader)
-
-    def _build_graph_reader(self) -> Callable[[tf.Tensor], Sample]:
-        paths = tf.constant([file.path for file in self.index.files])
-        first = tf.constant(self.index.first)
-        offsets = tf.constant(self.index.offsets.astype(np.int64))
-        lengths = tf.constant(self.index.lengths)
-
-        def read(index: tf.Tensor) -> Sample:
-            file = tf.searchsorted(first, index[tf.newaxis], side="right")[0] - 1
-            records = tf.raw_ops.TFRecordDatasetV2(
-                filenames=tf.gather(paths, [file]),
-                compression_type="",
-                # The buffer holds the record's frame alone, so nothing of the next one is read.
-                buffer_size=tf.cast(tf.gather(lengths, index), tf.int64) + FRAME_BYTES,
-                byte_offsets=tf.gather(offsets, [index]),
-            )
-            kind = {"output_types": [tf.string], "output_shapes": [()]}
-            one = tf.raw_ops.TakeDataset(
-                input_dataset=records, count=tf.constant(1, tf.int64), **kind
-            )
-            (record,) = tf.raw_ops.DatasetToSingleElement(dataset=one, **kind)
-            return {RECORD_COLUMN: record}
-
-        return read
+        size += sum(map(len, paths))
+        return GraphReader(size, paths, lambda strict: graph_record_reader(index, strict=strict))
 
     def read(self, indices: Indices) -> Columns:
         """Reads the records from disk in the order of their offsets; returns that of `indices`.
 
         Raises `SampleError` for the first in `indices` that is damaged, and `SourceError` when a
-        file is missing or changed since it was indexed.
+        file cannot be read, or changed since it was indexed.
         """
         records = np.empty(len(indices), object)
         errors: dict[int, SampleError] = {}
@@ -114,18 +93,32 @@ class TFRecordReader:
         for file in np.unique(files).tolist():
             slots = order[files == file]
             requests = self._requests(slots, indices[slots])
-            with self._handles.borrow(file) as handle:
-                for group in _group_adjacent(requests):
-                    errors.update(self._read_group(handle, file, group, records))
-                # Records of the same lengths that were written over these have good CRCs too.
-                self._check_stamp(file, handle.stamp() or self.index.files[file].stamp)
+            read_file = partial(self._read_file, file, requests, records)
+            errors.update(retry_faults(read_file, self.index.files[file].path))
         if errors:
             raise errors[min(errors)]
         return {RECORD_COLUMN: records}
 
     def _requests(self, slots: Indices, indices: Indices) -> list[_RecordRequest]:
-        columns = (slots, indices, self.index.offsets[indices], self.index.lengths[indices])
-        return [_RecordRequest(*row) for row in zip(*(c.tolist() for c in columns), strict=True)]
+        index = self.index
+        positions = (index.offsets[indices], index.lengths[indices], index.crcs[indices])
+        columns = [column.tolist() for column in (slots, indices, *positions)]
+        return [_RecordRequest(*row) for row in zip(*columns, strict=True)]
+
+    def _read_file(
+        self, file: int, requests: Sequence[_RecordRequest], records: npt.NDArray[np.object_]
+    ) -> dict[int, SampleError]:
+        """Reads records of one file into `records`; returns the errors by slot.
+
+        Raises `OSError` or `tf.errors.OpError` for a storage fault; the file is then closed.
+        """
+        errors: dict[int, SampleError] = {}
+        with self._handles.borrow(file) as handle:
+            for group in _group_adjacent(requests):
+                errors.update(self._read_group(handle, file, group, records))
+            # A file that was written over has another time, even if its records have good CRCs.
+            self._check_stamp(file, handle.stamp() or self.index.files[file].stamp)
+        return errors
 
     def _read_group(
         self,
@@ -137,25 +130,35 @@ class TFRecordReader:
         """Reads a group into `records`; returns the errors by slot."""
         begin = group[0].begin
         size = max(request.end for request in group) - begin
-        try:
-            content = handle.read(begin, size)
-        except (OSError, tf.errors.OpError) as error:
-            reason = error_text(error)
-            return {request.slot: self._sample_error(file, request, reason) for request in group}
+        content = handle.read(begin, size)
         errors = {}
         for request in group:
             frame = content[request.begin - begin : request.end - begin]
             try:
-                records[request.slot] = decode_record(frame, request.length)
+                records[request.slot] = self._decode(file, request, frame)
             except ValueError as error:
-                self._check_stamp(file, read_stamp(self.index.files[file].path))
+                # Damage, unless the file is being written.
+                self._check_stamp(file, stat_file(self.index.files[file].path))
                 errors[request.slot] = self._sample_error(file, request, str(error))
         return errors
 
-    def _sample_error(self, file: int, request: _RecordRequest, reason: str) -> SampleError:
+    def _decode(self, file: int, request: _RecordRequest, frame: bytes) -> bytes:
         indexed = self.index.files[file]
         if request.begin == indexed.truncated_at:
-            reason = f"the file is truncated inside it, after {indexed.records} whole records"
+            raise ValueError(
+                f"the file is truncated inside it, after {indexed.records} whole records"
+            )
+        if len(frame) < request.end - request.begin:
+            self._check_stamp(file, stat_file(indexed.path))
+            # The index has seen all of the record.
+            raise OSError(errno.EIO, f"the record at byte {request.begin} is not read to its end")
+        try:
+            return decode_record(frame, request.length, request.crc)
+        except OtherRecordError as error:
+            raise self._changed(file, f"the record at byte {request.begin}: {error}") from error
+
+    def _sample_error(self, file: int, request: _RecordRequest, reason: str) -> SampleError:
+        indexed = self.index.files[file]
         return SampleError(
             f"sample {request.sample_id} cannot be read: {indexed.path}, record at byte "
             f"{request.begin}: {reason}",
@@ -166,21 +169,25 @@ class TFRecordReader:
 
     def _open(self, file: int) -> FileHandle:
         path = self.index.files[file].path
-        self._check_stamp(file, read_stamp(path))
-        try:
-            return FileHandle(path)
-        except (OSError, tf.errors.OpError) as error:
-            raise SourceError(f"cannot open {path!r}: {error_text(error)}", file=path) from error
+        handle = FileHandle(path)
+        self._check_stamp(file, handle.stamp() or stat_file(path))
+        return handle
 
     def _check_stamp(self, file: int, stamp: FileStamp) -> None:
         indexed = self.index.files[file]
         if stamp != indexed.stamp:
-            raise SourceError(
-                f"{indexed.path} changed since it was indexed: it had {indexed.stamp.size} bytes "
-                f"and has {stamp.size}, modified at another time; restart the server to index it "
-                "again",
-                file=indexed.path,
+            raise self._changed(
+                file,
+                f"it had {indexed.stamp.size} bytes and has {stamp.size}, modified at another time",
             )
+
+    def _changed(self, file: int, difference: str) -> SourceError:
+        path = self.index.files[file].path
+        return SourceError(
+            f"{path} changed since it was indexed: {difference}; restart the server to index it "
+            "again",
+            file=path,
+        )
 
 
 def _group_adjacent(requests: Sequence[_RecordRequest]) -> Iterator[list[_RecordRequest]]:

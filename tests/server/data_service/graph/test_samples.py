@@ -247,6 +247,48 @@ def test_invalid_or_unlabelled_images_are_substituted(album: Path, assert_equal:
     assert not {4, 8} & set(ids.tolist())
 
 
+@pytest.mark.parametrize("on_error", ["raise", "mask", "substitute"])
+def test_fault_of_storage_fails_the_batch_of_images(
+    album: Path, local_batches: Any, on_error: str
+) -> None:
+    variant = Variant(5, 3, 1, "drop")
+    definition = of_images(album, on_error=on_error)
+    expected = local_batches(definition, variant)
+    dataset = plan_data_service("one", definition).dataset(variant)
+    image = album / (album / "labels.csv").read_text().split()[1].partition(",")[0]
+    away = image.rename(album / "away")
+    with pytest.raises(tf.errors.NotFoundError, match=image.name):
+        list(dataset)
+    away.rename(image)
+    ids = [metadata["sample_ids"].numpy().tolist() for _, metadata in dataset]
+    assert ids == [batch.sample_ids.tolist() for batch in expected]
+    image.write_bytes(image.read_bytes() + b"more")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="changed since it was listed"):
+        list(dataset)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "mask", "substitute"])
+def test_fault_of_storage_fails_the_batch_of_records(
+    records: Path, local_batches: Any, on_error: str
+) -> None:
+    variant = Variant(5, 3, 1, "drop")
+    definition = of_records(records, on_error=on_error)
+    expected = local_batches(definition, variant)
+    dataset = plan_data_service("one", definition).dataset(variant)
+    file = min(records.parent.glob(records.name))
+    away = file.rename(records.parent / "away")
+    with pytest.raises(tf.errors.NotFoundError, match=file.name):
+        list(dataset)
+    away.rename(file)
+    ids = [metadata["sample_ids"].numpy().tolist() for _, metadata in dataset]
+    assert ids == [batch.sample_ids.tolist() for batch in expected]
+    file.write_bytes(file.read_bytes() + bytes(100))
+    assert len(list(dataset)) == len(expected)  # every record is where it was
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(tf.errors.OpError):
+        list(dataset)
+
+
 def test_unlabelled_image_is_named(album: Path) -> None:
     rows = (album / "labels.csv").read_text().split()
     (album / "labels.csv").write_text("\n".join([*rows[:9], *rows[10:]]))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from tests.harness.examples import examples
 
 from infeed import SourceError
 from infeed_server.sources import ArraysSource
-from infeed_server.sources.arrays.npy_files import open_npz
+from infeed_server.sources.arrays.npy_files import _MappedFile, open_npz
 from infeed_server.sources.arrays.source import ArrayReader
 
 X = np.arange(60, dtype=np.float32).reshape(10, 2, 3)
@@ -183,8 +185,6 @@ def test_invalid_paths_are_refused(tmp_path: Path, npz: Path) -> None:
 
 
 def test_zip_without_arrays_is_refused(tmp_path: Path) -> None:
-    import zipfile
-
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("notes.txt", "hello")
     with pytest.raises(SourceError, match=r"its member 'notes\.txt' is not an array"):
@@ -210,9 +210,13 @@ def test_mapped_file_is_read_after_its_path_is_replaced(tmp_path: Path, npz: Pat
     np.testing.assert_array_equal(source.read(np.array([1]))["x"], X[[1]])
 
 
-def test_identity_follows_the_content(
-    tmp_path: Path, npz: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def every_file_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("infeed_server.sources.arrays.npy_files._MAX_HASHED_ALWAYS", 0)
+    monkeypatch.setattr("infeed_server.sources.arrays.npy_files._HASH_BLOCK", 50)
+
+
+def test_identity_follows_the_content(tmp_path: Path, npz: Path) -> None:
     first = open_arrays(npz).identity
     os.utime(npz, ns=(1, 1))
     assert open_arrays(npz.rename(tmp_path / "moved.npz")).identity == first
@@ -221,12 +225,78 @@ def test_identity_follows_the_content(
     memory = {"x": X, "y": Y}
     assert open_arrays(memory).identity == open_arrays(dict(memory)).identity
     assert open_arrays(memory).identity != open_arrays({"x": X, "y": Y + 1}).identity
-    monkeypatch.setattr("infeed_server.sources.arrays.npy_files._MAX_HASHED", 128)
-    monkeypatch.setattr("infeed_server.sources.arrays.npy_files._HASH_BLOCK", 32)
-    np.save(tmp_path / "a.npy", X)
-    sampled = open_arrays(tmp_path / "a.npy").identity
-    np.save(tmp_path / "a.npy", np.concatenate([X[:-1], X[:1]]))  # the last block differs
-    assert open_arrays(tmp_path / "a.npy").identity != sampled
+
+
+def save(file: Path, array: Any, time_ns: int) -> None:
+    np.save(file, array)
+    os.utime(file, ns=(time_ns, time_ns))
+
+
+@pytest.mark.usefixtures("every_file_is_large")
+def test_large_file_is_hashed_whole(tmp_path: Path) -> None:
+    file = tmp_path / "a.npy"
+    identities = set()
+    for place in range(0, 60, 7):
+        changed = X.copy()
+        changed.flat[place] += 1
+        save(file, changed, time_ns=place)
+        identities.add(open_arrays(file).identity)
+    assert len(identities) == 9
+    reports: list[tuple[int, int]] = []
+    save(file, X, time_ns=99)
+    ArraysSource(arrays=str(file)).open(lambda *report: reports.append(report))
+    size = file.stat().st_size
+    assert reports == [*((done, size) for done in range(50, size, 50)), (size, size)]
+
+
+@pytest.mark.usefixtures("every_file_is_large")
+def test_large_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a.npy"
+    save(file, X, time_ns=1)
+    before = open_arrays(file).identity
+    calls: list[_MappedFile] = []
+    digest = _MappedFile.digest
+
+    def counted(mapped: _MappedFile, progress: Any) -> str:
+        calls.append(mapped)
+        return digest(mapped, progress)
+
+    monkeypatch.setattr(_MappedFile, "digest", counted)
+    assert open_arrays(file).identity == before
+    assert not calls
+    save(file, X + 1, time_ns=2)
+    assert open_arrays(file).identity != before
+    save(file, X, time_ns=time.time_ns())  # it may still be written to
+    assert open_arrays(file).identity == open_arrays(file).identity == before
+    assert len(calls) == 3
+
+
+def damage_data(path: Path) -> None:
+    """Changes one byte of the first array's data, without another modification time."""
+    stamp = path.stat()
+    content = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        info = archive.infolist()[0]
+    content[info.header_offset + 30 + len(info.filename) + info.file_size - 1] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(stamp.st_mtime_ns, stamp.st_mtime_ns))
+
+
+def test_damaged_npz_is_refused(npz: Path) -> None:
+    damage_data(npz)
+    with pytest.raises(SourceError, match=r"its member 'x\.npy' is damaged: its CRC is"):
+        open_arrays(npz)
+
+
+@pytest.mark.usefixtures("every_file_is_large")
+def test_large_npz_is_verified_once(npz: Path) -> None:
+    os.utime(npz, ns=(1, 1))
+    open_arrays(npz)
+    damage_data(npz)
+    open_arrays(npz)  # the same stamp
+    os.utime(npz, ns=(2, 2))
+    with pytest.raises(SourceError, match="is damaged"):
+        open_arrays(npz)
 
 
 def test_resolve_and_dump_keep_arrays_in_memory() -> None:

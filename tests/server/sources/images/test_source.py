@@ -14,7 +14,8 @@ import tensorflow as tf
 
 from infeed import SampleError, SourceError
 from infeed_server.sources import ImagesSource
-from infeed_server.sources.images.source import ImageReader
+from infeed_server.sources.file_handles import FileHandle
+from infeed_server.sources.images.reader import ImageReader
 
 Parse = Callable[..., dict[str, Any]]
 
@@ -50,7 +51,7 @@ def test_images_without_labels(folder: Path, parse: Parse) -> None:
         {"image": b"dog/a.JPEG"},
         {"image": b"dog/b.jpg"},
     ]
-    assert set(source.columns) == {"path"}
+    assert set(source.columns) == {"image"}
     assert source.provenance(1).file == str(folder / "cat" / "y.Jpg")
     assert source.provenance(1).offset is None
 
@@ -158,11 +159,72 @@ def test_folder_links_are_followed_unless_cyclic(folder: Path) -> None:
         open_images(folder)
 
 
-def test_error_of_a_deleted_file_names_it(folder: Path, parse: Parse) -> None:
+def read_image(source: ImageReader, index: int) -> bytes:
+    content: bytes = source.read(np.array([index]))["image"][0]
+    return content
+
+
+def test_missing_file_refuses_the_batch_and_names_it(folder: Path) -> None:
     source = open_images(folder)
     (folder / "dog" / "b.jpg").unlink()
-    with pytest.raises(tf.errors.NotFoundError, match=r"dog/b\.jpg"):
-        parse(source, 3)
+    with pytest.raises(SourceError, match=r"cannot read .*dog/b\.jpg: No such file.*7 attempts"):
+        source.read(np.array([0, 3]))
+
+
+def test_file_that_is_away_for_a_moment_is_read_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = open_images(folder)
+    image, away = folder / "dog" / "b.jpg", folder / "away"
+    image.rename(away)
+
+    def restore(_: float) -> None:
+        if away.exists():
+            away.rename(image)
+
+    monkeypatch.setattr("infeed_server.sources.storage_faults._sleep", restore)
+    assert source.read(np.array([3, 0]))["image"].tolist() == [b"dog/b.jpg", b"cat/deep/x.png"]
+
+
+@pytest.mark.parametrize("content", [b"dog/B.jpg", b"dog/b.jpg and more", b""])
+def test_changed_file_is_refused(folder: Path, content: bytes) -> None:
+    source = open_images(folder)
+    image = folder / "dog" / "b.jpg"
+    image.write_bytes(content)
+    os.utime(image, ns=(1, 1))
+    with pytest.raises(
+        SourceError, match=r"dog/b\.jpg changed since the server listed it: it had 9"
+    ):
+        source.read(np.array([3]))
+    assert read_image(source, 2) == b"dog/a.JPEG"
+
+
+def test_file_that_is_changed_while_it_is_read_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = open_images(folder)
+    read = FileHandle.read
+
+    def read_and_change(handle: FileHandle, offset: int, size: int) -> bytes:
+        content = read(handle, offset, size)
+        os.utime(folder / "dog" / "b.jpg", ns=(1, 1))
+        return content
+
+    monkeypatch.setattr(FileHandle, "read", read_and_change)
+    with pytest.raises(SourceError, match="changed since the server listed it"):
+        source.read(np.array([3]))
+
+
+def test_link_to_a_missing_image_is_refused_at_start(folder: Path) -> None:
+    (folder / "dog" / "notes.txt").symlink_to(folder / "none")  # no image
+    assert len(open_images(folder)) == 4
+    (folder / "dog" / "c.jpg").symlink_to(folder / "none")
+    with pytest.raises(SourceError, match=r"cannot list .*c\.jpg': No such file"):
+        open_images(folder)
+
+
+def identity_of(folder: Path | str, identity: str | None = None) -> str:
+    return ImagesSource.model_validate({"images": folder, "identity": identity}).open().identity
 
 
 def test_identity_follows_files_and_labels(folder: Path) -> None:
@@ -175,16 +237,75 @@ def test_identity_follows_files_and_labels(folder: Path) -> None:
     assert open_images(moved).identity != plain
 
 
+@pytest.mark.parametrize(
+    ("identity", "name", "size", "time", "content"),
+    [
+        ("names", True, False, False, False),
+        (None, True, True, False, False),
+        ("modified", True, True, True, True),
+        ("content", True, True, False, True),
+    ],
+)
+def test_identity_follows_what_is_chosen(
+    folder: Path, identity: str | None, name: bool, size: bool, time: bool, content: bool
+) -> None:
+    image = folder / "dog" / "b.jpg"
+    before = identity_of(folder, identity)
+    assert identity_of(folder, identity) == before
+    os.utime(image, ns=(1, 1))
+    assert (identity_of(folder, identity) != before) == time
+    image.write_bytes(b"dog/B.jpg")
+    assert (identity_of(folder, identity) != before) == content
+    image.write_bytes(b"longer than before")
+    assert (identity_of(folder, identity) != before) == size
+    image.write_bytes(b"dog/b.jpg")
+    image.rename(folder / "dog" / "c.jpg")
+    assert (identity_of(folder, identity) != before) == name
+
+
+def test_content_is_hashed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for image in (path for path in folder.rglob("*") if path.is_file()):
+        os.utime(image, ns=(1, 1))  # not being written
+    before = identity_of(folder, "content")
+    monkeypatch.delattr("infeed_server.sources.images.identity.read_bytes")
+    assert identity_of(folder, "content") == before
+    os.utime(folder / "dog" / "b.jpg", ns=(2, 2))
+    with pytest.raises(NameError):
+        identity_of(folder, "content")
+
+
 def test_remote_folder_equals_local_folder(folder: Path, parse: Parse) -> None:
     local, remote = open_images(folder, "folders"), open_images(f"file://{folder}", "folders")
-    assert remote.identity == local.identity
     assert remote.class_names == local.class_names
     assert [parse(remote, n) for n in range(4)] == [parse(local, n) for n in range(4)]
+    for identity in ("names", "size", "content"):
+        assert identity_of(f"file://{folder}", identity) == identity_of(folder, identity)
+    assert identity_of(f"file://{folder}") == identity_of(folder, "names")
     (folder.parent / "l.csv").write_text(ROWS)
     source = open_images(f"file://{folder}", f"file://{folder.parent}/l.csv")
     assert source.read(np.arange(4))["label"].tolist() == [0, 1, -2, 3]
     with pytest.raises(SourceError, match="no folder"):
         open_images(f"file://{folder}/none")
+
+
+def test_remote_folder_is_opened_without_a_request_per_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[str] = []
+    stat = tf.io.gfile.stat
+
+    def counted(path: str) -> Any:
+        requests.append(path)
+        return stat(path)
+
+    monkeypatch.setattr(tf.io.gfile, "stat", counted)
+    open_images(f"file://{folder}")
+    assert requests == []
+    sized = ImagesSource(images=f"file://{folder}", identity="size").open()
+    assert len(requests) == 4
+    (folder / "dog" / "b.jpg").write_bytes(b"of another size")
+    with pytest.raises(SourceError, match=r"it had 9 bytes and has 15"):
+        sized.read(np.array([3]))
 
 
 def test_file_names_outside_of_utf8(tmp_path: Path, parse: Parse) -> None:
@@ -201,11 +322,11 @@ def test_resolve_rebases_relative_paths() -> None:
     assert ImagesSource(images="/x").resolve(base).labels is None
 
 
-def test_photos_and_labels_of_the_data_set(photos: SimpleNamespace, parse: Parse) -> None:
+def test_photos_and_labels_of_the_data_set(photos: SimpleNamespace) -> None:
     source = open_images(photos.folder, photos.folder / "labels.csv")
     assert len(source) == photos.count
     read = source.read(np.arange(len(source)))
-    names = [Path(os.fsdecode(path)).name for path in read["path"]]
+    names = [Path(source.provenance(number).file).name for number in range(len(source))]
     assert names == sorted(photos.labels)
     assert read["label"].tolist() == [photos.labels[name] for name in names]
-    assert parse(source, 0)["image"] == (photos.folder / names[0]).read_bytes()
+    assert read["image"].tolist() == [(photos.folder / name).read_bytes() for name in names]

@@ -132,22 +132,26 @@ def test_keep_truncated_keeps_the_truncated_record(write_records: Write) -> None
     assert [index.file_of(number) for number in range(3)] == [0, 0, 1]
 
 
+FOUR = encode_record(b"four")
+
+
 @pytest.mark.parametrize(
-    ("record", "length", "message"),
+    ("record", "length", "error", "message"),
     [
-        (encode_record(b"four")[:-1], 4, "the file ends inside it, after 19 of 20 bytes"),
-        (encode_record(b"four"), 3, "its length is 4, but 3 in the index"),
-        (b"\5" + encode_record(b"four")[1:], 4, "the CRC of its length does not match"),
-        (
-            encode_record(b"four")[:12] + b"FOUR" + encode_record(b"four")[16:],
-            4,
-            "of its data",
-        ),
+        (b"\5" + FOUR[1:], 4, ValueError, "the CRC of its length does not match"),
+        (FOUR[:12] + b"FOUR" + FOUR[16:], 4, ValueError, "the CRC of its data does not match"),
+        (FOUR[:-1] + b"\0", 4, ValueError, "the CRC of its data does not match"),
+        (FOUR, 3, framing.OtherRecordError, "its length is 4, but 3 in the index"),
+        (encode_record(b"five"), 4, framing.OtherRecordError, "not that of the index"),
     ],
 )
-def test_decode_record_refuses_damage(record: bytes, length: int, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        framing.decode_record(record, length)
+def test_decode_record_tells_damage_from_another_record(
+    record: bytes, length: int, error: type[Exception], message: str
+) -> None:
+    crc = framing.masked_crc(b"four")
+    assert framing.decode_record(FOUR, 4, crc) == b"four"
+    with pytest.raises(error, match=message):
+        framing.decode_record(record, length, crc)
 
 
 def test_record_of_4_gib_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from infeed import SourceError
-from infeed_server.sources.files import INDEX_SUFFIX
+from infeed_server.sources.files import INDEX_SUFFIX, user_cache_dir
 from infeed_server.sources.tfrecord import index_cache
 from infeed_server.sources.tfrecord.index import build_index
 
@@ -143,12 +143,12 @@ def test_configured_directory_is_the_only_cache(write_records: Write, tmp_path: 
 def test_user_cache_dir_follows_the_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert index_cache.user_cache_dir() == tmp_path / "user-cache"
+    assert user_cache_dir() == tmp_path / "user-cache"
     monkeypatch.delenv("INFEED_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert index_cache.user_cache_dir() == tmp_path / "infeed"
+    assert user_cache_dir() == tmp_path / "infeed"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert index_cache.user_cache_dir() == Path.home() / ".cache" / "infeed"
+    assert user_cache_dir() == Path.home() / ".cache" / "infeed"
 
 
 def test_interrupted_store_leaves_no_file(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ import pytest
 
 from infeed import SampleError, SourceError
 from infeed_server.sources import TFRecordSource
+from infeed_server.sources.file_handles import FileHandle
 from infeed_server.sources.tfrecord.reader import TFRecordReader
 
 Write = Callable[..., Path]
@@ -29,7 +31,7 @@ def three_files(write_records: Write) -> list[bytes]:
     return records
 
 
-def open_source(pattern: Path | list[Path]) -> TFRecordReader:
+def open_source(pattern: Path | str | list[Path]) -> TFRecordReader:
     return TFRecordSource.model_validate({"tfrecord": pattern, "features": {"x": "bytes"}}).open()
 
 
@@ -163,8 +165,77 @@ def test_file_overwritten_with_same_lengths_is_refused(
         source.read(np.array([0]))
     write_records("a.tfrecord", [b"six", b"ten"])
     os.utime(path, ns=(1, 1))
-    with pytest.raises(SourceError, match="it had 38 bytes and has 38, modified at another time"):
+    difference = "the record at byte 19" if opened else "it had 38 bytes and has 38, modified"
+    with pytest.raises(SourceError, match=f"changed since it was indexed: {difference}"):
         source.read(np.array([1]))
+
+
+@pytest.mark.parametrize("prefix", ["", "file://"])
+@pytest.mark.parametrize("records", [[b"one", b"ten"], [b"o", b"ten", b"x" * 2]])
+def test_other_valid_record_is_refused_even_without_another_time(
+    write_records: Write, prefix: str, records: list[bytes]
+) -> None:
+    path = write_records("a.tfrecord", [b"o", b"two", b"three" * 9])
+    source = open_source(f"{prefix}{path}")
+    stamp = path.stat()
+    write_records("a.tfrecord", [b"o", b"ten", b"three" * 9])
+    os.utime(path, ns=(stamp.st_mtime_ns, stamp.st_mtime_ns))
+    with pytest.raises(SourceError, match="changed since it was indexed: the record at byte 17"):
+        source.read(np.array([1]))
+    assert source.read(np.array([0]))["record"].tolist() == [b"o"]
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.ESTALE, errno.ENOENT])
+@pytest.mark.parametrize("method", ["__init__", "read"])
+def test_passing_fault_is_retried(
+    write_records: Write,
+    monkeypatch: pytest.MonkeyPatch,
+    retry_delays: list[float],
+    method: str,
+    code: int,
+) -> None:
+    source = open_source(write_records("a.tfrecord", [b"one", b"two"]))
+    fail_calls(monkeypatch, method, OSError(code, os.strerror(code)), calls=3)
+    assert source.read(np.array([1, 0]))["record"].tolist() == [b"two", b"one"]
+    assert len(retry_delays) == 3
+
+
+def test_lasting_fault_refuses_the_batch(
+    write_records: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_records("a.tfrecord", [b"one", b"two"])
+    source = open_source(path)
+    fail_calls(monkeypatch, "read", OSError(errno.EIO, "Input/output error"), calls=99)
+    with pytest.raises(SourceError, match=r"cannot read .*a\.tfrecord: Input/output error \(7 att"):
+        source.read(np.array([1, 0]))
+
+
+def test_record_that_is_not_read_to_its_end_is_read_again(
+    write_records: Write, monkeypatch: pytest.MonkeyPatch, retry_delays: list[float]
+) -> None:
+    source = open_source(write_records("a.tfrecord", [b"one", b"two"]))
+    read = FileHandle.read
+    monkeypatch.setattr(
+        FileHandle,
+        "read",
+        lambda *args: read(*args)[: None if retry_delays else 20],
+    )
+    assert source.read(np.array([1, 0]))["record"].tolist() == [b"two", b"one"]
+    assert len(retry_delays) == 1
+
+
+def fail_calls(monkeypatch: pytest.MonkeyPatch, method: str, error: Exception, calls: int) -> None:
+    """Makes the first calls of a method of `FileHandle` fail."""
+    original = getattr(FileHandle, method)
+    failures = [error] * calls
+
+    def failing(self: FileHandle, *args: Any) -> Any:
+        if failures:
+            self._fd, self._remote = -1, None
+            raise failures.pop()
+        return original(self, *args)
+
+    monkeypatch.setattr(FileHandle, method, failing)
 
 
 def test_open_file_is_read_after_its_path_is_replaced(write_records: Write) -> None:

@@ -1,0 +1,130 @@
+"""The digest of a user's function: a hash of its file and of the local modules that it imports."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import site
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any
+
+_INSTALLED = tuple(
+    f"{Path(folder).resolve()}/"
+    for folder in {
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        *site.getsitepackages(),
+        site.getusersitepackages(),
+    }
+)
+"""Folders of modules that are not local: of Python itself, and installed packages."""
+
+_OWN_PACKAGES = frozenset({"infeed", "infeed_server"})
+"""The fingerprint has a number for changes of infeed itself."""
+
+
+def code_digest(function: Any) -> str:
+    """Returns a hash that changes when the code of a function may have changed.
+
+    It covers the file that defines the function and, transitively, the local modules that the file
+    imports by a statement anywhere in it. Files are found by name, not executed, so the digest does
+    not depend on what the process has imported.
+    """
+    try:
+        file = Path(inspect.getsourcefile(function) or "")
+        source = file.read_bytes()
+    except (OSError, TypeError):
+        # A callable object, or code from an interactive session: only its name is known.
+        named = function if hasattr(function, "__qualname__") else type(function)
+        source = f"{named.__module__}:{named.__qualname__}".encode()
+        return hashlib.sha256(source).hexdigest()
+    digest = hashlib.sha256(source)
+    module = sys.modules.get(getattr(function, "__module__", ""))
+    package = getattr(module, "__package__", None) or ""
+    for name, imported in sorted(_local_modules(source, package).items()):
+        if imported.resolve() != file.resolve():
+            digest.update(f"\n{name}\n".encode() + imported.read_bytes())
+    return digest.hexdigest()
+
+
+def _local_modules(source: bytes, package: str) -> dict[str, Path]:
+    """Returns the files of the local modules that the source imports, transitively, by name."""
+    found: dict[str, Path] = {}
+    pending = list(_imported_names(source, package))
+    seen = set(pending)
+    while pending:
+        name = pending.pop()
+        spec = _find_spec(name)
+        file = _local_file(spec)
+        if spec is None or file is None:
+            continue
+        found[name] = file
+        inner = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
+        names = _imported_names(file.read_bytes(), inner)
+        pending += [each for each in names if each not in seen]
+        seen.update(names)
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _imported_names(source: bytes, package: str) -> tuple[str, ...]:
+    """Returns the absolute names that may be modules: of imports, and of their packages."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:  # a file that is not run as it is
+        return ()
+    return tuple(sorted({each for name in _imports(tree, package) for each in _parents(name)}))
+
+
+def _imports(tree: ast.Module, package: str) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parent = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*parent, *([base] if base else [])])
+            # What is imported from a package can be a module.
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _parents(name: str) -> Iterator[str]:
+    """Yields `a`, `a.b`, `a.b.c` for `a.b.c`, unless `a` is of Python or infeed."""
+    steps = name.split(".")
+    if steps[0] not in sys.stdlib_module_names and steps[0] not in _OWN_PACKAGES:
+        for end in range(1, len(steps) + 1):
+            yield ".".join(steps[:end])
+
+
+def _find_spec(name: str) -> ModuleSpec | None:
+    """Finds a module without importing it or its packages."""
+    locations: Sequence[str] | None = None
+    spec = None
+    steps = name.split(".")
+    for end in range(1, len(steps) + 1):
+        spec = _ask_finders(".".join(steps[:end]), locations)
+        locations = spec.submodule_search_locations if spec is not None else None
+        if spec is None or (locations is None and end < len(steps)):
+            return None
+    return spec
+
+
+def _ask_finders(name: str, locations: Sequence[str] | None) -> ModuleSpec | None:
+    for finder in sys.meta_path:
+        spec = finder.find_spec(name, locations)
+        if spec is not None:
+            return spec
+    return None
+
+
+def _local_file(spec: ModuleSpec | None) -> Path | None:
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return None
+    file = Path(spec.origin)
+    return None if str(file.resolve()).startswith(_INSTALLED) else file

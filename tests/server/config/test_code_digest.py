@@ -1,0 +1,96 @@
+"""Tests of `config/code_digest.py`: it changes with the code that a function can run."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infeed_server.config.code_digest import code_digest
+
+FILES = {
+    "main_module.py": "import beside\nfrom parts import inner\n\ndef make():\n    pass\n",
+    "beside.py": "import json, numpy, tensorflow.io, infeed.errors\nimport circular\n",
+    "circular.py": "import main_module\n",
+    "parts/__init__.py": "value = 1\n",
+    "parts/inner.py": "from . import sibling\nfrom .deep.leaf import x\n",
+    "parts/sibling.py": "from ..above import x\n",
+    "parts/deep/__init__.py": "",
+    "parts/deep/leaf.py": "def f():\n    from .. import late\nx = 1\n",
+    "parts/late.py": "raise RuntimeError('not to be imported')\n",
+    "parts/unused.py": "",
+    "unused.py": "",
+}
+USED = [name for name in FILES if "unused" not in name]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, text in FILES.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def digest(folder: Path) -> Any:
+    """Returns the digest of `main_module:make`, whose modules are not imported."""
+
+    def digest() -> str:
+        importlib.invalidate_caches()
+        namespace: dict[str, Any] = {"__name__": "main_module"}
+        file = folder / "main_module.py"
+        body = file.read_text().partition("\n\n")[2]
+        exec(compile(body, str(file), "exec"), namespace)
+        return code_digest(namespace["make"])
+
+    return digest
+
+
+@pytest.mark.parametrize("name", USED)
+def test_it_changes_with_each_local_module(
+    folder: Path, digest: Callable[[], str], name: str
+) -> None:
+    before = digest()
+    assert digest() == before
+    file = folder / name
+    file.write_text(file.read_text() + "# changed\n")
+    assert digest() != before
+    file.write_text(FILES[name])
+    assert digest() == before
+
+
+def test_it_does_not_change_with_other_modules(folder: Path, digest: Callable[[], str]) -> None:
+    before = digest()
+    for name in ("unused.py", "parts/unused.py"):
+        (folder / name).write_text("changed = True\n")
+    assert digest() == before
+
+
+def test_it_imports_nothing(digest: Callable[[], str]) -> None:
+    digest()
+    assert not {"beside", "circular", "parts"} & sys.modules.keys()
+
+
+def test_it_does_not_depend_on_the_folder(
+    folder: Path, digest: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = digest()
+    moved = folder.rename(folder.parent / f"{folder.name}-moved")
+    monkeypatch.syspath_prepend(moved)
+    importlib.invalidate_caches()
+    namespace: dict[str, Any] = {"__name__": "main_module"}
+    exec(compile("def make():\n    pass\n", str(moved / "main_module.py"), "exec"), namespace)
+    assert code_digest(namespace["make"]) == before
+
+
+def test_object_without_a_file_is_known_by_its_name() -> None:
+    assert code_digest(len) == code_digest(len) != code_digest(print)
+    assert code_digest(functools.partial(len)) == code_digest(functools.partial(print))
