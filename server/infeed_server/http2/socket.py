@@ -29,6 +29,9 @@ class HandshakeError(ConnectionAbortedError):
 class ServerSocket:
     """An unencrypted connection. Every method but `abort` raises `OSError` when it is lost."""
 
+    client_certificate: bytes | None = None
+    """The certificate that the peer has proved to own, in DER."""
+
     def __init__(self, connection: socket.socket, send_timeout: float) -> None:
         """`send_timeout`: seconds after which a peer that accepts no data is lost."""
         self.encrypted = False

@@ -23,7 +23,7 @@ from infeed_server.http2.listener import Listener
 from infeed_server.http2.socket import ServerSocket
 from infeed_server.http2.stream import Stream
 from infeed_server.rpc import health
-from infeed_server.rpc.call import CallCancelledError, StatusError, grpc_frames
+from infeed_server.rpc.call import CallCancelledError, ServerCall, StatusError, grpc_frames
 from infeed_server.rpc.router import Router
 
 
@@ -58,10 +58,11 @@ class RouterServer:
         thread.start()
 
     def _on_stream(self, stream: Stream) -> None:
+        call = ServerCall(stream)
         if self.refuses_calls:
-            self._router.refuse(stream, StatusError(grpc.StatusCode.RESOURCE_EXHAUSTED, "no room"))
+            self._router.refuse(call, StatusError(grpc.StatusCode.RESOURCE_EXHAUSTED, "no room"))
         else:
-            self._pool.submit(self._router.handle, stream)
+            self._pool.submit(self._router.handle, call)
 
 
 class Methods(grpc.GenericRpcHandler):
