@@ -265,16 +265,17 @@ def test_refused_call_ends_with_its_status(server: RouterServer, channel: grpc.C
 
 def test_authentication_failures_are_logged_truncated(caplog: pytest.LogCaptureFixture) -> None:
     class Refused:
-        headers: dict[str, str] = {}  # noqa: RUF012 - of one test
+        headers = {":method": "POST", "content-type": "application/grpc"}  # noqa: RUF012 - of one test
         peer = "10.0.0.1:5"
 
         def send_headers(self, headers: Any, *, end: bool) -> None: ...
 
     stream: Any = Refused()
+    call = ServerCall(stream)
     with caplog.at_level("INFO"):
-        Router().refuse(stream, StatusError(grpc.StatusCode.RESOURCE_EXHAUSTED, "no room"))
+        Router().refuse(call, StatusError(grpc.StatusCode.RESOURCE_EXHAUSTED, "no room"))
         assert not caplog.records
-        Router().refuse(stream, StatusError(grpc.StatusCode.UNAUTHENTICATED, "t" * 9000))
+        Router().refuse(call, StatusError(grpc.StatusCode.UNAUTHENTICATED, "t" * 9000))
     assert [record.getMessage() for record in caplog.records] == [
         "10.0.0.1:5 was refused: " + "t" * 500
     ]

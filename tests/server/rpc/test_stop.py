@@ -163,7 +163,7 @@ def test_stop_waits_only_for_open_streams(
 
 def test_call_before_the_goaway_is_refused(live: Any, new_call: Any) -> None:
     assert new_call().open().next().HasField("opened")
-    live.server._stopping = True  # as before the first connection is drained
+    live.server._admission.stop()  # as before the first connection is drained
     answers, error = new_call().open().rest()
     assert not answers
     assert error.code() is grpc.StatusCode.UNAVAILABLE
