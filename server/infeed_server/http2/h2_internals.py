@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _FRAME_HEADER_BYTES = 9
 _HEADERS, _CONTINUATION = 1, 9
 
+INCOMPLETE = -1
+"""The type of what is received of a frame, but for its end."""
+
 _MAX_FRAMES_AT_ONCE = 64
 """Frames after which the connection's lock is released for a moment."""
 
@@ -74,12 +77,17 @@ class FrameFilter(FrameBuffer):
         self._max_block_bytes = max_block_bytes
         self._block_bytes = 0
         self._left = 0
+        self._has_new_data = False
         self.is_paused = False
         """Whether `receive_data` has left frames, for another call."""
 
-    def resume(self) -> None:
-        """Prepares for a call of `receive_data`, which ends after headers or a few frames."""
+    def resume(self, *, has_new_data: bool = False) -> None:
+        """Prepares for a call of `receive_data`, which ends after headers or a few frames.
+
+        New data that completes no frame is charged like one, of the type `INCOMPLETE`.
+        """
         self._left = _MAX_FRAMES_AT_ONCE
+        self._has_new_data = has_new_data
         self.is_paused = False
 
     def __next__(self) -> Frame:
@@ -92,6 +100,10 @@ class FrameFilter(FrameBuffer):
             if len(self._data) >= _FRAME_HEADER_BYTES + size:
                 self._judge(self._data[3], int.from_bytes(self._data[5:9], "big"), size)
                 self._left -= 1
+                self._has_new_data = False
+        if self._has_new_data:
+            self._has_new_data = False
+            self._judge(INCOMPLETE, 0, 0)
         frame = super().__next__()
         if isinstance(frame, HeadersFrame):
             self._left = 0  # so that a call is admitted before its data is charged

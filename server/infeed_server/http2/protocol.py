@@ -185,7 +185,7 @@ class Http2Protocol:
 
         Raises `Http2ProtocolError`; the unsent frames then hold the error code for the peer.
         """
-        self._frames.resume()
+        self._frames.resume(has_new_data=bool(data))
         try:
             events = self._h2.receive_data(data)
             h2_internals.limit_settings(self._h2, _MAX_SETTINGS, _MAX_HEADER_TABLE_BYTES)

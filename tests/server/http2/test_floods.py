@@ -214,6 +214,15 @@ def test_flood_of_empty_continuations_ends_the_connection(served: Any) -> None:
     assert server.refused == ["flood"]
 
 
+def test_frame_that_is_sent_byte_by_byte_ends_the_connection(scripted_socket: Any) -> None:
+    refused: list[str] = []
+    parts = [b"\0\x40\0\xbe\0\0\0\0\0", *[b"x"] * 1000]
+    sock = scripted_socket(PREFACE + frame(4, 0, 0), *parts)
+    Connection(sock, "peer", lambda stream: None, on_refused=refused.append).run()
+    assert refused == ["flood"]
+    assert len(sock._script) > 600
+
+
 def test_clients_that_cancel_calls_may_continue(served: Any) -> None:
     server, peer = served
     for _ in range(300):

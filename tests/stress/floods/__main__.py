@@ -27,10 +27,10 @@ from tests.stress.floods.attacker import CPU_ONLY, KINDS
 
 import infeed
 
-_BEFORE_SECONDS = 4.0
-_FLOOD_SECONDS = 5.0
+_BEFORE_SECONDS = 3.0
+_FLOOD_SECONDS = 3.0
 _RECOVERY_SECONDS = 2.0
-_AFTER_SECONDS = 3.0
+_AFTER_SECONDS = 2.0
 MIN_RATIO = 0.7
 """Of the trainer's rate during a flood, and again from two seconds after it."""
 
@@ -88,7 +88,7 @@ def measure(address: str, kind: str) -> tuple[float, float, float, int]:
     end = time.monotonic()
     time.sleep(_RECOVERY_SECONDS + _AFTER_SECONDS)
     trainer.close()
-    before = trainer.rate(begin - _BEFORE_SECONDS / 2, begin)
+    before = trainer.rate(begin - _BEFORE_SECONDS + 1, begin)
     during = trainer.rate(end - _FLOOD_SECONDS, end)
     after = trainer.rate(end + _RECOVERY_SECONDS, end + _RECOVERY_SECONDS + _AFTER_SECONDS)
     return before, during / before, after / before, int(output)
