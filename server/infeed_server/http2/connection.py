@@ -18,11 +18,10 @@ from h2.errors import ErrorCodes
 
 from infeed_server.http2 import refusals
 from infeed_server.http2.h2_internals import headers_problem
-from infeed_server.http2.lifetime import Lifetime, LifetimeTimers, NoCallError
+from infeed_server.http2.lifetime import Lifetime, LifetimeTimers
 from infeed_server.http2.protocol import (
     MAX_CONCURRENT_STREAMS,
     BufferQueue,
-    FloodError,
     Headers,
     Http2Protocol,
     Http2ProtocolError,
@@ -30,19 +29,11 @@ from infeed_server.http2.protocol import (
     decode_headers,
 )
 from infeed_server.http2.receiver import Receiver
-from infeed_server.http2.socket import Buffer, HandshakeError, ServerSocket
+from infeed_server.http2.socket import Buffer, ServerSocket
 from infeed_server.http2.stream import Stream, StreamClosedError
 from infeed_server.http2.timers import Timer, Timers
 
 log = logging.getLogger(__name__)
-
-_REFUSAL_OF: tuple[tuple[type[OSError], refusals.Refusal], ...] = (
-    (HandshakeError, "handshake"),
-    (FloodError, "flood"),
-    (Http2ProtocolError, "protocol"),
-    (NoCallError, "no_call"),
-)
-"""Errors for which a connection counts as refused; others mean that it is lost."""
 
 _MAX_SEND_BYTES = 1 << 26
 """Bytes that one stream sends before other streams of the connection get their turn."""
@@ -85,8 +76,11 @@ class Connection:
             while data := self._receiver.receive():
                 self._process(data)
                 self._flush()
+        except refusals.RefusedPeerError as error:
+            log.info("%s was refused: %s", self.peer, error)
+            self._on_refused(error.reason)
         except OSError as error:
-            self._on_error(error)
+            log.debug("%s: %s", self.peer, error)
         finally:
             self._socket.abort()
             with self._changed:
@@ -220,14 +214,6 @@ class Connection:
             for event in events:
                 self._handle(event)
 
-    def _on_error(self, error: OSError) -> None:
-        reason = next((reason for kind, reason in _REFUSAL_OF if isinstance(error, kind)), None)
-        if reason is None:
-            log.debug("%s: %s", self.peer, error)
-            return
-        log.info("%s was refused: %s", self.peer, error)
-        self._on_refused(reason)
-
     def _handle(self, event: h2.events.Event) -> None:
         if isinstance(event, h2.events.RequestReceived):
             self._open_stream(event)
@@ -260,7 +246,7 @@ class Connection:
         if accepted:
             self._on_stream(stream)
         elif problem or is_full:
-            log.info("%s: a stream was refused: %s", self.peer, problem or "too many are open")
+            log.debug("%s: a stream was refused: %s", self.peer, problem or "too many are open")
             self._on_refused("headers" if problem else "streams")
 
     def _close_stream(self, stream: Stream) -> None:

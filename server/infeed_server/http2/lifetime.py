@@ -6,7 +6,9 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
+from infeed_server.http2.refusals import Refusal, RefusedPeerError
 from infeed_server.http2.timers import Timers
 
 _IDLE_GRACE_SECONDS = 5.0
@@ -34,8 +36,10 @@ class ExpiredError(ConnectionAbortedError):
     """The connection's time is over."""
 
 
-class NoCallError(ExpiredError):
+class NoCallError(RefusedPeerError):
     """No call was admitted in time."""
+
+    reason: ClassVar[Refusal] = "no_call"
 
 
 class LifetimeTimers:

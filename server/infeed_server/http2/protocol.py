@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import h2.config
 import h2.connection
@@ -17,6 +17,7 @@ from h2.settings import SettingCodes
 from infeed.http2.h2_internals import hide_headers_from_log, set_local_settings
 from infeed_server.http2 import h2_internals
 from infeed_server.http2.frame_budget import FrameBudget
+from infeed_server.http2.refusals import Refusal, RefusedPeerError
 from infeed_server.http2.socket import Buffer
 
 hide_headers_from_log()
@@ -50,12 +51,16 @@ _FRAME_HEADER = struct.Struct(">BHBBI")
 _DATA_FRAME = 0
 
 
-class Http2ProtocolError(ConnectionAbortedError):
+class Http2ProtocolError(RefusedPeerError):
     """The peer violated HTTP/2."""
+
+    reason: ClassVar[Refusal] = "protocol"
 
 
 class FloodError(Http2ProtocolError):
     """The peer sent too much of something that HTTP/2 allows."""
+
+    reason: ClassVar[Refusal] = "flood"
 
 
 class BufferQueue:

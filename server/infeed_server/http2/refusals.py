@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 Refusal: TypeAlias = Literal[
     "handshake",
@@ -33,3 +33,9 @@ OnRefused: TypeAlias = Callable[[Refusal], None]
 def ignore(reason: Refusal) -> None:
     """Counts nothing."""
     del reason
+
+
+class RefusedPeerError(ConnectionAbortedError):
+    """A connection ends for what its peer did, or did not do."""
+
+    reason: ClassVar[Refusal]

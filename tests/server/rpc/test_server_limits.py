@@ -11,10 +11,12 @@ import grpc
 import pytest
 
 from infeed.errors import InvalidRequestError, ServerUnavailableError
+from infeed.v1 import feed_service_pb2
 from infeed_server.rpc import resources
 from infeed_server.rpc import server as rpc_server
 from infeed_server.rpc.limits import Limits
 from infeed_server.rpc.server import SERVICE
+from infeed_server.serving.auth import AllowAll
 
 GET = f"/{SERVICE}/GetPipeline"
 
@@ -199,6 +201,40 @@ def test_call_beyond_its_limit_is_refused(
 def refused(live: Any, reason: str) -> float | None:
     labels = {"reason": reason}
     return live.metrics.registry.get_sample_value("infeed_refused_total", labels)
+
+
+class ByName:
+    """Takes the authorization for a token's name."""
+
+    def authenticate(self, authorization: str | None) -> Any:
+        caller: Any = AllowAll()
+        caller.token_name = authorization
+        return caller
+
+
+def test_connections_behind_one_host_count_by_token(start: Any, error_of: Any) -> None:
+    live = start(authenticator=ByName(), limits=Limits(peer_connections=1))
+    options = [("grpc.use_local_subchannel_pool", 1)]
+
+    def get(channel: grpc.Channel, token: str) -> None:
+        message = feed_service_pb2.GetPipelineRequest(name="held").SerializeToString()
+        channel.unary_unary(GET)(message, timeout=60, metadata=[("authorization", token)])
+
+    with (
+        grpc.insecure_channel(live.address, options) as one,
+        grpc.insecure_channel(live.address, options) as two,
+        grpc.insecure_channel(live.address, options) as three,
+    ):
+        get(one, "a")
+        get(two, "b")
+        with pytest.raises(grpc.RpcError) as caught:
+            get(three, "a")
+        code, error = error_of(caught.value)
+        assert code == "RESOURCE_EXHAUSTED"
+        assert error.metadata == {"limit": "connections", "client": "the token 'a'"}
+        get(three, "c")
+        get(one, "b")  # a proxy's connection counts for the client that came first
+    assert refused(live, "connections") == 1
 
 
 def test_client_that_is_short_of_files_is_refused(
