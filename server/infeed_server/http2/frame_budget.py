@@ -38,7 +38,7 @@ class Rate(NamedTuple):
 UNADMITTED_RATE = Rate(300, 20)
 """Frames of a connection on which no call was admitted yet."""
 
-ADMITTED_RATE = Rate(3000, 100)
+ADMITTED_RATE = Rate(3000, 400)
 """Frames of a connection, besides those that the data it is sent entitles it to."""
 
 STREAM_RATE = Rate(1100, 0)

@@ -105,7 +105,7 @@ class Admission:
             self.connections.release(connection.client)
 
     def open_call(self, call: ServerCall, connection: ConnectionCount) -> Callable[[], None]:
-        """Authenticates and counts a call; returns the function that ends the count.
+        """Authenticates and counts a call; returns the function that ends the count, once.
 
         Raises `CallRefusedError`.
         """
@@ -126,9 +126,14 @@ class Admission:
             limit = self._count(call.method, client, connection)
         call.admit(authenticated=not is_health)
 
+        is_open = True
+
         def close() -> None:
+            nonlocal is_open
             with self._lock:
-                limit.release(client)
+                if is_open:
+                    limit.release(client)
+                is_open = False
 
         return close
 

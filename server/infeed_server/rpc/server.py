@@ -32,10 +32,11 @@ from infeed_server.rpc.admission import (
     RefusedError,
 )
 from infeed_server.rpc.batch_encoder import BatchEncoder
-from infeed_server.rpc.call import ServerCall, StatusError
+from infeed_server.rpc.call import CallCancelledError, ServerCall, StatusError
 from infeed_server.rpc.limits import Limits
 from infeed_server.rpc.router import Router
 from infeed_server.rpc.servicer import SERVICE, FeedServicer
+from infeed_server.rpc.status import to_call_error
 from infeed_server.rpc.timeouts import parse_timeout
 from infeed_server.serving.auth import AllowAll, Authenticator
 from infeed_server.serving.catalog import Catalog
@@ -193,12 +194,12 @@ class RpcServer:
         try:
             timeout = parse_timeout(call.headers.get("grpc-timeout"))
             close = self._admission.open_call(call, count)
-        except StatusError as error:
-            self._refuse(call, error)
-            return
         except CallRefusedError as error:
             self._monitor.on_refused(error.reason)
             self._refuse(call, error.status)
+            return
+        except Exception as error:  # noqa: BLE001 - it would end the connection's other calls
+            self._refuse(call, to_call_error(error))
             return
         if timeout is not None:
             call.end_after(timeout, f"the deadline of {timeout:g} s has passed")
@@ -219,8 +220,9 @@ class RpcServer:
             close()
             self._refuse(call, StatusError(grpc.StatusCode.UNAVAILABLE, str(error)))
 
-    def _refuse(self, call: ServerCall, error: StatusError) -> None:
-        self._router.refuse(call, error)
+    def _refuse(self, call: ServerCall, error: StatusError | CallCancelledError) -> None:
+        if isinstance(error, StatusError):
+            self._router.refuse(call, error)
         self._count(call)
 
     def _count(self, call: ServerCall) -> None:

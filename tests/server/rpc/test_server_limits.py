@@ -237,6 +237,25 @@ def test_connections_behind_one_host_count_by_token(start: Any, error_of: Any) -
     assert refused(live, "connections") == 1
 
 
+def test_failing_authenticator_fails_its_call_alone(
+    start: Any, error_of: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing:
+        def authenticate(self, authorization: str | None) -> Any:
+            raise RuntimeError("on purpose")
+
+    live = start(authenticator=Failing())
+    with grpc.insecure_channel(live.address) as channel:
+        watch = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"", timeout=60)
+        next(watch)
+        with pytest.raises(grpc.RpcError) as caught:
+            channel.unary_unary(GET)(b"", timeout=60)
+        assert error_of(caught.value)[0] == "INTERNAL"
+        assert watch.is_active()
+        watch.cancel()
+    assert "RuntimeError: on purpose" in caplog.text
+
+
 def test_client_that_is_short_of_files_is_refused(
     start: Any, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
