@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-_DATA, _HEADERS, _WINDOW_UPDATE = 0, 1, 8
+_DATA, _HEADERS, _RESET, _WINDOW_UPDATE = 0, 1, 3, 8
 
-_HEADERS_COST = 4
-"""Charge for headers, in frames: a stream takes as long as so many empty frames."""
+_COSTS = {_HEADERS: 4, _RESET: 4}
+"""Charges for a stream, in frames: its begin and its early end take as long as so many others."""
 
 _BYTES_PER_FRAME = 256
 """Bytes of headers or settings that are charged like one more frame."""
@@ -97,8 +97,7 @@ class FrameBudget:
             if stream is not None and stream.take(1):
                 return True
             return self._connection.take(1)
-        cost = _HEADERS_COST if kind == _HEADERS else 1
-        return self._connection.take(cost + size // _BYTES_PER_FRAME)
+        return self._connection.take(_COSTS.get(kind, 1) + size // _BYTES_PER_FRAME)
 
     def admit(self, stream_id: int, *, authenticated: bool) -> None:
         """Extends the budget for a call, unless any peer may make it."""

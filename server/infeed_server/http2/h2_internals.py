@@ -171,8 +171,11 @@ def accept_any_number_of_streams(connection: H2Connection) -> None:
     h2 ends the connection for a stream too many, and has no option to refuse that stream alone.
     Relies on `local_settings`.
     """
-    settings = dict(connection.local_settings)
-    del settings[SettingCodes.MAX_CONCURRENT_STREAMS]
+    settings = {
+        SettingCodes(code): value
+        for code, value in connection.local_settings.items()
+        if code != SettingCodes.MAX_CONCURRENT_STREAMS
+    }
     connection.local_settings = Settings(client=False, initial_values=settings)
 
 

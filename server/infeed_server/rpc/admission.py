@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -27,6 +28,18 @@ HEALTH_PREFIX = f"/{health.SERVICE}/"
 """Methods without authentication: health checks have no token, and reveal nothing else."""
 
 _STREAM_SUFFIX = "/StreamBatches"
+
+_LIMIT_REASONS: dict[str, Refusal] = {
+    "connections": "connections",
+    "streams": "streams",
+    "calls": "calls",
+    "health calls": "calls",
+}
+
+_FLOOD_PENALTY_SECONDS = 1.0
+_FLOOD_MEMORY_SECONDS = 10.0
+"""A host's connections are delayed that long after a flood on one of them: a connection's budget
+starts full, so floods could follow each other. Other clients behind the host only wait."""
 
 _TLS_REQUIRED = AuthenticationError(
     "this port requires TLS: connect(..., tls=True or infeed.TLS(...))"
@@ -53,8 +66,8 @@ class CallRefusedError(RefusedError):
 class ConnectionCount:
     """The client under which a connection is counted: its host, until a call tells more."""
 
+    host: str
     client: str
-    host: bool = True
 
 
 class Admission:
@@ -73,18 +86,37 @@ class Admission:
         )
         self._threads = ThreadReserve()
         self._lock = threading.Lock()
-        self._stopping = False
+        self._stopping = threading.Event()
+        self._flooded: dict[str, float] = {}
+        """Hosts, and when they flooded a connection last."""
+
+    def on_flood(self, connection: ConnectionCount) -> None:
+        """Delays the next connections of a host."""
+        now = time.monotonic()
+        with self._lock:
+            recent = self._flooded.items()
+            self._flooded = {
+                host: last for host, last in recent if now - last < _FLOOD_MEMORY_SECONDS
+            }
+            self._flooded[connection.host] = now
+
+    def wait_for_turn(self, connection: ConnectionCount) -> None:
+        """Returns after the delay of a new connection, or when the server stops."""
+        with self._lock:
+            last = self._flooded.get(connection.host)
+        if last is not None and time.monotonic() - last < _FLOOD_MEMORY_SECONDS:
+            self._stopping.wait(_FLOOD_PENALTY_SECONDS)
 
     def stop(self) -> None:
         """Refuses whatever comes from now on."""
         with self._lock:
-            self._stopping = True
+            self._stopping.set()
 
     def open_connection(self, peer: str, descriptor: int) -> ConnectionCount:
         """Counts a connection. Raises `RefusedError`."""
         client = client_name(peer)
         with self._lock:
-            if self._stopping:
+            if self._stopping.is_set():
                 raise RefusedError("stopping", "the server is stopping")
             try:
                 require_files(descriptor)
@@ -98,7 +130,7 @@ class Admission:
                 self.connections.acquire(client)
             except LimitReachedError as error:
                 raise RefusedError("connections", error) from None
-        return ConnectionCount(client)
+        return ConnectionCount(client, client)
 
     def close_connection(self, connection: ConnectionCount) -> None:
         with self._lock:
@@ -138,16 +170,16 @@ class Admission:
         return close
 
     def _count(self, method: str, client: str, connection: ConnectionCount) -> ConcurrencyLimit:
-        if self._stopping:
+        if self._stopping.is_set():
             status = StatusError(grpc.StatusCode.UNAVAILABLE, "the server is shutting down")
             raise CallRefusedError("stopping", status)
         try:
             limit = self._limit_of(method)
             if limit is self.streams:
                 self._threads.require(streams=1)
-            if connection.host and client != connection.client:
+            if connection.client == connection.host != client:
                 self.connections.move(connection.client, client)
-                connection.client, connection.host = client, False
+                connection.client = client
             limit.acquire(client)
         except OutOfResourcesError as error:
             raise _refused(
@@ -155,10 +187,7 @@ class Admission:
             ) from None
         except LimitReachedError as error:
             problem = ServerUnavailableError(str(error), limit=error.kind, client=error.client)
-            reason: Refusal = {"connections": "connections", "streams": "streams"}.get(
-                error.kind, "calls"
-            )
-            raise _refused(reason, problem, "RESOURCE_EXHAUSTED") from None
+            raise _refused(_LIMIT_REASONS[error.kind], problem, "RESOURCE_EXHAUSTED") from None
         return limit
 
     def _limit_of(self, method: str) -> ConcurrencyLimit:

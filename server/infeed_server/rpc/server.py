@@ -21,6 +21,7 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.http2.connection import Connection
 from infeed_server.http2.lifetime import Lifetime
 from infeed_server.http2.listener import Listener
+from infeed_server.http2.refusals import Refusal
 from infeed_server.http2.socket import ServerSocket
 from infeed_server.http2.stream import Stream
 from infeed_server.http2.tls_socket import TLSServerSocket
@@ -158,8 +159,13 @@ class RpcServer:
             peer,
             lambda stream: self._on_stream(stream, count),
             lifetime=self._lifetime,
-            on_refused=self._monitor.on_refused,
+            on_refused=lambda reason: self._on_refused(reason, count),
         )
+
+    def _on_refused(self, reason: Refusal, count: ConnectionCount) -> None:
+        self._monitor.on_refused(reason)
+        if reason == "flood":
+            self._admission.on_flood(count)
 
     def _start_thread(self, connection: Connection, count: ConnectionCount) -> None:
         thread = threading.Thread(
@@ -179,6 +185,7 @@ class RpcServer:
 
     def _run(self, connection: Connection, count: ConnectionCount) -> None:
         try:
+            self._admission.wait_for_turn(count)
             connection.run()
         except Exception:
             log.exception("a connection failed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import pytest
 
 from infeed.errors import InvalidRequestError, ServerUnavailableError
 from infeed.v1 import feed_service_pb2
-from infeed_server.rpc import resources
+from infeed_server.rpc import admission, resources
 from infeed_server.rpc import server as rpc_server
 from infeed_server.rpc.limits import Limits
 from infeed_server.rpc.server import SERVICE
@@ -166,11 +167,11 @@ def test_call_beyond_its_limit_is_refused(
     name = kind.replace(" ", "_")
     mine = {name: 2} if whose == "the server" else {f"peer_{name}": 2}
     live = start(limits=Limits(**mine))
-    admission = live.server._admission
+    counts = live.server._admission
     limits = {
-        "streams": admission.streams,
-        "calls": admission.calls,
-        "health calls": admission.health_calls,
+        "streams": counts.streams,
+        "calls": counts.calls,
+        "health calls": counts.health_calls,
     }
     with grpc.insecure_channel(live.address) as channel:
         calls = open_calls(channel)
@@ -302,9 +303,30 @@ def test_metadata_that_is_too_large_fails_its_call_alone(start: Any, error_of: A
     assert refused(live, "headers") == 1
 
 
+def test_connections_after_a_flood_are_delayed(
+    start: Any, connect: Connect, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delays: list[float] = []
+    live = start()
+    monkeypatch.setattr(live.server._admission._stopping, "wait", delays.append)
+    port = live.server.port
+    assert is_served(connect(port))
+    settings = b"\0\0\0\4\0\0\0\0\0"
+    with contextlib.suppress(ConnectionError):
+        connect(port).sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings * 5000)
+    eventually(lambda: refused(live, "flood") == 1, "the flood has ended its connection")
+    assert delays == []
+    assert is_served(connect(port))
+    assert is_served(connect(port, "127.0.0.2"))
+    assert delays == [admission._FLOOD_PENALTY_SECONDS]
+    monkeypatch.setattr(admission, "_FLOOD_MEMORY_SECONDS", 0.0)
+    assert is_served(connect(port))
+    assert len(delays) == 1
+
+
 def test_connection_during_stop_is_refused(start: Any, connect: Connect) -> None:
     live = start()
     live.server._admission.stop()
     assert not is_served(connect(live.server.port))
-    live.server._admission._stopping = False
+    live.server._admission._stopping.clear()
     assert is_served(connect(live.server.port))
