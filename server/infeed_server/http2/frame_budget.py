@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 _DATA, _HEADERS, _RESET, _WINDOW_UPDATE = 0, 1, 3, 8
 
-_COSTS = {_HEADERS: 4, _RESET: 4}
-"""Charges for a stream, in frames: its begin and its early end take as long as so many others."""
+_STREAM_COST = 4
+"""Charge for a stream's headers, and for its reset, in frames: they take as long as so many."""
 
 _BYTES_PER_FRAME = 256
 """Bytes of headers or settings that are charged like one more frame."""
@@ -23,6 +23,10 @@ _ANSWER_FRAMES = 4
 
 _SENT_BYTES_PER_FRAME = 1 << 13
 """Sent bytes that entitle a peer to one more frame; window updates are for larger parts."""
+
+_MAX_EARNED_FRAMES = 1 << 13
+"""Frames that sent data can entitle to besides a burst: some peers reset a stream once for each
+frame that they get after its end, and 64 MiB can be on their way."""
 
 _CALL_FRAMES = 16
 """Frames that each answered call entitles a peer to."""
@@ -60,7 +64,9 @@ class _Allowance:
     def take(self, count: float) -> bool:
         """Uses `count`; returns False when fewer are left."""
         now = self._clock()
-        self.add((now - self._updated) * self._rate.per_second)
+        if self._left < self._rate.burst:
+            refill = (now - self._updated) * self._rate.per_second
+            self._left = min(self._rate.burst, self._left + refill)
         self._updated = now
         if self._left < count:
             return False
@@ -68,7 +74,7 @@ class _Allowance:
         return True
 
     def add(self, count: float) -> None:
-        self._left = min(self._rate.burst, self._left + count)
+        self._left = min(self._rate.burst + _MAX_EARNED_FRAMES, self._left + count)
 
     def extend(self, rate: Rate) -> None:
         """Changes to a larger rate."""
@@ -97,7 +103,9 @@ class FrameBudget:
             if stream is not None and stream.take(1):
                 return True
             return self._connection.take(1)
-        return self._connection.take(_COSTS.get(kind, 1) + size // _BYTES_PER_FRAME)
+        is_costly = kind == _HEADERS or (kind == _RESET and stream_id in self._streams)
+        cost = _STREAM_COST if is_costly else 1
+        return self._connection.take(cost + size // _BYTES_PER_FRAME)
 
     def admit(self, stream_id: int, *, authenticated: bool) -> None:
         """Extends the budget for a call, unless any peer may make it."""

@@ -20,8 +20,8 @@ _FILE_RESERVE = 256
 _THREAD_RESERVE = 64
 """Threads that streams leave for the rest of the process."""
 
-_THREADS_PER_STREAM = 9
-"""Threads that a stream starts: two here, the others in tf.data. docs/deploy.md has the figures."""
+_THREADS_PER_STREAM = 10
+"""Threads that a stream starts at most: three here, the others to read a dataset."""
 
 _COUNT_INTERVAL_SECONDS = 1.0
 

@@ -11,7 +11,7 @@ from infeed_server.http2.frame_budget import (
     FrameBudget,
 )
 
-DATA, HEADERS, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 4, 6, 8
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 3, 4, 6, 8
 
 
 class Clock:
@@ -99,6 +99,16 @@ def test_sent_messages_entitle_to_requests_and_window_updates(budget: FrameBudge
         budget.on_sent(1, 32 << 10, complete=False)
         assert budget.charge(WINDOW_UPDATE, 1, 4)
         assert budget.charge(WINDOW_UPDATE, 0, 4)
+
+
+def test_resets_for_data_on_its_way_are_allowed(budget: FrameBudget) -> None:
+    """Some peers send one for each frame of a stream that they have reset."""
+    budget.admit(1, authenticated=True)
+    frames_left(budget)
+    budget.on_sent(1, 64 << 20, complete=False)
+    budget.forget(1)
+    for _ in range((64 << 20) // (16 << 10)):
+        assert budget.charge(RST_STREAM, 1, 4)
 
 
 def test_tiny_parts_of_a_message_entitle_to_nothing(budget: FrameBudget) -> None:

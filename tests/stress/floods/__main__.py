@@ -8,6 +8,7 @@ machine; `no flood` shows what such a process costs the trainer if it only compu
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from tests.harness.process import Process
+from tests.harness.process import ROOT, Process
 from tests.harness.server import InfeedServer
 from tests.harness.spawned import SpawnedProcess
 from tests.stress.floods.attacker import CPU_ONLY, KINDS
@@ -43,7 +44,8 @@ def _spawn_own(arguments: Sequence[str], log: Path, cwd: Path) -> Process:
 
 def _spawn_grpcio(arguments: Sequence[str], log: Path, cwd: Path) -> Process:
     command = [sys.executable, "-m", "tests.reference.serve", *arguments]
-    return SpawnedProcess(command, log, cwd=cwd)
+    path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
+    return SpawnedProcess(command, log, cwd=cwd, environment={"PYTHONPATH": path})
 
 
 _SERVERS = {"infeed": _spawn_own, "grpcio": _spawn_grpcio}
