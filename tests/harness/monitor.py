@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from infeed.spec import OnError
 from infeed_server.engines.monitor import Stage
+from infeed_server.http2.refusals import Refusal
 
 
 class NullMonitor:
@@ -18,3 +19,9 @@ class NullMonitor:
     def on_stream_closed(self, pipeline: str) -> None: ...
 
     def on_batch_sent(self, pipeline: str, samples: int, size: int) -> None: ...
+
+    def on_refused(self, reason: Refusal) -> None: ...
+
+    def on_call(self, method: str, status: str) -> None: ...
+
+    def on_connections(self, count: int) -> None: ...

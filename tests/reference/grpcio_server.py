@@ -19,7 +19,7 @@ from infeed.errors import AuthenticationError, ConfigError
 from infeed_server.engines.monitor import Monitor
 from infeed_server.rpc.batch_encoder import BatchEncoder
 from infeed_server.rpc.call import GrpcFrames, StatusError
-from infeed_server.rpc.server import MAX_STREAMS
+from infeed_server.rpc.limits import Limits
 from infeed_server.rpc.servicer import SERVICE, FeedServicer
 from infeed_server.rpc.status import to_status_error
 from infeed_server.runtime.certificate import TLSFiles
@@ -47,16 +47,17 @@ class GrpcioServer:
         *,
         tls: TLSFiles | None = None,
         authenticator: Authenticator | None = None,
+        limits: Limits = Limits(),  # noqa: B008 - immutable
         **_: Any,
     ) -> None:
         self._encoder = BatchEncoder(monitor)
         self._health = health.HealthServicer()
         servicer = FeedServicer(catalog, self._encoder, monitor)
         self._server = grpc.server(
-            futures.ThreadPoolExecutor(MAX_STREAMS, "infeed-rpc"),
+            futures.ThreadPoolExecutor(limits.streams, "infeed-rpc"),
             handlers=[_Handlers(servicer, authenticator or AllowAll())],
             options=_OPTIONS,
-            maximum_concurrent_rpcs=MAX_STREAMS,
+            maximum_concurrent_rpcs=limits.streams,
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection((SERVICE, reflection.SERVICE_NAME), self._server)

@@ -49,6 +49,10 @@ class TLSEngine:
                 return False
             return True
 
+    def peer_certificate(self) -> bytes | None:
+        """Returns the peer's certificate in DER, after the handshake; None if it showed none."""
+        return self._ssl.getpeercert(binary_form=True)
+
     def feed(self, data: memoryview) -> None:
         """Passes in bytes received from the peer; none: the peer has closed the connection."""
         with self._lock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,13 +17,30 @@ if TYPE_CHECKING:
 DATA_SERVICE = "Data service"
 """The title of the options of TensorFlow's data service in `infeed serve --help`."""
 
+LIMITS = "Limits on trainers"
+"""The title of the limits in `infeed serve --help`. A client is a token, else a client certificate,
+else a host."""
+
 Http = Annotated[str, typer.Option(help="Address of /livez, /readyz and /metrics, or 'off'.")]
+HttpHosts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--http-host",
+        help="Name under which they may be requested, besides addresses and this machine's own "
+        "name; can be repeated.",
+    ),
+]
+
+
+def _limit(help_text: str) -> Any:
+    return typer.Option(min=1, help=help_text, rich_help_panel=LIMITS)
 
 
 def serve(
     pipelines: Annotated[str, typer.Argument(help="A YAML file, or module:attr in Python.")],
     listen: Annotated[str, typer.Option(help="Address for trainers.")] = "127.0.0.1:8470",
     http: Http = "127.0.0.1:8471",
+    http_host: HttpHosts = None,
     tls_cert: Annotated[
         str | None, typer.Option(help="The server's certificate (PEM): trainers connect with TLS.")
     ] = None,
@@ -43,9 +60,24 @@ def serve(
     grace: Annotated[
         float, typer.Option(min=0, help="Seconds for open streams to end at shutdown.")
     ] = 20.0,
-    peer_streams: Annotated[
-        int, typer.Option(min=1, help="Maximum open streams of one host.")
-    ] = 128,
+    max_connections: Annotated[int, _limit("Maximum open connections.")] = 1024,
+    peer_connections: Annotated[int, _limit("Maximum open connections of one client.")] = 512,
+    max_streams: Annotated[int, _limit("Maximum open streams of batches.")] = 256,
+    peer_streams: Annotated[int, _limit("Maximum open streams of one client.")] = 128,
+    max_calls: Annotated[int, _limit("Maximum open calls of other methods.")] = 64,
+    peer_calls: Annotated[int, _limit("Maximum open calls of one client.")] = 32,
+    max_health_calls: Annotated[int, _limit("Maximum open health calls.")] = 32,
+    peer_health_calls: Annotated[int, _limit("Maximum open health calls of one client.")] = 8,
+    max_connection_age: Annotated[
+        float | None,
+        _limit(
+            "Seconds after which trainers move to new connections, so that a balancer can "
+            "distribute them again. Default: no limit."
+        ),
+    ] = None,
+    max_connection_age_grace: Annotated[
+        float, _limit("Seconds that the streams of such a connection have to end.")
+    ] = 60.0,
     memory_limit: Annotated[
         int | None,
         typer.Option(
@@ -108,6 +140,7 @@ def serve(
     # Imported here: TensorFlow takes seconds, which `infeed --help` should not.
     from infeed_server.data_service.options import service_options
     from infeed_server.processes.signals import ShutdownSignal
+    from infeed_server.rpc.resources import raise_file_limit
     from infeed_server.runtime.certificate import tls_files_from_options
     from infeed_server.runtime.multiprocess import serve_processes
     from infeed_server.runtime.options import ServerOptions
@@ -124,7 +157,17 @@ def serve(
         tls=tls_files_from_options(tls_cert, tls_key, tls_client_ca),
         tokens=tokens,
         grace=grace,
+        max_connections=max_connections,
+        peer_connections=peer_connections,
+        max_streams=max_streams,
         peer_streams=peer_streams,
+        max_calls=max_calls,
+        peer_calls=peer_calls,
+        max_health_calls=max_health_calls,
+        peer_health_calls=peer_health_calls,
+        max_connection_age=max_connection_age,
+        max_connection_age_grace=max_connection_age_grace,
+        http_hosts=tuple(http_host or ()),
         memory_limit=None if memory_limit is None else memory_limit << 20,
         service=service_options(
             engine,
@@ -135,6 +178,7 @@ def serve(
             compression=compression,
         ),
     )
+    raise_file_limit()
     if processes > 1:
         serve_processes(pipelines, options, processes, stop.is_set, announce)
         return

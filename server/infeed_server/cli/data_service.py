@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from infeed_server.cli.commands import Http
+from infeed_server.cli.commands import Http, HttpHosts
 from infeed_server.cli.console import announce, set_up_logging
 from infeed_server.imports import without_gc
 
@@ -32,6 +32,7 @@ def dispatcher(
         str, typer.Option(help="Address for workers and trainers; port 0 selects a free port.")
     ] = "127.0.0.1:8472",
     http: Http = "127.0.0.1:8475",
+    http_host: HttpHosts = None,
     work_dir: Annotated[
         Path | None,
         typer.Option(
@@ -57,7 +58,7 @@ def dispatcher(
 
     stop = ShutdownSignal()
     stop.install()
-    options = RoleOptions(listen, http, advertise, insecure)
+    options = RoleOptions(listen, http, advertise, insecure, tuple(http_host or ()))
     serve_dispatcher(options, work_dir, tuple(worker_address or ()), stop, announce)
 
 
@@ -73,6 +74,7 @@ def worker(
         str, typer.Option(help="Address for trainers and the dispatcher.")
     ] = "127.0.0.1:8473",
     http: Http = "127.0.0.1:8474",
+    http_host: HttpHosts = None,
     advertise: Advertise = None,
     tag: Annotated[
         list[str] | None, typer.Option(help="Worker tag of TensorFlow; can be repeated.")
@@ -98,7 +100,7 @@ def worker(
     stop.install()
     if with_parent:
         stop.set_when_parent_exits()
-    options = RoleOptions(listen, http, advertise, insecure)
+    options = RoleOptions(listen, http, advertise, insecure, tuple(http_host or ()))
     serve_worker(
         options, dispatcher, tuple(tag or ()), stop, announce, grace, keeps_port=with_parent
     )

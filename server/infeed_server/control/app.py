@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from infeed_server.control.health import Readiness
+from infeed_server.control.host_check import HostCheck
 
 ENDPOINTS = {
     "/livez": "200 while the process serves",
@@ -46,8 +48,11 @@ class ControlState:
     """The JSON key of the parts of `/readyz`."""
 
 
-def create_app(state: ControlState) -> Starlette:
-    """Returns the app that shows a server's state. It only reads, so it has no authentication."""
+def create_app(state: ControlState, host_names: Collection[str] | None = None) -> Starlette:
+    """Returns the app that shows a server's state. It only reads, so it has no authentication.
+
+    Requests must be for an address or one of `host_names`; None: for any host.
+    """
 
     # Coroutines: none of them waits, and a thread pool would have to be stopped too.
     async def index(_: Request) -> Response:
@@ -76,6 +81,7 @@ def create_app(state: ControlState) -> Starlette:
             Route("/metrics", metrics),
         ],
         exception_handlers={404: not_found},
+        middleware=[] if host_names is None else [Middleware(HostCheck, names=host_names)],
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
+from collections.abc import Iterable
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -11,6 +13,7 @@ from starlette.types import ASGIApp
 from infeed.errors import ConfigError, ServerError
 from infeed_server.config.address import Address
 from infeed_server.control.app import ControlState, create_app
+from infeed_server.control.http_protocol import LimitedProtocol
 
 _START_TIMEOUT_SECONDS = 10.0
 _STOP_TIMEOUT_SECONDS = 1.8
@@ -32,7 +35,7 @@ class ControlServer:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
-                http="h11",
+                http=LimitedProtocol,
                 ws="none",
                 lifespan="off",
                 access_log=False,
@@ -82,10 +85,11 @@ class ControlServer:
 
 
 def open_control_server(
-    state: ControlState, http: str | None, *, insecure: bool
+    state: ControlState, http: str | None, *, insecure: bool, host_names: Iterable[str] = ()
 ) -> ControlServer | None:
     """Returns the server for the option `--http`, not started yet; None for None and `off`.
 
+    Requests may be for any address, and for this machine's names and `host_names`.
     Raises `ConfigError` for an address that is malformed, unsafe or taken.
     """
     if http is None or http == "off":
@@ -93,4 +97,5 @@ def open_control_server(
     address = Address.parse_safe("--http", http, encrypted=False, insecure=insecure)
     if address.is_unix:
         raise ConfigError(f"--http {address}: HTTP needs host:port", address=str(address))
-    return ControlServer(create_app(state), address.host, address.port)
+    names = {"localhost", socket.gethostname(), address.host, *host_names}
+    return ControlServer(create_app(state, names), address.host, address.port)

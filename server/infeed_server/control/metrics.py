@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from infeed.spec import OnError
 from infeed_server.engines.monitor import Stage
+from infeed_server.http2.refusals import Refusal
 
 _STAGES = get_args(Stage)
 
@@ -119,6 +120,23 @@ class Metrics:
             "Limit on the unsent bytes of all pipelines.",
             registry=registry,
         )
+        self._connections = Gauge(
+            "infeed_connections", "Open connections of trainers.", registry=registry
+        )
+        self._calls = Counter(
+            "infeed_calls_total",
+            "Ended calls, by method and gRPC status.",
+            ("method", "status"),
+            registry=registry,
+        )
+        self._refused = Counter(
+            "infeed_refused_total",
+            "Connections, streams and calls that were refused, by reason.",
+            ("reason",),
+            registry=registry,
+        )
+        for reason in get_args(Refusal):
+            self._refused.labels(reason)
         self._data_service: DataServiceView | None = None
         registry.register(
             CallbackCollector(
@@ -173,6 +191,15 @@ class Metrics:
 
     def on_stream_closed(self, pipeline: str) -> None:
         self._streams.labels(pipeline).dec()
+
+    def on_refused(self, reason: Refusal) -> None:
+        self._refused.labels(reason).inc()
+
+    def on_call(self, method: str, status: str) -> None:
+        self._calls.labels(method, status).inc()
+
+    def on_connections(self, count: int) -> None:
+        self._connections.set(count)
 
     def watch(self, pipeline: str, queues: Queues) -> None:
         """Exposes the state of a pipeline's queues at every scrape."""

@@ -45,6 +45,8 @@ class RoleOptions:
     http: str | None
     advertise: str | None = None
     insecure: bool = False
+    http_hosts: tuple[str, ...] = ()
+    """Names, besides this machine's, under which the control plane is requested."""
 
 
 def serve_dispatcher(
@@ -134,7 +136,9 @@ def _control_plane(
 ) -> Iterator[str | None]:
     """Serves the control plane, and yields its address."""
     state = ControlState(health, metrics.registry, VERSION, parts)
-    control = open_control_server(state, options.http, insecure=options.insecure)
+    control = open_control_server(
+        state, options.http, insecure=options.insecure, host_names=options.http_hosts
+    )
     if control is None:
         yield None
         return

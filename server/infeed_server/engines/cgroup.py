@@ -1,4 +1,4 @@
-"""CPU and memory limits of this process: the host's, cut to its control group's (cgroup v1, v2)."""
+"""CPU, memory and threads of this process: the host's, cut to its control group's (v1, v2)."""
 
 from __future__ import annotations
 
@@ -34,6 +34,17 @@ def memory_bytes() -> int:
     limits = [_read(group / "memory.max") for group in _groups("")]
     limits += [_read(group / "memory.limit_in_bytes") for group in _groups("memory")]
     return min([total, *(int(limit) for limit in limits if limit.isdigit())]) // _process_count
+
+
+def pids_left() -> int | None:
+    """Returns how many threads the control group may start; None without a limit."""
+    left = [
+        int(limit) - int(count)
+        for group in (*_groups(""), *_groups("pids"))
+        if (limit := _read(group / "pids.max")).isdigit()
+        and (count := _read(group / "pids.current")).isdigit()
+    ]
+    return min(left, default=None)
 
 
 def _cpu_quotas() -> Iterator[float]:

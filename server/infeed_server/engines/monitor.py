@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, Protocol
 
 from infeed.spec import OnError
+from infeed_server.http2.refusals import Refusal
 
 Stage = Literal["read", "transform", "encode", "send"]
 """A stage of a batch on the server: reading the source, running the graph, encoding messages (with
@@ -26,3 +27,12 @@ class Monitor(Protocol):
 
     def on_batch_sent(self, pipeline: str, samples: int, size: int) -> None:
         """Records a sent batch: its samples and its payload bytes."""
+
+    def on_refused(self, reason: Refusal) -> None:
+        """Records a connection, stream or call that was refused or ended for what it did."""
+
+    def on_call(self, method: str, status: str) -> None:
+        """Records an ended call: its method, or `unknown`, and the name of its status."""
+
+    def on_connections(self, count: int) -> None:
+        """Records how many connections are open."""

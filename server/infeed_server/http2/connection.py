@@ -10,32 +10,30 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 
 import h2.events
 import h2.exceptions
 from h2.errors import ErrorCodes
 
-from infeed.http2.keepalive import SERVER_PING_INTERVAL_SECONDS, SERVER_PING_TIMEOUT_SECONDS
+from infeed_server.http2 import refusals
+from infeed_server.http2.h2_internals import headers_problem
+from infeed_server.http2.lifetime import Lifetime, LifetimeTimers
 from infeed_server.http2.protocol import (
+    MAX_CONCURRENT_STREAMS,
     BufferQueue,
     Headers,
     Http2Protocol,
     Http2ProtocolError,
     data_frames,
+    decode_headers,
 )
-from infeed_server.http2.socket import Buffer, HandshakeError, ServerSocket
+from infeed_server.http2.receiver import Receiver
+from infeed_server.http2.socket import Buffer, ServerSocket
 from infeed_server.http2.stream import Stream, StreamClosedError
+from infeed_server.http2.timers import Timer, Timers
 
 log = logging.getLogger(__name__)
-
-_MAX_UNSENT_BYTES = 1 << 20
-"""Replies to pings and settings that a peer may leave unread; more end the connection."""
-
-_MAX_RESETS = 1000
-_RESET_INTERVAL_SECONDS = 60.0
-"""More than `_MAX_RESETS` resets by the peer in an interval end the connection."""
 
 _MAX_SEND_BYTES = 1 << 26
 """Bytes that one stream sends before other streams of the connection get their turn."""
@@ -44,7 +42,15 @@ _MAX_SEND_BYTES = 1 << 26
 class Connection:
     """Reads in `run`, on one thread; responses are sent by the threads of the streams."""
 
-    def __init__(self, sock: ServerSocket, peer: str, on_stream: Callable[[Stream], None]) -> None:
+    def __init__(
+        self,
+        sock: ServerSocket,
+        peer: str,
+        on_stream: Callable[[Stream], None],
+        *,
+        lifetime: Lifetime = Lifetime(),  # noqa: B008 - immutable
+        on_refused: refusals.OnRefused = refusals.ignore,
+    ) -> None:
         """`on_stream` is called with each new stream, on the reading thread; it must not block."""
         self.peer = peer
         self._socket = sock
@@ -55,20 +61,24 @@ class Connection:
         self._send_lock = threading.Lock()  # acquired before `_changed` where both are
         self._ready = False
         self._draining = False
-        self._resets = 0
-        self._reset_interval_start = 0.0
+        self._on_refused = on_refused
+        self._timers = Timers()
+        self._lifetime = LifetimeTimers(lifetime, self._timers, self.drain)
+        self._receiver = Receiver(sock, self._timers, self._ping, self._send_lock.locked)
 
     def run(self) -> None:
         """Reads until the connection ends, then closes its streams and the socket."""
         try:
             self._socket.handshake()
             self._ready = True
+            self._lifetime.start()
             self._flush()
-            while data := self._receive():
+            while data := self._receiver.receive():
                 self._process(data)
                 self._flush()
-        except HandshakeError as error:
+        except refusals.RefusedPeerError as error:
             log.info("%s was refused: %s", self.peer, error)
+            self._on_refused(error.reason)
         except OSError as error:
             log.debug("%s: %s", self.peer, error)
         finally:
@@ -83,6 +93,11 @@ class Connection:
     @property
     def encrypted(self) -> bool:
         return self._socket.encrypted
+
+    @property
+    def client_certificate(self) -> bytes | None:
+        """The certificate that the peer has proved to own, in DER."""
+        return self._socket.client_certificate
 
     def drain(self) -> None:
         """Refuses new streams; open streams continue. Does not block."""
@@ -100,6 +115,15 @@ class Connection:
         self._socket.abort()
 
     # For streams.
+
+    def admit(self, stream: Stream, *, authenticated: bool) -> None:
+        with self._changed:
+            if not stream.closed:
+                self._protocol.admit(stream.stream_id, authenticated=authenticated)
+        self._lifetime.on_admitted()
+
+    def call_after(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        return self._timers.after(seconds, callback)
 
     def acknowledge_data(self, stream: Stream, count: int) -> None:
         with self._map_errors():
@@ -147,7 +171,7 @@ class Connection:
         with self._changed:
             control_frames = self._protocol.take_unsent()
             limit = 0 if stream.closed else min(unsent.size, _MAX_SEND_BYTES)
-            count = self._protocol.reserve(stream.stream_id, limit)
+            count = self._protocol.reserve(stream.stream_id, limit, unsent.size)
             max_frame_size = self._protocol.max_frame_size
         return [control_frames, *data_frames(stream.stream_id, unsent, count, max_frame_size)]
 
@@ -155,14 +179,8 @@ class Connection:
         """Sends h2's frames, or leaves them to the thread that is sending."""
         while self._ready:
             with self._changed:
-                unsent_bytes = self._protocol.unsent_bytes
-            if not unsent_bytes:
-                return
-            if unsent_bytes > _MAX_UNSENT_BYTES:
-                self._socket.abort()
-                raise ConnectionAbortedError(
-                    f"the peer does not read: more than {_MAX_UNSENT_BYTES} bytes of replies wait"
-                )
+                if not self._protocol.unsent_bytes:
+                    return
             if not self._send_lock.acquire(blocking=False):
                 return
             try:
@@ -177,32 +195,24 @@ class Connection:
 
     # From the peer.
 
-    def _receive(self) -> bytes:
-        with contextlib.suppress(TimeoutError):
-            return self._socket.receive(SERVER_PING_INTERVAL_SECONDS)
+    def _ping(self) -> None:
         with self._changed:
             self._protocol.ping()
         self._flush()
-        while True:
-            # A ping queues behind a batch that is being sent. The sending thread detects a peer
-            # that accepts none of it; a peer that accepts it slowly is alive.
-            behind_a_send = self._send_lock.locked()
-            try:
-                return self._socket.receive(SERVER_PING_TIMEOUT_SECONDS)
-            except TimeoutError:
-                if not behind_a_send:
-                    raise
 
     def _process(self, data: bytes) -> None:
-        try:
-            with self._changed:
-                events = self._protocol.receive(data)
-                self._changed.notify_all()  # send windows may have grown
-        except Http2ProtocolError:
-            self._flush()
-            raise
-        for event in events:
-            self._handle(event)
+        more = True
+        while more:
+            try:
+                with self._changed:
+                    events = self._protocol.receive(data)
+                    more, data = self._protocol.is_paused, b""
+                    self._changed.notify_all()  # send windows may have grown
+            except Http2ProtocolError:
+                self._flush()
+                raise
+            for event in events:
+                self._handle(event)
 
     def _handle(self, event: h2.events.Event) -> None:
         if isinstance(event, h2.events.RequestReceived):
@@ -214,35 +224,36 @@ class Connection:
             if stream is None or not stream.on_data(event.data, count):
                 with self._changed:
                     self._protocol.acknowledge_data(event.stream_id, count)
+        elif stream is None:
+            return
         elif isinstance(event, h2.events.StreamReset):
-            self._count_reset()
-            if stream is not None:
-                self._close_stream(stream)
-        elif isinstance(event, h2.events.StreamEnded) and stream is not None:
+            self._close_stream(stream)
+        elif isinstance(event, h2.events.StreamEnded):
             stream.on_request_end()
 
     def _open_stream(self, event: h2.events.RequestReceived) -> None:
-        stream = Stream(self, event.stream_id, _decode_headers(event.headers))
+        stream = Stream(self, event.stream_id, *decode_headers(event.headers))
+        problem = headers_problem(event.headers)
         with self._changed:
-            if self._draining:
-                self._protocol.reset_stream(event.stream_id, ErrorCodes.REFUSED_STREAM)
-                return
-            self._streams[event.stream_id] = stream
-        self._on_stream(stream)
-
-    def _count_reset(self) -> None:
-        now = time.monotonic()
-        if now - self._reset_interval_start > _RESET_INTERVAL_SECONDS:
-            self._resets, self._reset_interval_start = 0, now
-        self._resets += 1
-        if self._resets > _MAX_RESETS:
-            raise ConnectionAbortedError(
-                f"the peer reset more than {_MAX_RESETS} streams in {_RESET_INTERVAL_SECONDS:g} s"
-            )
+            is_full = len(self._streams) >= MAX_CONCURRENT_STREAMS
+            accepted = not (problem or is_full or self._draining)
+            if accepted:
+                self._streams[event.stream_id] = stream
+                self._lifetime.on_streams(len(self._streams))
+            else:
+                code = ErrorCodes.PROTOCOL_ERROR if problem else ErrorCodes.REFUSED_STREAM
+                self._protocol.reset_stream(event.stream_id, code)
+        if accepted:
+            self._on_stream(stream)
+        elif problem or is_full:
+            log.debug("%s: a stream was refused: %s", self.peer, problem or "too many are open")
+            self._on_refused("headers" if problem else "streams")
 
     def _close_stream(self, stream: Stream) -> None:
         with self._changed:
             self._streams.pop(stream.stream_id, None)
+            self._protocol.forget(stream.stream_id)
+            self._lifetime.on_streams(len(self._streams))
         unacknowledged = stream.on_close()
         with self._changed:
             self._protocol.acknowledge_data(stream.stream_id, unacknowledged)
@@ -261,7 +272,3 @@ class Connection:
         except h2.exceptions.H2Error as error:
             # The peer has reset the stream; the reading thread is about to close it.
             raise StreamClosedError from error
-
-
-def _decode_headers(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}

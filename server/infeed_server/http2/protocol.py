@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import h2.config
 import h2.connection
@@ -16,6 +16,8 @@ from h2.settings import SettingCodes
 
 from infeed.http2.h2_internals import hide_headers_from_log, set_local_settings
 from infeed_server.http2 import h2_internals
+from infeed_server.http2.frame_budget import FrameBudget
+from infeed_server.http2.refusals import Refusal, RefusedPeerError
 from infeed_server.http2.socket import Buffer
 
 hide_headers_from_log()
@@ -27,6 +29,17 @@ MAX_CONCURRENT_STREAMS = 512
 the server's own limit instead of waiting for a stream to end."""
 
 MAX_HEADER_BYTES = 1 << 14
+"""Decoded headers of a request; larger ones are refused, and the connection continues."""
+
+_HEADER_OVERHEAD_BYTES = 32
+"""Bytes that HTTP/2 adds for each header to its name and value."""
+
+_MAX_DECODED_BYTES = 96 << 10
+"""Decoded headers that are read to their end, as others on the connection depend on them. More end
+the connection. Proxies forward less: Envoy 60 KiB."""
+
+_MAX_BLOCK_BYTES = 64 << 10
+"""Encoded headers."""
 
 _MAX_SETTINGS = 64
 """Kinds of settings that are stored for a peer; HTTP/2 defines a dozen."""
@@ -38,8 +51,16 @@ _FRAME_HEADER = struct.Struct(">BHBBI")
 _DATA_FRAME = 0
 
 
-class Http2ProtocolError(ConnectionAbortedError):
+class Http2ProtocolError(RefusedPeerError):
     """The peer violated HTTP/2."""
+
+    reason: ClassVar[Refusal] = "protocol"
+
+
+class FloodError(Http2ProtocolError):
+    """The peer sent too much of something that HTTP/2 allows."""
+
+    reason: ClassVar[Refusal] = "flood"
 
 
 class BufferQueue:
@@ -61,6 +82,18 @@ class BufferQueue:
             yield view
 
 
+def decode_headers(headers: Sequence[tuple[bytes, bytes]]) -> tuple[dict[str, str], bool]:
+    """Returns the headers that fit in `MAX_HEADER_BYTES`, and whether all of them do."""
+    decoded: dict[str, str] = {}
+    size = 0
+    for name, value in headers:
+        size += len(name) + len(value) + _HEADER_OVERHEAD_BYTES
+        if size > MAX_HEADER_BYTES:
+            return decoded, False
+        decoded[name.decode("latin-1")] = value.decode("latin-1")
+    return decoded, True
+
+
 def data_frames(
     stream_id: int, buffers: BufferQueue, count: int, max_frame_size: int
 ) -> Iterator[Buffer]:
@@ -79,9 +112,12 @@ class Http2Protocol:
     """
 
     def __init__(self) -> None:
-        self._h2 = _h2_connection()
+        self._budget = FrameBudget()
+        self._frames = h2_internals.FrameFilter(self._budget.charge, _MAX_BLOCK_BYTES)
+        self._h2 = _h2_connection(self._frames)
         self._unsent = bytearray()
         self._h2.initiate_connection()
+        h2_internals.accept_any_number_of_streams(self._h2)
 
     # To the peer.
 
@@ -98,6 +134,8 @@ class Http2Protocol:
 
     def send_headers(self, stream_id: int, headers: Headers, *, end: bool) -> None:
         self._h2.send_headers(stream_id, headers, end_stream=end)
+        if end:
+            self._budget.on_answered(stream_id)
         if end and not h2_internals.is_closed(self._h2, stream_id):
             self._h2.reset_stream(stream_id, ErrorCodes.NO_ERROR)  # the rest of the request is void
 
@@ -105,13 +143,14 @@ class Http2Protocol:
         """Returns how many bytes may be sent on a stream now; 0 when it is closed."""
         return h2_internals.send_window(self._h2, stream_id)
 
-    def reserve(self, stream_id: int, limit: int) -> int:
-        """Charges the send window for up to `limit` bytes, which the caller must send.
+    def reserve(self, stream_id: int, limit: int, left: int) -> int:
+        """Charges the send window for up to `limit` of the `left` bytes of a message.
 
-        Returns how many they are.
+        Returns how many they are; the caller must send them.
         """
         if count := min(h2_internals.send_window(self._h2, stream_id), limit):
             h2_internals.charge_window(self._h2, stream_id, count)
+            self._budget.on_sent(stream_id, count, complete=count == left)
         return count
 
     @property
@@ -138,27 +177,45 @@ class Http2Protocol:
 
     # From the peer.
 
+    def admit(self, stream_id: int, *, authenticated: bool) -> None:
+        """Lets the peer of a call send more frames."""
+        self._budget.admit(stream_id, authenticated=authenticated)
+
+    def forget(self, stream_id: int) -> None:
+        """Frees what is kept for a stream that is closed."""
+        self._budget.forget(stream_id)
+
     def receive(self, data: bytes) -> list[h2.events.Event]:
-        """Returns the events in `data`.
+        """Returns the first events in `data`; while `is_paused` is true, a call without data more.
 
         Raises `Http2ProtocolError`; the unsent frames then hold the error code for the peer.
         """
+        self._frames.resume(has_new_data=bool(data))
         try:
             events = self._h2.receive_data(data)
             h2_internals.limit_settings(self._h2, _MAX_SETTINGS, _MAX_HEADER_TABLE_BYTES)
+        except h2.exceptions.DenialOfServiceError as error:
+            raise FloodError(f"flood: {error}") from error
         except Exception as error:  # hostile bytes make h2 raise errors of many types
             raise Http2ProtocolError(f"invalid HTTP/2: {error}") from error
         return events
 
+    @property
+    def is_paused(self) -> bool:
+        return self._frames.is_paused
 
-def _h2_connection() -> h2.connection.H2Connection:
-    config = h2.config.H2Configuration(client_side=False, header_encoding=None)
+
+def _h2_connection(frames: h2_internals.FrameFilter) -> h2.connection.H2Connection:
+    config = h2.config.H2Configuration(
+        client_side=False, header_encoding=None, validate_inbound_headers=False
+    )
     connection = h2.connection.H2Connection(config)
     h2_internals.outlive_goaway(connection)
-    h2_internals.reject_frames_early(connection)
+    h2_internals.filter_frames(connection, frames)
     values = {
         SettingCodes.MAX_CONCURRENT_STREAMS: MAX_CONCURRENT_STREAMS,
         SettingCodes.MAX_HEADER_LIST_SIZE: MAX_HEADER_BYTES,
     }
     set_local_settings(connection, values)
+    h2_internals.decode_headers_of_streams(connection, _MAX_DECODED_BYTES)
     return connection

@@ -8,7 +8,9 @@ import socket
 import struct
 import threading
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
+
+from infeed_server.http2.refusals import Refusal, RefusedPeerError
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
@@ -22,12 +24,17 @@ _SEND_ATTEMPTS = 4
 timeout, so a peer that then stalls is detected after 1.25 send timeouts, not after two."""
 
 
-class HandshakeError(ConnectionAbortedError):
+class HandshakeError(RefusedPeerError):
     """The TLS handshake failed; the message is for the log."""
+
+    reason: ClassVar[Refusal] = "handshake"
 
 
 class ServerSocket:
     """An unencrypted connection. Every method but `abort` raises `OSError` when it is lost."""
+
+    client_certificate: bytes | None = None
+    """The certificate that the peer has proved to own, in DER."""
 
     def __init__(self, connection: socket.socket, send_timeout: float) -> None:
         """`send_timeout`: seconds after which a peer that accepts no data is lost."""

@@ -11,6 +11,7 @@ from h2.errors import ErrorCodes
 
 from infeed_server.http2.protocol import Headers
 from infeed_server.http2.socket import Buffer
+from infeed_server.http2.timers import Timer
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,13 @@ class StreamConnection(Protocol):
     @property
     def encrypted(self) -> bool: ...
 
+    @property
+    def client_certificate(self) -> bytes | None: ...
+
+    def admit(self, stream: Stream, *, authenticated: bool) -> None: ...
+
+    def call_after(self, seconds: float, callback: Callable[[], None]) -> Timer: ...
+
     def acknowledge_data(self, stream: Stream, count: int) -> None: ...
 
     def send_headers(self, stream: Stream, headers: Headers, *, end: bool) -> None: ...
@@ -40,10 +48,16 @@ class Stream:
     """One thread receives and one sends; `StreamClosedError` ends both."""
 
     def __init__(
-        self, connection: StreamConnection, stream_id: int, headers: dict[str, str]
+        self,
+        connection: StreamConnection,
+        stream_id: int,
+        headers: dict[str, str],
+        has_all_headers: bool = True,
     ) -> None:
         self.headers = headers
         """The request's headers and pseudo-headers, names in lower case."""
+        self.has_all_headers = has_all_headers
+        """Whether no header was left out for their size."""
         self.stream_id = stream_id
         self._connection = connection
         self._changed = threading.Condition()
@@ -60,6 +74,26 @@ class Stream:
     @property
     def encrypted(self) -> bool:
         return self._connection.encrypted
+
+    @property
+    def client_certificate(self) -> bytes | None:
+        return self._connection.client_certificate
+
+    def admit(self, *, authenticated: bool) -> None:
+        """Marks a call that is going to be answered, so that the connection may stay open.
+
+        `authenticated` is False for one that any peer may make, which entitles to little.
+        """
+        self._connection.admit(self, authenticated=authenticated)
+
+    def call_after(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Calls the function on the reading thread, unless the stream closes before.
+
+        Only the reading thread may call this.
+        """
+        timer = self._connection.call_after(seconds, callback)
+        if not self.add_close_callback(timer.cancel):
+            timer.cancel()
 
     @property
     def closed(self) -> bool:

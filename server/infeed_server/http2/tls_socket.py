@@ -54,6 +54,7 @@ class TLSServerSocket(ServerSocket):
                 self._linger(_LINGER_TIMEOUT_SECONDS)
             raise HandshakeError(_describe(error)) from error
         self._flush_tls_output()
+        self.client_certificate = self._engine.peer_certificate()
         self.encrypted = True
 
     def receive(self, timeout: float) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import urllib.parse
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
@@ -54,10 +56,14 @@ class ServerCall:
     def __init__(self, stream: Stream) -> None:
         self.method = stream.headers.get(":path", "")
         self.caller: Any = None
-        """Set by `Router.authenticate`, for handlers."""
+        """Set by `Admission`, for handlers."""
+        self.status = grpc.StatusCode.CANCELLED
+        """The status that was sent; CANCELLED for none."""
         self._stream = stream
         self._buffer = bytearray()
+        self._has_request = False
         self._headers_sent = False
+        self._ending = threading.Lock()  # a timer may end the call while its handler answers
         self._code = grpc.StatusCode.OK
         self._details = ""
 
@@ -93,6 +99,51 @@ class ServerCall:
 
     # For the router.
 
+    @property
+    def headers(self) -> dict[str, str]:
+        return self._stream.headers
+
+    @property
+    def has_all_headers(self) -> bool:
+        return self._stream.has_all_headers
+
+    @property
+    def encrypted(self) -> bool:
+        return self._stream.encrypted
+
+    @property
+    def client_certificate(self) -> bytes | None:
+        return self._stream.client_certificate
+
+    def admit(self, *, authenticated: bool) -> None:
+        """Marks a call that is going to be handled."""
+        self._stream.admit(authenticated=authenticated)
+
+    def end_after(self, seconds: float, problem: str) -> None:
+        """Ends the call with DEADLINE_EXCEEDED unless it has ended by then.
+
+        To be called by the thread that opens the stream, as `require_request`.
+        """
+        self._stream.call_after(seconds, lambda: self._time_out(problem))
+
+    def require_request(self, seconds: float, on_missing: Callable[[], None]) -> None:
+        """Ends the call, after calling `on_missing`, unless it has a message by then."""
+
+        def check() -> None:
+            if not self._has_request:
+                on_missing()
+                self._time_out(f"no request within {seconds:g} s")
+
+        self._stream.call_after(seconds, check)
+
+    def respond(self, headers: Headers) -> None:
+        """Ends the call with an HTTP response without a body."""
+        self._stream.send_headers([*headers, ("content-length", "0")], end=True)
+
+    def reset(self) -> None:
+        """Ends the call without a response."""
+        self._stream.reset()
+
     def messages(self) -> Iterator[bytes]:
         """Yields the client's messages. Raises `CallCancelledError` and `StatusError`."""
         while self._fill_buffer(_PREFIX_BYTES):
@@ -112,14 +163,16 @@ class ServerCall:
                 return
             message = bytes(self._buffer[_PREFIX_BYTES:end])
             del self._buffer[:end]
+            self._has_request = True
             yield message
 
     def send(self, frames: GrpcFrames) -> None:
         """Sends messages without copies."""
         try:
-            if not self._headers_sent:
-                self._headers_sent = True
-                self._stream.send_headers(_RESPONSE_HEADERS)
+            with self._ending:
+                if not self._headers_sent:
+                    self._headers_sent = True
+                    self._stream.send_headers(_RESPONSE_HEADERS)
             self._stream.send(frames)
         except StreamClosedError:
             raise CallCancelledError from None
@@ -131,11 +184,17 @@ class ServerCall:
         if details:
             trailers.append(("grpc-message", _percent_encode(details)))
         trailers += [_encode_metadata(*item) for item in (error.trailers if error else ())]
-        headers = [] if self._headers_sent else _RESPONSE_HEADERS
         try:
-            self._stream.send_headers([*headers, *trailers], end=True)
+            with self._ending:
+                headers = [] if self._headers_sent else _RESPONSE_HEADERS
+                self._stream.send_headers([*headers, *trailers], end=True)
+                self.status = code
         except StreamClosedError:
             raise CallCancelledError from None
+
+    def _time_out(self, problem: str) -> None:
+        with contextlib.suppress(CallCancelledError):
+            self.end(StatusError(grpc.StatusCode.DEADLINE_EXCEEDED, problem))
 
     def _fill_buffer(self, count: int) -> bool:
         """Receives until the buffer has `count` bytes; returns False at the request's end."""

@@ -1,45 +1,103 @@
-"""Limits on open connections and calls: in total, and of each client host."""
+"""Limits on open connections and calls: in total, and of each client."""
 
 from __future__ import annotations
 
+import hashlib
+import ipaddress
 from collections import Counter
+from dataclasses import dataclass
 
-MAX_PEER_STREAMS = 128
-"""Default number of streams that one host may have open."""
+_IPV6_CLIENT_BITS = 64
+"""Prefix of the addresses that count as one host: a host can use any of them."""
+
+_FINGERPRINT_CHARS = 16
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How many clients may have open: all together, and each of them (`peer_`)."""
+
+    connections: int = 1024
+    peer_connections: int = 512
+    streams: int = 256
+    """StreamBatches calls."""
+    peer_streams: int = 128
+    calls: int = 64
+    """Other calls, so that pipelines can be listed while all streams are in use."""
+    peer_calls: int = 32
+    health_calls: int = 32
+    """Health calls need no token, so they must not use up the calls of other clients."""
+    peer_health_calls: int = 8
+
+
+class LimitReachedError(Exception):
+    """A limit is reached; the message says which, and how to raise it."""
+
+    def __init__(self, kind: str, client: str | None, limit: int) -> None:
+        """`client` None: the limit of all clients."""
+        option = kind.replace(" ", "-")
+        super().__init__(
+            f"{client or 'the server'} has {limit} {kind} open already: close some, or raise "
+            f"--{'peer' if client else 'max'}-{option}"
+        )
+        self.kind = kind
+        self.client = client
 
 
 class ConcurrencyLimit:
-    """Counts what is open, in total and by host. Not thread-safe."""
+    """Counts what is open, in total and by client. Not thread-safe."""
 
-    def __init__(self, kind: str, limit: int, limit_per_host: int | None = None) -> None:
-        """`kind` is a plural for messages, such as "streams"."""
+    def __init__(self, kind: str, limit: int, limit_per_client: int) -> None:
+        """`kind` is a plural for messages and of the options' names, such as "streams"."""
         self._kind = kind
         self._limit = limit
-        self._limit_per_host = limit if limit_per_host is None else limit_per_host
+        self._limit_per_client = limit_per_client
         self._open: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return self._open.total()
 
-    def acquire(self, peer: str) -> str | None:
-        """Counts one more of `peer`, or returns which limit is reached."""
-        host = _host(peer)
+    def acquire(self, client: str) -> None:
+        """Counts one more of the client. Raises `LimitReachedError`."""
         if len(self) >= self._limit:
-            return f"the server has {self._limit} {self._kind} open already"
-        # All clients of a Unix socket have the empty host, which has no limit of its own.
-        if host and self._open[host] >= self._limit_per_host:
-            return f"{host} has {self._limit_per_host} {self._kind} open already"
-        self._open[host] += 1
-        return None
+            raise LimitReachedError(self._kind, None, self._limit)
+        self._require_room(client)
+        self._open[client] += 1
 
-    def release(self, peer: str) -> None:
-        """Counts one less of `peer`."""
-        host = _host(peer)
-        self._open[host] -= 1
-        if not self._open[host]:
-            del self._open[host]
+    def release(self, client: str) -> None:
+        """Counts one less of the client."""
+        self._open[client] -= 1
+        if not self._open[client]:
+            del self._open[client]
+
+    def move(self, client: str, to: str) -> None:
+        """Counts what a client has opened as of another one. Raises `LimitReachedError`."""
+        self._require_room(to)
+        self.release(client)
+        self._open[to] += 1
+
+    def _require_room(self, client: str) -> None:
+        # All clients of a Unix socket are the empty one, which has no limit of its own.
+        if client and self._open[client] >= self._limit_per_client:
+            raise LimitReachedError(self._kind, client, self._limit_per_client)
 
 
-def _host(peer: str) -> str:
-    """Returns the host of "host:port"; nothing for a Unix socket's peer."""
-    return peer.rpartition(":")[0]
+def client_name(peer: str, token: str | None = None, certificate: bytes | None = None) -> str:
+    """Returns the name under which a client is counted: of its token, certificate or host.
+
+    `peer` is host:port, or no address for a Unix socket, whose clients have the empty name.
+    """
+    if token is not None:
+        return f"the token {token!r}"
+    if certificate is not None:
+        return f"the certificate {hashlib.sha256(certificate).hexdigest()[:_FINGERPRINT_CHARS]}"
+    host = peer.rpartition(":")[0].strip("[]")
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    if address.ipv4_mapped:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, _IPV6_CLIENT_BITS), strict=False))

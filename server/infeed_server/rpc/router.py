@@ -12,7 +12,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from infeed_server.http2.protocol import Headers
-from infeed_server.http2.stream import Stream, StreamClosedError
+from infeed_server.http2.stream import StreamClosedError
 from infeed_server.rpc.call import CallCancelledError, ServerCall, StatusError, grpc_frames
 
 log = logging.getLogger(__name__)
@@ -36,19 +36,11 @@ class _CallDetails:
     invocation_metadata: tuple[tuple[str, str | bytes], ...] = ()
 
 
-def _allow(call: ServerCall) -> None:
-    """Allows every call."""
-
-
 class Router:
     """A server for gRPC's generated code to register servicers at; handles calls with them."""
 
-    def __init__(
-        self, *handlers: grpc.GenericRpcHandler, authenticate: Callable[[ServerCall], None] = _allow
-    ) -> None:
-        """`authenticate` sets a call's `caller`, or raises `StatusError`."""
+    def __init__(self, *handlers: grpc.GenericRpcHandler) -> None:
         self._handlers = list(handlers)
-        self._authenticate = authenticate
 
     def add_generic_rpc_handlers(self, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
         self._handlers.extend(handlers)
@@ -56,25 +48,30 @@ class Router:
     def add_registered_method_handlers(self, service: str, handlers: Any) -> None:
         """Does nothing: generated code registers the same methods as generic handlers too."""
 
-    def handle(self, stream: Stream) -> None:
+    def has_method(self, method: str) -> bool:
+        return self._find_handler(method) is not None
+
+    def handle(self, call: ServerCall) -> None:
         """Handles one call, whatever happens in it; returns when it has ended."""
         try:
-            if error := _http_error(stream.headers):
-                stream.send_headers([*error, ("content-length", "0")], end=True)
+            if error := _http_error(call.headers):
+                call.respond(error)
             else:
-                self._handle(ServerCall(stream))
+                self._handle(call)
         except (StreamClosedError, CallCancelledError):
             pass  # no client waits for the status
         except Exception:  # else the client would wait without end
             log.exception("a call could not be ended")
-            stream.reset()
+            call.reset()
 
-    def refuse(self, stream: Stream, error: StatusError) -> None:
+    def refuse(self, call: ServerCall, error: StatusError) -> None:
         """Ends a call with `error` instead of handling it."""
-        call = ServerCall(stream)
         _log_refusal(call, error)
         with contextlib.suppress(StreamClosedError, CallCancelledError):
-            call.end(error)
+            if http_error := _http_error(call.headers):
+                call.respond(http_error)
+            else:
+                call.end(error)
 
     def _handle(self, call: ServerCall) -> None:
         try:
@@ -91,7 +88,6 @@ class Router:
             call.end()
 
     def _run(self, call: ServerCall) -> None:
-        self._authenticate(call)
         handler = self._find_handler(call.method)
         if handler is None:
             name = repr(call.method[:_MAX_METHOD_CHARS])

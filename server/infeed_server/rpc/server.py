@@ -7,51 +7,48 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Callable
 from concurrent import futures
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from infeed.errors import AuthenticationError, ConfigError
+from infeed.errors import ConfigError
 from infeed.http2.keepalive import SERVER_PING_INTERVAL_SECONDS, SERVER_PING_TIMEOUT_SECONDS
 from infeed_server.config.reloading import ReloadingValue
 from infeed_server.engines.monitor import Monitor
 from infeed_server.http2.connection import Connection
+from infeed_server.http2.lifetime import Lifetime
 from infeed_server.http2.listener import Listener
+from infeed_server.http2.refusals import Refusal
 from infeed_server.http2.socket import ServerSocket
 from infeed_server.http2.stream import Stream
 from infeed_server.http2.tls_socket import TLSServerSocket
 from infeed_server.rpc import health
+from infeed_server.rpc.admission import (
+    Admission,
+    CallRefusedError,
+    ConnectionCount,
+    RefusedError,
+)
 from infeed_server.rpc.batch_encoder import BatchEncoder
-from infeed_server.rpc.call import ServerCall, StatusError
-from infeed_server.rpc.limits import MAX_PEER_STREAMS, ConcurrencyLimit
+from infeed_server.rpc.call import CallCancelledError, ServerCall, StatusError
+from infeed_server.rpc.limits import Limits
 from infeed_server.rpc.router import Router
 from infeed_server.rpc.servicer import SERVICE, FeedServicer
-from infeed_server.rpc.status import to_status_error
+from infeed_server.rpc.status import to_call_error
+from infeed_server.rpc.timeouts import parse_timeout
 from infeed_server.serving.auth import AllowAll, Authenticator
 from infeed_server.serving.catalog import Catalog
 
 log = logging.getLogger(__name__)
 
-MAX_CONNECTIONS = 1024
-MAX_PEER_CONNECTIONS = 512
-"""Connections of one host, so that one alone cannot use up all."""
+FIRST_REQUEST_SECONDS = 10.0
+"""Time of a connection for its first call, and of a call for its first message."""
 
-MAX_STREAMS = 256
-"""Open StreamBatches calls. Each holds a thread of the pool, which starts threads on demand."""
-
-_MAX_SHORT_CALLS = 64
-_MAX_PEER_SHORT_CALLS = 32
-"""Calls other than StreamBatches have a limit of their own, so that pipelines can be listed while
-all streams are in use."""
-
-_MAX_HEALTH_CALLS = 32
-_MAX_PEER_HEALTH_CALLS = 8
-"""Health calls need no token, so they must not use up the limits of authenticated clients."""
-
-_HEALTH_PREFIX = f"/{health.SERVICE}/"
-"""Methods without authentication: health checks have no token, and reveal nothing else."""
+_IDLE_SECONDS = 300.0
+"""Time after which a connection without a call ends."""
 
 _SEND_TIMEOUT_SECONDS = SERVER_PING_INTERVAL_SECONDS + SERVER_PING_TIMEOUT_SECONDS
 """A peer that accepts no data is lost after the same time as one that sends none."""
@@ -59,10 +56,6 @@ _SEND_TIMEOUT_SECONDS = SERVER_PING_INTERVAL_SECONDS + SERVER_PING_TIMEOUT_SECON
 _DRAIN_POLL_INTERVAL_SECONDS = 0.02
 _ABORT_TIMEOUT_SECONDS = 5.0
 """Wait for the thread of each aborted connection at shutdown."""
-
-_TLS_REQUIRED = AuthenticationError(
-    "this port requires TLS: connect(..., tls=True or infeed.TLS(...))"
-)
 
 
 class RpcServer:
@@ -77,32 +70,33 @@ class RpcServer:
         share_port: bool = False,
         tls: ReloadingValue[ssl.SSLContext] | None = None,
         authenticator: Authenticator | None = None,
-        peer_streams: int = MAX_PEER_STREAMS,
+        limits: Limits = Limits(),  # noqa: B008 - immutable
+        connection_age: float | None = None,
+        connection_age_grace: float = Lifetime.age_grace,
     ) -> None:
         """Without `tls`, nothing is encrypted; without `authenticator`, every client has access.
 
-        `peer_streams` is the limit of streams for each host. Raises `ConfigError` when the address
-        cannot be bound.
+        `connection_age` is the time in seconds after which clients open new connections. Raises
+        `ConfigError` when the address cannot be bound.
         """
         self._tls = tls
-        self._authenticator = authenticator or AllowAll()
+        self._monitor = monitor
+        self._admission = Admission(
+            limits, authenticator or AllowAll(), requires_tls=tls is not None
+        )
+        self._lifetime = Lifetime(
+            FIRST_REQUEST_SECONDS, _IDLE_SECONDS, connection_age, connection_age_grace
+        )
         self._health = health.HealthServicer()
         self._encoder = BatchEncoder(monitor)
         servicer = FeedServicer(catalog, self._encoder, monitor)
-        self._router = Router(servicer, authenticate=self._authenticate)
+        self._router = Router(servicer)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._router)
         names = (SERVICE, health.SERVICE, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._router)
-        threads = MAX_STREAMS + _MAX_SHORT_CALLS + _MAX_HEALTH_CALLS
+        # Each call holds a thread of the pool, which starts threads on demand.
+        threads = limits.streams + limits.calls + limits.health_calls
         self._pool = futures.ThreadPoolExecutor(threads, "infeed-rpc")
-        self._streams = ConcurrencyLimit("streams", MAX_STREAMS, peer_streams)
-        self._short_calls = ConcurrencyLimit("calls", _MAX_SHORT_CALLS, _MAX_PEER_SHORT_CALLS)
-        self._health_calls = ConcurrencyLimit(
-            "health calls", _MAX_HEALTH_CALLS, _MAX_PEER_HEALTH_CALLS
-        )
-        self._open_connections = ConcurrencyLimit(
-            "connections", MAX_CONNECTIONS, MAX_PEER_CONNECTIONS
-        )
         self._connections: dict[Connection, threading.Thread] = {}
         self._lock = threading.Lock()
         self._stopping = False
@@ -126,13 +120,14 @@ class RpcServer:
     def stop(self, grace: float) -> None:
         """Refuses new calls, waits up to `grace` seconds for open streams, and ends the rest."""
         self._health.shut_down()
+        self._admission.stop()
         with self._lock:
             self._stopping = True
         self._listener.close()
         for connection in list(self._connections):
             connection.drain()
         deadline = time.monotonic() + grace
-        while len(self._streams) and time.monotonic() < deadline:
+        while len(self._admission.streams) and time.monotonic() < deadline:
             time.sleep(_DRAIN_POLL_INTERVAL_SECONDS)
         connections = dict(self._connections)
         for connection in connections:
@@ -143,29 +138,43 @@ class RpcServer:
         self._encoder.close()
 
     def _on_connection(self, accepted: socket.socket, peer: str) -> None:
-        with self._lock:
-            stopping = self._stopping
-            problem = "the server is stopping" if stopping else self._open_connections.acquire(peer)
-        if problem:
-            log.info("%s was refused: %s", peer, problem)
+        try:
+            count = self._admission.open_connection(peer, accepted.fileno())
+        except RefusedError as error:
+            log.info("%s was refused: %s", peer, error)
+            self._monitor.on_refused(error.reason)
             accepted.close()
             return
         try:
-            self._start_thread(Connection(self._wrap(accepted), peer, self._on_stream))
+            self._start_thread(self._connection(accepted, peer, count), count)
         except BaseException as error:
-            with self._lock:
-                self._open_connections.release(peer)
+            self._admission.close_connection(count)
             accepted.close()
             if not isinstance(error, OSError):  # the client has closed it already
                 raise
 
-    def _start_thread(self, connection: Connection) -> None:
+    def _connection(self, accepted: socket.socket, peer: str, count: ConnectionCount) -> Connection:
+        return Connection(
+            self._wrap(accepted),
+            peer,
+            lambda stream: self._on_stream(stream, count),
+            lifetime=self._lifetime,
+            on_refused=lambda reason: self._on_refused(reason, count),
+        )
+
+    def _on_refused(self, reason: Refusal, count: ConnectionCount) -> None:
+        self._monitor.on_refused(reason)
+        if reason == "flood":
+            self._admission.on_flood(count)
+
+    def _start_thread(self, connection: Connection, count: ConnectionCount) -> None:
         thread = threading.Thread(
-            target=self._run, args=(connection,), name="infeed-peer", daemon=True
+            target=self._run, args=(connection, count), name="infeed-peer", daemon=True
         )
         with self._lock:
             thread.start()  # it removes itself under the lock, so after it was added
             self._connections[connection] = thread
+            self._monitor.on_connections(len(self._connections))
             if self._stopping:
                 connection.abort()
 
@@ -174,47 +183,55 @@ class RpcServer:
             return ServerSocket(accepted, _SEND_TIMEOUT_SECONDS)
         return TLSServerSocket(accepted, _SEND_TIMEOUT_SECONDS, self._tls.value)
 
-    def _run(self, connection: Connection) -> None:
+    def _run(self, connection: Connection, count: ConnectionCount) -> None:
         try:
+            self._admission.wait_for_turn(count)
             connection.run()
         except Exception:
             log.exception("a connection failed")
         finally:
             with self._lock:
                 del self._connections[connection]
-                self._open_connections.release(connection.peer)
+                self._monitor.on_connections(len(self._connections))
+            self._admission.close_connection(count)
 
-    def _on_stream(self, stream: Stream) -> None:
+    def _on_stream(self, stream: Stream, count: ConnectionCount) -> None:
         """Passes a call to a thread of the pool, or refuses it."""
-        limit = self._limit_of(stream.headers.get(":path", ""))
-        if self._tls is not None and not stream.encrypted:
-            self._router.refuse(stream, to_status_error(_TLS_REQUIRED))
-            return
-        with self._lock:
-            stopping = self._stopping
-            problem = "the server is shutting down" if stopping else limit.acquire(stream.peer)
-            if not problem:
-                self._pool.submit(self._handle, stream, limit)
-                return
-        code = grpc.StatusCode.UNAVAILABLE if stopping else grpc.StatusCode.RESOURCE_EXHAUSTED
-        self._router.refuse(stream, StatusError(code, problem))
-
-    def _limit_of(self, method: str) -> ConcurrencyLimit:
-        if method.startswith(_HEALTH_PREFIX):
-            return self._health_calls
-        return self._streams if method.endswith("/StreamBatches") else self._short_calls
-
-    def _handle(self, stream: Stream, limit: ConcurrencyLimit) -> None:
+        call = ServerCall(stream)
         try:
-            self._router.handle(stream)
-        finally:
-            with self._lock:
-                limit.release(stream.peer)
-
-    def _authenticate(self, call: ServerCall) -> None:
-        if call.method.startswith(_HEALTH_PREFIX):
+            timeout = parse_timeout(call.headers.get("grpc-timeout"))
+            close = self._admission.open_call(call, count)
+        except CallRefusedError as error:
+            self._monitor.on_refused(error.reason)
+            self._refuse(call, error.status)
             return
+        except Exception as error:  # noqa: BLE001 - it would end the connection's other calls
+            self._refuse(call, to_call_error(error))
+            return
+        if timeout is not None:
+            call.end_after(timeout, f"the deadline of {timeout:g} s has passed")
+        call.require_request(FIRST_REQUEST_SECONDS, lambda: self._monitor.on_refused("no_request"))
+        self._submit(call, close)
+
+    def _submit(self, call: ServerCall, close: Callable[[], None]) -> None:
+        def handle() -> None:
+            try:
+                self._router.handle(call)
+            finally:
+                close()
+                self._count(call)
+
         try:
-            call.caller = self._authenticator.authenticate(call.authorization)
-        except AuthenticationError as error:
-            raise to_status_error(error) from None
+            self._pool.submit(handle)
+        except RuntimeError as error:  # the pool was shut down, or no thread can be started
+            close()
+            self._refuse(call, StatusError(grpc.StatusCode.UNAVAILABLE, str(error)))
+
+    def _refuse(self, call: ServerCall, error: StatusError | CallCancelledError) -> None:
+        if isinstance(error, StatusError):
+            self._router.refuse(call, error)
+        self._count(call)
+
+    def _count(self, call: ServerCall) -> None:
+        method = call.method if self._router.has_method(call.method) else "unknown"
+        self._monitor.on_call(method, call.status.name)

@@ -38,10 +38,13 @@ def to_call_error(error: Exception) -> StatusError | CallCancelledError:
     return to_status_error(error)
 
 
-def to_status_error(error: InfeedError) -> StatusError:
-    """Returns the error as one that ends a call."""
-    status = rpc_status.to_status(to_status(error))
-    return StatusError(status.code, status.details, status.trailing_metadata)
+def to_status_error(error: InfeedError, code: str | None = None) -> StatusError:
+    """Returns the error as one that ends a call; `code` replaces the one of its class."""
+    status = to_status(error)
+    if code is not None:
+        status.code = code_pb2.Code.Value(code)
+    encoded = rpc_status.to_status(status)
+    return StatusError(encoded.code, encoded.details, encoded.trailing_metadata)
 
 
 def to_status(error: InfeedError) -> status_pb2.Status:

@@ -25,6 +25,13 @@ _EXIT_TIMEOUT_SECONDS = 7.0
 """Time that processes have to exit after their grace, before they are killed: more than
 `processes.signals` gives them."""
 
+_SHARED_LIMITS = (
+    *("max_connections", "peer_connections", "max_streams", "peer_streams"),
+    *("max_calls", "peer_calls", "max_health_calls", "peer_health_calls"),
+    *("max_connection_age", "max_connection_age_grace"),
+)
+"""Options that each process gets as they are."""
+
 
 def serve_processes(
     pipelines: str,
@@ -61,7 +68,9 @@ def serve_processes(
         registry = CollectorRegistry()
         registry.register(MergedMetrics(processes.http_addresses))
         state = ControlState(health, registry, VERSION)
-        control = open_control_server(state, options.http, insecure=options.insecure)
+        control = open_control_server(
+            state, options.http, insecure=options.insecure, host_names=options.http_hosts
+        )
         if control:
             stack.enter_context(control)
         stack.callback(processes.stop, options.grace + _EXIT_TIMEOUT_SECONDS)
@@ -85,7 +94,10 @@ def _check_files(options: ServerOptions) -> None:
 
 def _shared_arguments(options: ServerOptions, count: int) -> list[str]:
     """Returns the arguments of each of `count` processes that come from the options."""
-    arguments = ["--grace", str(options.grace), "--peer-streams", str(options.peer_streams)]
+    arguments = ["--grace", str(options.grace)]
+    for name in _SHARED_LIMITS:
+        value = getattr(options, name)
+        arguments += [] if value is None else [f"--{name.replace('_', '-')}", str(value)]
     tls = options.tls
     files = {
         "--tls-cert": tls and tls.cert,

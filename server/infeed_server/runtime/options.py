@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from infeed_server.config.address import Address
 from infeed_server.data_service.options import ServiceOptions
-from infeed_server.rpc.limits import MAX_PEER_STREAMS
+from infeed_server.http2.lifetime import Lifetime
+from infeed_server.rpc.limits import Limits
 from infeed_server.runtime.certificate import TLSFiles
 
 DEFAULT_LISTEN = "127.0.0.1:8470"
@@ -33,8 +34,22 @@ class ServerOptions:
     tokens: str | None = None
     """A file of bearer tokens; None: all clients may read all pipelines."""
     grace: float = DEFAULT_GRACE_SECONDS
-    peer_streams: int = MAX_PEER_STREAMS
-    """Maximum number of open streams of one host."""
+    max_connections: int = Limits.connections
+    peer_connections: int = Limits.peer_connections
+    """Of each client: a token, else a client certificate, else a host."""
+    max_streams: int = Limits.streams
+    peer_streams: int = Limits.peer_streams
+    max_calls: int = Limits.calls
+    """Calls other than streams of batches."""
+    peer_calls: int = Limits.peer_calls
+    max_health_calls: int = Limits.health_calls
+    peer_health_calls: int = Limits.peer_health_calls
+    max_connection_age: float | None = None
+    """Seconds after which clients open new connections, which a balancer can distribute again."""
+    max_connection_age_grace: float = Lifetime.age_grace
+    """Seconds that the streams of an old connection have to end."""
+    http_hosts: tuple[str, ...] = ()
+    """Names, besides this machine's, under which the control plane is requested."""
     memory_limit: int | None = None
     """Maximum bytes of all unsent batches; None: a quarter of what this process may use."""
     service: ServiceOptions | None = None
@@ -44,4 +59,16 @@ class ServerOptions:
         """Returns `listen`, parsed. Raises `ConfigError` for a malformed or unsafe address."""
         return Address.parse_safe(
             "--listen", self.listen, encrypted=self.tls is not None, insecure=self.insecure
+        )
+
+    def limits(self) -> Limits:
+        return Limits(
+            self.max_connections,
+            self.peer_connections,
+            self.max_streams,
+            self.peer_streams,
+            self.max_calls,
+            self.peer_calls,
+            self.max_health_calls,
+            self.peer_health_calls,
         )

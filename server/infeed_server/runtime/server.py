@@ -56,7 +56,9 @@ class Server:
             listen.require_free()
         self._service = create_data_service(options)
         state = ControlState(self.health, self.metrics.registry, VERSION)
-        self._control = open_control_server(state, options.http, insecure=options.insecure)
+        self._control = open_control_server(
+            state, options.http, insecure=options.insecure, host_names=options.http_hosts
+        )
         self._engines: dict[str, Engine] = {}
         self._string_bytes: dict[str, int] = {}
         """Bytes of the byte strings of a sample, by pipeline: the mean of the first batch."""
@@ -77,7 +79,9 @@ class Server:
                 share_port=options.share_port,
                 tls=tls,
                 authenticator=authenticator,
-                peer_streams=options.peer_streams,
+                limits=options.limits(),
+                connection_age=options.max_connection_age,
+                connection_age_grace=options.max_connection_age_grace,
             )
         except BaseException:
             self._close()

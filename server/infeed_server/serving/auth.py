@@ -41,6 +41,10 @@ _SCHEME = "bearer "
 class Caller(Protocol):
     """The authenticated client of a call. Its access can change during the call."""
 
+    @property
+    def token_name(self) -> str | None:
+        """The name of its token, under which it is counted; None without tokens."""
+
     def has_access(self, pipeline: str) -> bool:
         """Returns whether the caller may read the pipeline now."""
 
@@ -57,6 +61,8 @@ class Authenticator(Protocol):
 
 class AllowAll:
     """An authenticator and caller with access to everything, for servers without tokens."""
+
+    token_name = None
 
     def authenticate(self, authorization: str | None) -> Caller:
         del authorization
@@ -121,8 +127,7 @@ class TokenAuthenticator:
         if not authorization.lower().startswith(_SCHEME):
             raise AuthenticationError("the authorization is not of the form 'Bearer <token>'")
         digest = hash_token(authorization[len(_SCHEME) :].strip())
-        self.grant(digest)
-        return TokenCaller(self, digest)
+        return TokenCaller(self, digest, self.grant(digest).name)
 
     def grant(self, digest: str) -> Grant:
         """Returns the grant of a token's SHA-256 now. Raises `AuthenticationError`."""
@@ -145,7 +150,8 @@ class TokenAuthenticator:
 class TokenCaller:
     """A caller with a token."""
 
-    def __init__(self, authenticator: TokenAuthenticator, digest: str) -> None:
+    def __init__(self, authenticator: TokenAuthenticator, digest: str, token_name: str) -> None:
+        self.token_name: str | None = token_name
         self._authenticator = authenticator
         self._digest = digest
 

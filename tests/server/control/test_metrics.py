@@ -56,6 +56,20 @@ def test_bad_samples_are_counted_by_action(metrics: Metrics):
     assert shown["infeed_bad_samples_total{action=raise,pipeline=train}"] == 1
 
 
+def test_peers_are_counted(metrics: Metrics):
+    for count in (1, 2, 1):
+        metrics.on_connections(count)
+    for status in ("OK", "OK", "CANCELLED"):
+        metrics.on_call("/a.B/c", status)
+    metrics.on_refused("flood")
+    shown = values(metrics)
+    assert shown["infeed_connections{}"] == 1
+    assert shown["infeed_calls_total{method=/a.B/c,status=OK}"] == 2
+    assert shown["infeed_calls_total{method=/a.B/c,status=CANCELLED}"] == 1
+    assert shown["infeed_refused_total{reason=flood}"] == 1
+    assert shown["infeed_refused_total{reason=unauthenticated}"] == 0  # exposed from the start
+
+
 def test_open_streams_are_counted(metrics: Metrics):
     metrics.on_stream_opened("train")
     metrics.on_stream_opened("train")

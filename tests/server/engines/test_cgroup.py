@@ -86,3 +86,15 @@ def test_missing_path_falls_back_to_the_root(groups: Path) -> None:
     (groups.parent / "own").write_text("0::/docker/1f2e\n")
     (groups / "memory.max").write_text("5000000\n")
     assert module.memory_bytes() == 5_000_000
+
+
+@pytest.mark.parametrize("controller", ["", "pids"])
+def test_threads_left_are_the_limit_less_those_that_run(groups: Path, controller: str) -> None:
+    folder = groups / controller
+    folder.mkdir(exist_ok=True)
+    assert module.pids_left() is None
+    (folder / "pids.max").write_text("max\n")
+    (folder / "pids.current").write_text("90\n")
+    assert module.pids_left() is None
+    (folder / "pids.max").write_text("100\n")
+    assert module.pids_left() == 10

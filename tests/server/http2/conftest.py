@@ -17,6 +17,7 @@ import pytest
 from tests.harness.waiting import wait_until
 
 from infeed_server.http2.connection import Connection
+from infeed_server.http2.refusals import Refusal
 from infeed_server.http2.socket import Buffer, ServerSocket
 from infeed_server.http2.stream import Stream
 
@@ -124,13 +125,24 @@ class Peer:
 class RunningConnection:
     """A connection that runs on its own thread, and the streams that were opened on it."""
 
+    admits = True
+    """Whether its streams count as authenticated calls."""
+
     def __init__(self, accepted: socket.socket, send_timeout: float) -> None:
         self.streams: queue.SimpleQueue[Stream] = queue.SimpleQueue()
         self.error: BaseException | None = None
         self.socket = ServerSocket(accepted, send_timeout)
-        self.connection = Connection(self.socket, "peer", self.streams.put)
+        self.refused: list[Refusal] = []
+        self.connection = Connection(
+            self.socket, "peer", self._on_stream, on_refused=self.refused.append
+        )
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
+
+    def _on_stream(self, stream: Stream) -> None:
+        if self.admits:
+            stream.admit(authenticated=True)
+        self.streams.put(stream)
 
     def stream(self) -> Stream:
         return self.streams.get(timeout=TIMEOUT_SECONDS)
@@ -218,6 +230,12 @@ def tcp_pair() -> tuple[socket.socket, socket.socket]:
 @pytest.fixture
 def scripted_socket() -> type[ScriptedSocket]:
     return ScriptedSocket
+
+
+@pytest.fixture
+def peer_of() -> type[Peer]:
+    """Makes the peer of a connected socket."""
+    return Peer
 
 
 @pytest.fixture

@@ -336,29 +336,41 @@ def test_response_to_a_just_reset_stream_raises(scripted_socket: Any) -> None:
     responded: list[Stream] = []
 
     def accept(stream: Stream) -> None:
-        # The reset was in the same bytes: h2 has processed it, the stream has not.
+        # h2 has processed a reset, the stream has not.
+        connection._protocol.reset_stream(stream.stream_id, 8)
         assert not stream.closed
         for end in (False, True):
             with pytest.raises(StreamClosedError):
                 stream.send_headers(RESPONSE, end=end)
         responded.append(stream)
 
-    reset = b"\0\0\4\3\0\0\0\0\1\0\0\0\x08"
-    Connection(scripted_socket(PREFACE + request_frame(1) + reset), "peer", accept).run()
+    connection = Connection(scripted_socket(PREFACE + request_frame(1)), "peer", accept)
+    connection.run()
     assert len(responded) == 1
 
 
-def test_too_many_streams_end_the_connection(scripted_socket: Any) -> None:
+def test_stream_beyond_the_limit_is_refused_alone(scripted_socket: Any) -> None:
     streams: list[Stream] = []
-    requests = b"".join(
-        request_frame(stream_id) for stream_id in range(1, 2 * MAX_CONCURRENT_STREAMS + 2, 2)
-    )
-    last = len(requests) - len(request_frame(1))
-    sock = scripted_socket(PREFACE, requests[:last], requests[last:])
-    Connection(sock, "peer", streams.append).run()
-    assert len(streams) == MAX_CONCURRENT_STREAMS
-    goaway = sock.sent[sock.sent.rindex(b"\0\0\x08\7\0") :]
-    assert goaway[13:17] != bytes(4)  # an error
+    refused: list[str] = []
+
+    def accept(stream: Stream) -> None:
+        stream.admit(authenticated=True)
+        streams.append(stream)
+
+    last = 2 * MAX_CONCURRENT_STREAMS + 1
+    requests = [request_frame(stream_id) for stream_id in range(1, last + 1, 2)]
+
+    def end_first() -> bytes:
+        streams[0].send_headers(RESPONSE, end=True)
+        return request_frame(last + 2)
+
+    sock = scripted_socket(PREFACE, *requests[:300], b"".join(requests[300:]), end_first)
+    Connection(sock, "peer", accept, on_refused=refused.append).run()
+    opened = [stream.stream_id for stream in streams]
+    assert opened == [*range(1, last, 2), last + 2]
+    assert b"\0\0\4\3\0" + struct.pack(">II", last, 7) in sock.sent  # REFUSED_STREAM
+    assert b"\0\0\x08\7\0" not in sock.sent  # no GOAWAY
+    assert refused == ["streams"]
 
 
 def test_drain_sends_goaway_at_once(scripted_socket: Any) -> None:

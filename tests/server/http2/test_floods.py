@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from tests.harness.examples import examples
 
-from infeed_server.http2 import connection as connection_module
 from infeed_server.http2.connection import Connection
+from infeed_server.http2.frame_budget import ADMITTED_RATE, STREAM_RATE, UNADMITTED_RATE
 from infeed_server.http2.socket import ServerSocket
 from infeed_server.http2.stream import Stream, StreamClosedError
 
@@ -81,10 +81,7 @@ def test_bytes_other_than_http2_end_the_connection(serve: Any, data: bytes) -> N
         b"\xff\xff\xff" + frame(0, 0, 1)[3:] + bytes(1 << 17),
         headers(2),
         headers(1) + headers(1),
-        frame(1, 4, 1, b"\xff\xff\xff\xff\xff"),
-        headers(1, ("UPPER", "x")),
-        headers(1, (":path", "twice")),
-        headers(1, *((f"x-{stream_id}", "y" * 1000) for stream_id in range(20))),
+        headers(1, *((f"x-{number}", "y" * 1000) for number in range(99))),
     ],
 )
 def test_invalid_frames_end_the_connection_with_an_error(served: Any, data: bytes) -> None:
@@ -116,9 +113,8 @@ def test_data_beyond_the_window_ends_the_connection(served: Any) -> None:
 
 @pytest.mark.parametrize("data", [frame(6, 0, 0, bytes(8)), frame(4, 0, 0)])
 def test_unread_replies_during_a_send_end_the_connection(
-    serve: Any, background: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch, data: bytes
+    serve: Any, background: Any, eventually: Any, data: bytes
 ) -> None:
-    monkeypatch.setattr(connection_module, "_MAX_UNSENT_BYTES", 1 << 16)
     server, peer = serve({SettingCodes.INITIAL_WINDOW_SIZE: 1 << 30})
     peer.grow_window(1 << 30)
     peer.open()
@@ -165,25 +161,116 @@ def test_header_table_of_the_encoder_stays_small(served: Any) -> None:
     peer.expect(h2.events.StreamEnded, stream_id=stream_id)
 
 
-def test_flood_of_resets_ends_the_connection(served: Any) -> None:
+FLOODS = {
+    "PING": frame(6, 0, 0, bytes(8)),
+    "PING replies": frame(6, 1, 0, bytes(8)),
+    "SETTINGS": frame(4, 0, 0),
+    "SETTINGS replies": frame(4, 1, 0),
+    "PRIORITY": frame(2, 0, 7, bytes(5)),
+    "WINDOW_UPDATE of the connection": frame(8, 0, 0, struct.pack(">I", 1)),
+    "WINDOW_UPDATE of a stream": frame(8, 0, 1, struct.pack(">I", 1)),
+    "WINDOW_UPDATE of a closed stream": frame(8, 0, 1, struct.pack(">I", 1)),
+    "empty DATA": frame(0, 0, 1),
+    "padded DATA": frame(0, 8, 1, b"\0"),
+    "an unknown type": frame(0xBE, 0, 0),
+    "RST_STREAM": frame(3, 0, 1, bytes(4)),
+    "GOAWAY": frame(7, 0, 0, bytes(8)),
+}
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+@pytest.mark.parametrize("admitted", [False, True])
+def test_flood_ends_its_connection(served: Any, kind: str, admitted: bool) -> None:
+    server, peer = served
+    server.admits = admitted
+    peer.open()
+    if "closed" in kind:
+        peer.reset(1)
+    limit = ADMITTED_RATE.burst + STREAM_RATE.burst if admitted else UNADMITTED_RATE.burst
+    send_all(peer, FLOODS[kind] * int(4 * limit))  # some are allowed meanwhile
+    peer.read_to_end()
+    error = peer.expect(h2.events.ConnectionTerminated)
+    assert error.error_code == ErrorCodes.ENHANCE_YOUR_CALM
+    assert server.ended()
+    assert server.refused == ["flood"]
+
+
+def test_flood_of_requests_and_resets_ends_the_connection(served: Any) -> None:
     server, peer = served
     for stream_id in range(1, 2 * 1200, 2):
         send_all(peer, headers(stream_id) + frame(3, 0, stream_id, bytes(4)))
     peer.read_to_end()
     assert server.ended()
+    assert server.refused == ["flood"]
 
 
-def test_resets_below_the_rate_limit_are_allowed(
-    served: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection_module, "_RESET_INTERVAL_SECONDS", -1.0)
+def test_flood_of_empty_continuations_ends_the_connection(served: Any) -> None:
     server, peer = served
-    for _ in range(1200):
+    for stream_id in range(1, 2 * 300, 2):
+        send_all(peer, headers(stream_id, flags=0) + frame(9, 0, stream_id) * 40)
+        send_all(peer, frame(9, 4, stream_id))
+    peer.read_to_end()
+    assert server.ended()
+    assert server.refused == ["flood"]
+
+
+def test_frame_that_is_sent_byte_by_byte_ends_the_connection(scripted_socket: Any) -> None:
+    refused: list[str] = []
+    parts = [b"\0\x40\0\xbe\0\0\0\0\0", *[b"x"] * 1000]
+    sock = scripted_socket(PREFACE + frame(4, 0, 0), *parts)
+    Connection(sock, "peer", lambda stream: None, on_refused=refused.append).run()
+    assert refused == ["flood"]
+    assert len(sock._script) > 600
+
+
+def test_clients_that_cancel_calls_may_continue(served: Any) -> None:
+    server, peer = served
+    for _ in range(300):
         peer.reset(peer.open())
     peer.open(end=True)
-    streams = [server.stream() for _ in range(1201)]
+    streams = [server.stream() for _ in range(301)]
     streams[-1].send_headers(RESPONSE, end=True)
     peer.expect(h2.events.ResponseReceived)
+
+
+def test_undecodable_headers_end_the_connection_with_their_code(served: Any) -> None:
+    server, peer = served
+    send_all(peer, frame(1, 4, 1, b"\xff\xff\xff\xff\xff"))
+    peer.read_to_end()
+    error = peer.expect(h2.events.ConnectionTerminated)
+    assert error.error_code == ErrorCodes.COMPRESSION_ERROR
+    assert server.ended()
+
+
+@pytest.mark.parametrize(
+    "field",
+    [("UPPER", "x"), ("a b", "x"), ("x", "a\r\nb"), (":path", "twice"), ("connection", "x")],
+)
+def test_malformed_headers_fail_their_stream_alone(served: Any, field: tuple[str, str]) -> None:
+    server, peer = served
+    other = peer.open(end=True)
+    peer.h2.config.validate_outbound_headers = False
+    peer.h2.config.normalize_outbound_headers = False
+    bad = peer.open("/s/m", field)
+    reset = peer.expect(h2.events.StreamReset, stream_id=bad)
+    assert reset.error_code == ErrorCodes.PROTOCOL_ERROR
+    server.stream().send_headers(RESPONSE, end=True)
+    peer.expect(h2.events.StreamEnded, stream_id=other)
+    assert server.streams.empty()
+    assert server.refused == ["headers"]
+
+
+def test_large_headers_are_cut_and_marked(served: Any) -> None:
+    server, peer = served
+    fields = [(f"x-{number}", "y" * 1000) for number in range(60)]
+    peer.open("/s/m", *fields)
+    peer.open("/s/m", *fields[:2])
+    large, small = server.stream(), server.stream()
+    assert not large.has_all_headers
+    assert large.headers[":path"] == "/s/m"
+    assert len(large.headers) <= 20
+    assert small.has_all_headers
+    assert small.headers["x-1"] == "y" * 1000
 
 
 KINDS = st.one_of(st.integers(0, 10), st.integers(0, 255))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import h2.config
 import h2.connection
@@ -13,12 +14,17 @@ import pytest
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 
+from infeed.http2.h2_internals import set_local_settings
 from infeed_server.http2.h2_internals import (
+    FrameFilter,
+    accept_any_number_of_streams,
     charge_window,
+    decode_headers_of_streams,
+    filter_frames,
+    headers_problem,
     is_closed,
     limit_settings,
     outlive_goaway,
-    reject_frames_early,
     send_window,
 )
 
@@ -26,6 +32,7 @@ REQUEST = [(":method", "POST"), (":scheme", "http"), (":path", "/s/m"), (":autho
 RESPONSE = [(":status", "200")]
 TRAILERS = [("grpc-status", "0")]
 GOAWAY = b"\0\0\x08\7\0\0\0\0\0" + bytes(8)
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 PING = b"\0\0\x08\6\0\0\0\0\0infeed!!"
 PING_REPLY = b"\0\0\x08\6\1\0\0\0\0infeed!!"
 WINDOW = 65_535  # of connections and streams, at the start
@@ -101,9 +108,21 @@ def test_protocol_error_sends_a_goaway_all_the_same() -> None:
     assert event.error_code != ErrorCodes.NO_ERROR
 
 
+class Unpaused(FrameFilter):
+    """Hands on all frames at once."""
+
+    def __next__(self) -> Any:
+        self.resume()
+        return super().__next__()
+
+
+def filtered(connection: Connection) -> None:
+    filter_frames(connection, Unpaused(lambda *frame: True, 1 << 16))
+
+
 @pytest.mark.parametrize("kind", range(10))
 def test_too_large_frame_is_rejected_by_its_header(kind: int) -> None:
-    server, _ = connect(reject_frames_early)
+    server, _ = connect(filtered)
     header = ((1 << 14) + 1).to_bytes(3, "big") + struct.pack(">BBI", kind, 0, 1)
     assert server.receive_data(header[:8]) == []
     with pytest.raises(h2.exceptions.FrameTooLargeError):
@@ -111,7 +130,7 @@ def test_too_large_frame_is_rejected_by_its_header(kind: int) -> None:
 
 
 def test_largest_frame_is_accepted() -> None:
-    server, _ = connect(reject_frames_early)
+    server, _ = connect(filtered)
     frame = data_frame(1, bytes(1 << 14))
     assert server.receive_data(frame[:9]) == []
     (event,) = server.receive_data(frame[9:])
@@ -119,10 +138,106 @@ def test_largest_frame_is_accepted() -> None:
 
 
 def test_too_large_frame_after_others_in_the_same_bytes_is_rejected() -> None:
-    server, _ = connect(reject_frames_early)
+    server, _ = connect(filtered)
     header = ((1 << 14) + 1).to_bytes(3, "big") + b"\0\0\0\0\0\1"
     with pytest.raises(h2.exceptions.FrameTooLargeError):
         server.receive_data(PING + data_frame(1, b"data") + header)
+
+
+def test_frames_are_judged_before_they_are_parsed() -> None:
+    judged: list[tuple[int, int, int]] = []
+
+    def charge(*frame: int) -> bool:
+        judged.append(frame)
+        return len(judged) < 5
+
+    frames = FrameFilter(charge, 1 << 16)
+    server = Connection(h2.config.H2Configuration(client_side=False))
+    filter_frames(server, frames)
+    server.initiate_connection()
+    frames.resume()
+    server.receive_data(PREFACE + PING + PING[:-1])
+    assert judged == [(4, 0, 0), (6, 0, 8)]  # the last frame is not complete
+    with pytest.raises(h2.exceptions.DenialOfServiceError):
+        server.receive_data(PING[-1:] + PING * 50)
+    assert len(judged) == 5
+
+
+def test_headers_end_a_turn() -> None:  # so that what follows is charged to the call
+    frames = FrameFilter(lambda *frame: True, 1 << 16)
+    server, client = connect(lambda server: filter_frames(server, frames), streams=0)
+    client.send_headers(1, REQUEST)
+    client.send_data(1, b"x")
+    client.send_headers(3, REQUEST)
+    kinds = []
+    data = client.data_to_send()
+    while data or frames.is_paused:
+        frames.resume()
+        kinds.append([type(event) for event in server.receive_data(data)][-1:])
+        data = b""
+    assert kinds == [
+        [h2.events.RequestReceived],
+        [h2.events.RequestReceived],
+        [],
+    ]
+
+
+def test_any_number_of_streams_is_accepted_once_the_limit_is_announced() -> None:
+    server = Connection(h2.config.H2Configuration(client_side=False))
+    set_local_settings(server, {SettingCodes.MAX_CONCURRENT_STREAMS: 2})
+    client = Connection(h2.config.H2Configuration(client_side=True))
+    for each in (server, client):
+        each.initiate_connection()
+    accept_any_number_of_streams(server)
+    server.data_to_send()  # the client does not learn the limit
+    for number in range(5):
+        client.send_headers(2 * number + 1, REQUEST)
+    events = server.receive_data(client.data_to_send())
+    assert sum(isinstance(event, h2.events.RequestReceived) for event in events) == 5
+
+
+def test_undecodable_headers_have_their_own_error_code() -> None:
+    server, client = connect(lambda server: decode_headers_of_streams(server, 1000), streams=0)
+    with pytest.raises(h2.exceptions.ProtocolError):
+        server.receive_data(b"\0\0\3\1\4\0\0\0\1\xff\xff\xff")
+    assert exchange(server, client)[-1].error_code == ErrorCodes.COMPRESSION_ERROR
+
+
+def test_headers_above_the_last_limit_end_the_connection() -> None:
+    server, client = connect(lambda server: decode_headers_of_streams(server, 1000), streams=0)
+    client.send_headers(1, [*REQUEST, ("x", "y" * 1000)])
+    with pytest.raises(h2.exceptions.DenialOfServiceError):
+        server.receive_data(client.data_to_send())
+
+
+def test_wrong_content_length_is_ignored() -> None:
+    server, client = connect(lambda server: decode_headers_of_streams(server, 1000), streams=0)
+    client.send_headers(1, [*REQUEST, ("content-length", "9")])
+    frames = client.data_to_send() + data_frame(1, b"data")
+    events = server.receive_data(frames)
+    assert isinstance(events[-1], h2.events.DataReceived)
+
+
+GOOD = [(name.encode(), value.encode()) for name, value in REQUEST]
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ((), None),
+        (((b"x-y", b"z"),), None),
+        (((b"UPPER", b"x"),), "uppercase"),
+        (((b"a b", b"x"),), "Illegal character"),
+        (((b"x", b"a\r\nb: c"),), "Illegal character"),
+        (((b":path", b"twice"),), "duplicate"),
+        (((b"connection", b"x"),), "Connection-specific"),
+        (((b"te", b"gzip"),), "TE header"),
+    ],
+)
+def test_malformed_headers_have_a_problem(more: Any, problem: str | None) -> None:
+    found = headers_problem([*GOOD, *more])
+    assert found is None if problem is None else problem.lower() in str(found).lower()
+    assert headers_problem(GOOD[:2]) is not None
 
 
 def settings_frame(code: int, value: int) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.test_layers import MODULES, imports
 
-ON_HTTP2 = {"call", "router", "server"}
+ON_HTTP2 = {"admission", "call", "router", "server"}
 """The modules that use `http2`; the others know messages only."""
 
 

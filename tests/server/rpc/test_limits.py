@@ -1,4 +1,4 @@
-"""Limits in total and per host."""
+"""Limits in total and per client, and the names of clients."""
 
 from __future__ import annotations
 
@@ -6,75 +6,127 @@ import random
 
 import pytest
 
-from infeed_server.rpc.limits import ConcurrencyLimit
+from infeed_server.rpc.limits import ConcurrencyLimit, LimitReachedError, client_name
+
+
+def is_refused(limit: ConcurrencyLimit, client: str) -> bool:
+    try:
+        limit.acquire(client)
+    except LimitReachedError:
+        return True
+    return False
 
 
 def test_total_limit() -> None:
-    limit = ConcurrencyLimit("streams", 2)
-    assert limit.acquire("a:1") is None
-    assert limit.acquire("a:2") is None
-    assert limit.acquire("b:1") == "the server has 2 streams open already"
-    limit.release("a:1")
-    assert limit.acquire("b:1") is None
+    limit = ConcurrencyLimit("streams", 2, 9)
+    limit.acquire("a")
+    limit.acquire("a")
+    with pytest.raises(LimitReachedError) as caught:
+        limit.acquire("b")
+    assert str(caught.value) == (
+        "the server has 2 streams open already: close some, or raise --max-streams"
+    )
+    assert caught.value.client is None
+    limit.release("a")
+    limit.acquire("b")
     assert len(limit) == 2
 
 
-def test_limit_per_host() -> None:
-    limit = ConcurrencyLimit("calls", 9, 2)
-    for port in (1, 2):
-        assert limit.acquire(f"10.0.0.1:{port}") is None
-    assert limit.acquire("10.0.0.1:3") == "10.0.0.1 has 2 calls open already"
-    assert limit.acquire("10.0.0.11:1") is None
-    assert limit.acquire("[::1]:1") is None
-    limit.release("10.0.0.1:2")  # either port
-    assert limit.acquire("10.0.0.1:3") is None
-    assert len(limit) == 4
+def test_limit_per_client() -> None:
+    limit = ConcurrencyLimit("health calls", 9, 2)
+    limit.acquire("10.0.0.1")
+    limit.acquire("10.0.0.1")
+    with pytest.raises(LimitReachedError) as caught:
+        limit.acquire("10.0.0.1")
+    assert str(caught.value) == (
+        "10.0.0.1 has 2 health calls open already: close some, or raise --peer-health-calls"
+    )
+    assert (caught.value.kind, caught.value.client) == ("health calls", "10.0.0.1")
+    limit.acquire("10.0.0.11")
+    limit.release("10.0.0.1")
+    limit.acquire("10.0.0.1")
+    assert len(limit) == 3
 
 
-def test_refused_peers_are_not_counted() -> None:
+def test_refused_clients_are_not_counted() -> None:
     limit = ConcurrencyLimit("streams", 1, 1)
-    assert limit.acquire("a:1") is None
+    limit.acquire("a")
     for _ in range(5):
-        assert limit.acquire("a:2") is not None
-        assert limit.acquire("b:2") is not None
-    limit.release("a:1")
+        assert is_refused(limit, "a")
+        assert is_refused(limit, "b")
+    limit.release("a")
     assert len(limit) == 0
-    assert limit.acquire("b:2") is None
+    limit.acquire("b")
 
 
-@pytest.mark.parametrize("peers", [("[2001:db8::1]:1", "[2001:db8::1]:2"), ("h:1", "h:2")])
-def test_host_is_separated_from_port(peers: tuple[str, str]) -> None:
-    limit = ConcurrencyLimit("streams", 9, 1)
-    assert limit.acquire(peers[0]) is None
-    assert limit.acquire(peers[1]) is not None
-
-
-def test_unix_sockets_have_only_the_total_limit() -> None:
+def test_clients_of_a_unix_socket_have_only_the_total_limit() -> None:
     limit = ConcurrencyLimit("streams", 3, 1)
     for _ in range(3):
-        assert limit.acquire("unix") is None
-    assert limit.acquire("unix") == "the server has 3 streams open already"
-    limit.release("unix")
-    assert limit.acquire("unix") is None
+        limit.acquire(client_name("unix"))
+    assert is_refused(limit, client_name("unix"))
+    limit.release("")
+    limit.acquire("")
 
 
-def test_hosts_without_open_items_are_forgotten() -> None:
+def test_moved_items_count_for_the_other_client() -> None:
+    limit = ConcurrencyLimit("connections", 2, 2)
+    limit.acquire("host")
+    limit.acquire("host")
+    limit.move("host", "token")  # although the total limit is reached
+    assert len(limit) == 2
+    limit.move("host", "token")
+    with pytest.raises(LimitReachedError):
+        limit.move("token", "token")
+    limit.release("token")
+    limit.release("token")
+    assert not limit._open
+
+
+def test_clients_without_open_items_are_forgotten() -> None:
     limit = ConcurrencyLimit("streams", 1000, 4)
     for number in range(1000):
-        assert limit.acquire(f"10.0.{number}:1") is None
-        limit.release(f"10.0.{number}:1")
+        limit.acquire(f"10.0.{number}")
+        limit.release(f"10.0.{number}")
     assert not limit._open
 
 
 def test_random_order_matches_a_model() -> None:
     limit, rng, model = ConcurrencyLimit("streams", 12, 5), random.Random(1), list[str]()
     for _ in range(5000):
-        peer = f"{rng.choice('abcd')}:{rng.randrange(9)}"
+        client = rng.choice("abcd")
         if rng.random() < 0.5:
-            full = len(model) >= 12 or sum(other[0] == peer[0] for other in model) >= 5
-            assert (limit.acquire(peer) is not None) == full
+            full = len(model) >= 12 or model.count(client) >= 5
+            assert is_refused(limit, client) == full
             if not full:
-                model.append(peer)
+                model.append(client)
         elif model:
             limit.release(model.pop(rng.randrange(len(model))))
         assert len(limit) == len(model)
+
+
+@pytest.mark.parametrize(
+    ("peer", "name"),
+    [
+        ("10.0.0.1:5", "10.0.0.1"),
+        ("[2001:db8:1:2:3:4:5:6]:7", "2001:db8:1:2::/64"),
+        ("[2001:db8:1:2::9]:8", "2001:db8:1:2::/64"),
+        ("[2001:db8:1:3::9]:8", "2001:db8:1:3::/64"),
+        ("[::ffff:10.0.0.1]:9", "10.0.0.1"),
+        ("[fe80::1%eth0]:9", "fe80::/64"),
+        ("unix", ""),
+    ],
+)
+def test_clients_are_counted_by_host(peer: str, name: str) -> None:
+    assert client_name(peer) == name
+
+
+def test_token_and_certificate_come_before_the_host() -> None:
+    names = {
+        client_name("10.0.0.1:5", token, certificate)
+        for token in ("a", "b")
+        for certificate in (b"one", b"two", None)
+    }
+    assert names == {"the token 'a'", "the token 'b'"}
+    one, two = (client_name(f"10.0.0.{end}:5", None, b"one") for end in (1, 2))
+    assert one == two != client_name("10.0.0.1:5", None, b"two")
+    assert one.startswith("the certificate ")

@@ -23,7 +23,7 @@ from infeed_server.http2.listener import Listener
 from infeed_server.http2.socket import ServerSocket
 from infeed_server.http2.stream import Stream
 from infeed_server.rpc import health
-from infeed_server.rpc.call import CallCancelledError, StatusError, grpc_frames
+from infeed_server.rpc.call import CallCancelledError, ServerCall, StatusError, grpc_frames
 from infeed_server.rpc.router import Router
 
 
@@ -58,10 +58,11 @@ class RouterServer:
         thread.start()
 
     def _on_stream(self, stream: Stream) -> None:
+        call = ServerCall(stream)
         if self.refuses_calls:
-            self._router.refuse(stream, StatusError(grpc.StatusCode.RESOURCE_EXHAUSTED, "no room"))
+            self._router.refuse(call, StatusError(grpc.StatusCode.RESOURCE_EXHAUSTED, "no room"))
         else:
-            self._pool.submit(self._router.handle, stream)
+            self._pool.submit(self._router.handle, call)
 
 
 class Methods(grpc.GenericRpcHandler):
@@ -264,16 +265,17 @@ def test_refused_call_ends_with_its_status(server: RouterServer, channel: grpc.C
 
 def test_authentication_failures_are_logged_truncated(caplog: pytest.LogCaptureFixture) -> None:
     class Refused:
-        headers: dict[str, str] = {}  # noqa: RUF012 - of one test
+        headers = {":method": "POST", "content-type": "application/grpc"}  # noqa: RUF012 - of one test
         peer = "10.0.0.1:5"
 
         def send_headers(self, headers: Any, *, end: bool) -> None: ...
 
     stream: Any = Refused()
+    call = ServerCall(stream)
     with caplog.at_level("INFO"):
-        Router().refuse(stream, StatusError(grpc.StatusCode.RESOURCE_EXHAUSTED, "no room"))
+        Router().refuse(call, StatusError(grpc.StatusCode.RESOURCE_EXHAUSTED, "no room"))
         assert not caplog.records
-        Router().refuse(stream, StatusError(grpc.StatusCode.UNAUTHENTICATED, "t" * 9000))
+        Router().refuse(call, StatusError(grpc.StatusCode.UNAUTHENTICATED, "t" * 9000))
     assert [record.getMessage() for record in caplog.records] == [
         "10.0.0.1:5 was refused: " + "t" * 500
     ]

@@ -34,7 +34,7 @@ from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
 from infeed_server.config import reloading
 from infeed_server.http2 import tls_socket
-from infeed_server.rpc import server as rpc_server
+from infeed_server.rpc.limits import Limits
 from infeed_server.runtime.certificate import TLSFiles
 from infeed_server.serving.auth import TokenAuthenticator, hash_token
 
@@ -420,14 +420,16 @@ def test_streams_are_limited_per_host(
     eventually: Any,
 ) -> None:
     authenticator = TokenAuthenticator(tokens(all=["*"]))
-    live = start(tls=files.reloading_context(), authenticator=authenticator, peer_streams=3)
+    live = start(
+        tls=files.reloading_context(), authenticator=authenticator, limits=Limits(peer_streams=3)
+    )
     channel = channels(live, ALL)
     calls = [open_call(channel).open() for _ in range(3)]
     for call in calls:
         assert call.next().HasField("opened")
     _, rpc_error = open_call(channel).open().rest()
     assert rpc_error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert rpc_error.details() == "127.0.0.1 has 3 streams open already"
+    assert rpc_error.details().startswith("the token 'all' has 3 streams open already: ")
     fourth = ManualStream(transports(live, ALL))
     with pytest.raises(ServerUnavailableError, match="has 3 streams"):
         fourth.response()  # which the client retries
@@ -435,7 +437,7 @@ def test_streams_are_limited_per_host(
     assert get(channel, "held") == "held"  # other calls have their own limit
     assert calls[0].half_close().rest() == ([], None)
     # The stream is counted until a moment after its end.
-    eventually(lambda: len(live.server._streams) < 3, "the stream is no longer counted")
+    eventually(lambda: len(live.server._admission.streams) < 3, "the stream is no longer counted")
     assert open_call(channel).open().next().HasField("opened")
 
 
@@ -446,7 +448,9 @@ def test_refused_streams_are_not_counted(
     for _ in range(5):
         _, rpc_error = open_call(channel).open().rest()
         assert rpc_error.code() is grpc.StatusCode.UNAUTHENTICATED
-    eventually(lambda: not len(secure_server.server._streams), "they are no longer counted")
+    eventually(
+        lambda: not len(secure_server.server._admission.streams), "they are no longer counted"
+    )
 
 
 def test_health_watches_have_their_own_limit(
@@ -463,15 +467,16 @@ def test_health_watches_have_their_own_limit(
     assert get(channel, "held") == "held"
     for watch in watches:
         watch.cancel()
-    eventually(lambda: not len(secure_server.server._health_calls), "they are no longer counted")
+    eventually(
+        lambda: not len(secure_server.server._admission.health_calls), "they are no longer counted"
+    )
     stub.Check(health_pb2.HealthCheckRequest())
 
 
 def test_connections_are_limited_per_host(
-    start: Any, files: TLSFiles, transports: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any
+    start: Any, files: TLSFiles, transports: Any, eventually: Any
 ) -> None:
-    monkeypatch.setattr(rpc_server, "MAX_PEER_CONNECTIONS", 3)
-    live = start(tls=files.reloading_context())
+    live = start(tls=files.reloading_context(), limits=Limits(peer_connections=3))
     address = ("127.0.0.1", live.server.port)
     silent = [socket.create_connection(address, 10) for _ in range(3)]
     with socket.create_connection(address, 10) as fourth:
@@ -480,7 +485,7 @@ def test_connections_are_limited_per_host(
         transports(live).get_pipeline("held", timeout=0.3)
     for each in silent:
         each.close()
-    eventually(lambda: not len(live.server._open_connections), "they are no longer counted")
+    eventually(lambda: not len(live.server._admission.connections), "they are no longer counted")
     assert transports(live).get_pipeline("held")
 
 
@@ -503,7 +508,7 @@ def test_failing_certificate_leaves_no_connection_counted(
     for _ in range(5):
         with socket.create_connection(("127.0.0.1", live.server.port), 10) as peer:
             assert peer.recv(1) == b""
-    assert len(live.server._open_connections) == 0
+    assert len(live.server._admission.connections) == 0
     tls.fails = False
     assert transports(live).get_pipeline("held")
 

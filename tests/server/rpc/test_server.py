@@ -13,8 +13,8 @@ from tests.harness.monitor import NullMonitor
 
 from infeed.errors import ConfigError, InvalidRequestError, PipelineNotFoundError
 from infeed.v1 import feed_service_pb2 as service
-from infeed_server.rpc import server as rpc_server
 from infeed_server.rpc import servicer
+from infeed_server.rpc.limits import Limits
 from infeed_server.rpc.server import SERVICE, RpcServer
 from infeed_server.serving.catalog import Catalog
 
@@ -123,11 +123,8 @@ def test_health_works_while_streams_wait(
     eventually(lambda: live.held.sent == 20, "all are answered")
 
 
-def test_health_works_when_all_streams_are_open(
-    start: Any, open_call: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rpc_server, "MAX_STREAMS", 4)
-    live = start()
+def test_health_works_when_all_streams_are_open(start: Any, open_call: Any) -> None:
+    live = start(limits=Limits(streams=4))
     with grpc.insecure_channel(live.address) as channel:
         for _ in range(4):  # each holds a thread of the pool
             assert open_call(channel).open().next().HasField("opened")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -10,11 +11,15 @@ from typing import Any
 import grpc
 import pytest
 
+from infeed.errors import InvalidRequestError, ServerUnavailableError
+from infeed.v1 import feed_service_pb2
+from infeed_server.rpc import admission, resources
 from infeed_server.rpc import server as rpc_server
+from infeed_server.rpc.limits import Limits
 from infeed_server.rpc.server import SERVICE
+from infeed_server.serving.auth import AllowAll
 
 GET = f"/{SERVICE}/GetPipeline"
-EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 Connect = Callable[..., socket.socket]
 
@@ -78,14 +83,9 @@ def open_calls() -> Iterator[Callable[[grpc.Channel], OpenCalls]]:
 
 
 def test_connection_beyond_the_total_limit_is_refused(
-    start: Any,
-    connect: Connect,
-    eventually: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    start: Any, connect: Connect, eventually: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(rpc_server, "MAX_CONNECTIONS", 2)
-    live = start()
+    live = start(limits=Limits(connections=2))
     port = live.server.port
     first = connect(port, "127.0.0.1")
     assert is_served(first)
@@ -94,15 +94,16 @@ def test_connection_beyond_the_total_limit_is_refused(
         assert not is_served(connect(port, "127.0.0.3"))
     assert "was refused: the server has 2 connections open already" in caplog.text
     first.close()
-    eventually(lambda: len(live.server._open_connections) == 1, "the first is no longer counted")
+    eventually(
+        lambda: len(live.server._admission.connections) == 1, "the first is no longer counted"
+    )
     assert is_served(connect(port, "127.0.0.3"))
 
 
 def test_connection_beyond_the_host_limit_is_refused(
-    start: Any, connect: Connect, eventually: Any, monkeypatch: pytest.MonkeyPatch
+    start: Any, connect: Connect, eventually: Any
 ) -> None:
-    monkeypatch.setattr(rpc_server, "MAX_PEER_CONNECTIONS", 2)
-    live = start()
+    live = start(limits=Limits(peer_connections=2))
     port = live.server.port
     first = connect(port)
     assert is_served(first)
@@ -110,7 +111,9 @@ def test_connection_beyond_the_host_limit_is_refused(
     assert not is_served(connect(port))
     assert is_served(connect(port, "127.0.0.2"))
     first.close()
-    eventually(lambda: len(live.server._open_connections) == 2, "the first is no longer counted")
+    eventually(
+        lambda: len(live.server._admission.connections) == 2, "the first is no longer counted"
+    )
     assert is_served(connect(port))
 
 
@@ -121,7 +124,7 @@ def test_failed_connection_is_not_counted(
     failed: list[int] = []
 
     def fail(connection: rpc_server.Connection) -> None:
-        failed.append(len(live.server._open_connections))
+        failed.append(len(live.server._admission.connections))
         connection._socket.close()
         raise RuntimeError("on purpose")
 
@@ -129,7 +132,7 @@ def test_failed_connection_is_not_counted(
         patch.setattr(rpc_server.Connection, "run", fail)
         connect(live.server.port)
         eventually(lambda: failed == [1], "it has failed while counted")
-        eventually(lambda: not len(live.server._open_connections), "it is no longer counted")
+        eventually(lambda: not len(live.server._admission.connections), "it is no longer counted")
     assert is_served(connect(live.server.port))
 
 
@@ -145,19 +148,8 @@ def test_connection_that_cannot_be_wrapped_is_logged(
         patch.setattr(live.server, "_wrap", fail)
         assert not is_served(connect(live.server.port))
     assert is_served(connect(live.server.port))  # by the thread that failed before
-    assert len(live.server._open_connections) == 1
+    assert len(live.server._admission.connections) == 1
     assert "RuntimeError: on purpose" in caplog.text
-
-
-def set_limits(monkeypatch: pytest.MonkeyPatch, kind: str, total: int, per_host: int) -> None:
-    names = {
-        "streams": ("MAX_STREAMS", None),
-        "calls": ("_MAX_SHORT_CALLS", "_MAX_PEER_SHORT_CALLS"),
-        "health calls": ("_MAX_HEALTH_CALLS", "_MAX_PEER_HEALTH_CALLS"),
-    }[kind]
-    monkeypatch.setattr(rpc_server, names[0], total)
-    if names[1] is not None:
-        monkeypatch.setattr(rpc_server, names[1], per_host)
 
 
 METHODS = {
@@ -170,46 +162,171 @@ METHODS = {
 @pytest.mark.parametrize("kind", METHODS)
 @pytest.mark.parametrize("whose", ["the server", "127.0.0.1"])
 def test_call_beyond_its_limit_is_refused(
-    start: Any,
-    open_calls: Any,
-    eventually: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str,
-    whose: str,
+    start: Any, open_calls: Any, eventually: Any, error_of: Any, kind: str, whose: str
 ) -> None:
-    total, per_host = (2, 9) if whose == "the server" else (9, 2)
-    set_limits(monkeypatch, kind, total, per_host)
-    live = start(peer_streams=per_host if kind == "streams" else 9)
-    limit = {
-        "streams": live.server._streams,
-        "calls": live.server._short_calls,
-        "health calls": live.server._health_calls,
-    }[kind]
+    name = kind.replace(" ", "_")
+    mine = {name: 2} if whose == "the server" else {f"peer_{name}": 2}
+    live = start(limits=Limits(**mine))
+    counts = live.server._admission
+    limits = {
+        "streams": counts.streams,
+        "calls": counts.calls,
+        "health calls": counts.health_calls,
+    }
     with grpc.insecure_channel(live.address) as channel:
         calls = open_calls(channel)
         for _ in range(2):
             calls.open(METHODS[kind])
-        eventually(lambda: len(limit) == 2, "both are open")
+        eventually(lambda: len(limits[kind]) == 2, "both are open")
         with pytest.raises(grpc.RpcError) as caught:
             next(calls.open(METHODS[kind]))
-        assert caught.value.code() is EXHAUSTED
-        assert caught.value.details() == f"{whose} has 2 {kind} open already"
+        code, error = error_of(caught.value)
+        assert code == "RESOURCE_EXHAUSTED"
+        assert isinstance(error, ServerUnavailableError)  # which clients retry
+        assert error.metadata["limit"] == kind
+        assert error.metadata.get("client") == (None if whose == "the server" else whose)
+        assert error.message.startswith(f"{whose} has 2 {kind} open already: ")
         # Other kinds have their own limits.
-        others = [method for name, method in METHODS.items() if name != kind]
-        for method in others:
+        for method in (method for other, method in METHODS.items() if other != kind):
             calls.open(method)
-        limits = (live.server._streams, live.server._short_calls, live.server._health_calls)
-        eventually(lambda: sum(map(len, limits)) == 4, "the others are open")
+        eventually(lambda: sum(map(len, limits.values())) == 4, "the others are open")
         # A call that ends makes room.
         calls.calls[0].cancel()
-        eventually(lambda: len(limit) == 1, "it is no longer counted")
+        eventually(lambda: len(limits[kind]) == 1, "it is no longer counted")
         calls.open(METHODS[kind])
-        eventually(lambda: len(limit) == 2, "another call is open")
+        eventually(lambda: len(limits[kind]) == 2, "another call is open")
+    reason = "streams" if kind == "streams" else "calls"
+    assert refused(live, reason) == 1
+
+
+def refused(live: Any, reason: str) -> float | None:
+    labels = {"reason": reason}
+    return live.metrics.registry.get_sample_value("infeed_refused_total", labels)
+
+
+class ByName:
+    """Takes the authorization for a token's name."""
+
+    def authenticate(self, authorization: str | None) -> Any:
+        caller: Any = AllowAll()
+        caller.token_name = authorization
+        return caller
+
+
+def test_connections_behind_one_host_count_by_token(start: Any, error_of: Any) -> None:
+    live = start(authenticator=ByName(), limits=Limits(peer_connections=1))
+    options = [("grpc.use_local_subchannel_pool", 1)]
+
+    def get(channel: grpc.Channel, token: str) -> None:
+        message = feed_service_pb2.GetPipelineRequest(name="held").SerializeToString()
+        channel.unary_unary(GET)(message, timeout=60, metadata=[("authorization", token)])
+
+    with (
+        grpc.insecure_channel(live.address, options) as one,
+        grpc.insecure_channel(live.address, options) as two,
+        grpc.insecure_channel(live.address, options) as three,
+    ):
+        get(one, "a")
+        get(two, "b")
+        with pytest.raises(grpc.RpcError) as caught:
+            get(three, "a")
+        code, error = error_of(caught.value)
+        assert code == "RESOURCE_EXHAUSTED"
+        assert error.metadata == {"limit": "connections", "client": "the token 'a'"}
+        get(three, "c")
+        get(one, "b")  # a proxy's connection counts for the client that came first
+    assert refused(live, "connections") == 1
+
+
+def test_failing_authenticator_fails_its_call_alone(
+    start: Any, error_of: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing:
+        def authenticate(self, authorization: str | None) -> Any:
+            raise RuntimeError("on purpose")
+
+    live = start(authenticator=Failing())
+    with grpc.insecure_channel(live.address) as channel:
+        watch = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"", timeout=60)
+        next(watch)
+        with pytest.raises(grpc.RpcError) as caught:
+            channel.unary_unary(GET)(b"", timeout=60)
+        assert error_of(caught.value)[0] == "INTERNAL"
+        assert watch.is_active()
+        watch.cancel()
+    assert "RuntimeError: on purpose" in caplog.text
+
+
+def test_client_that_is_short_of_files_is_refused(
+    start: Any, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = start()
+    with monkeypatch.context() as patch:
+        patch.setattr(resources.resource, "getrlimit", lambda kind: (4, 4))
+        assert not is_served(connect(live.server.port))
+    assert is_served(connect(live.server.port))
+    assert refused(live, "descriptors") == 1
+
+
+def test_stream_is_refused_before_threads_run_out(
+    start: Any, connect: Connect, error_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = start()
+    left = resources._THREAD_RESERVE + 1
+    monkeypatch.setattr(resources.cgroup, "pids_left", lambda: left)
+    with grpc.insecure_channel(live.address) as channel:
+        with pytest.raises(grpc.RpcError) as caught:
+            next(channel.unary_stream(METHODS["streams"])(b"", timeout=60))
+        code, error = error_of(caught.value)
+        assert code == "RESOURCE_EXHAUSTED"
+        assert f"only {left} more threads" in error.message
+        channel.unary_unary(METHODS["health calls"])(b"", timeout=60)  # it needs no more threads
+    assert refused(live, "threads") == 1
+    left = resources._THREAD_RESERVE - 1
+    assert not is_served(connect(live.server.port))
+
+
+def test_metadata_that_is_too_large_fails_its_call_alone(start: Any, error_of: Any) -> None:
+    live = start()
+    with grpc.insecure_channel(live.address) as channel:
+        stub = channel.unary_unary(METHODS["health calls"])
+        watch = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"", timeout=60)
+        next(watch)
+        with pytest.raises(grpc.RpcError) as caught:
+            stub(b"", timeout=60, metadata=[(f"x-{number}", "y" * 1000) for number in range(20)])
+        code, error = error_of(caught.value)
+        assert code == "RESOURCE_EXHAUSTED"
+        assert isinstance(error, InvalidRequestError)  # which clients do not retry
+        stub(b"", timeout=60)
+        watch.cancel()
+    assert len(live.server._connections) <= 1
+    assert refused(live, "headers") == 1
+
+
+def test_connections_after_a_flood_are_delayed(
+    start: Any, connect: Connect, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delays: list[float] = []
+    live = start()
+    monkeypatch.setattr(live.server._admission._stopping, "wait", delays.append)
+    port = live.server.port
+    assert is_served(connect(port))
+    settings = b"\0\0\0\4\0\0\0\0\0"
+    with contextlib.suppress(ConnectionError):
+        connect(port).sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings * 5000)
+    eventually(lambda: refused(live, "flood") == 1, "the flood has ended its connection")
+    assert delays == []
+    assert is_served(connect(port))
+    assert is_served(connect(port, "127.0.0.2"))
+    assert delays == [admission._FLOOD_PENALTY_SECONDS]
+    monkeypatch.setattr(admission, "_FLOOD_MEMORY_SECONDS", 0.0)
+    assert is_served(connect(port))
+    assert len(delays) == 1
 
 
 def test_connection_during_stop_is_refused(start: Any, connect: Connect) -> None:
     live = start()
-    live.server._stopping = True
+    live.server._admission.stop()
     assert not is_served(connect(live.server.port))
-    live.server._stopping = False
+    live.server._admission._stopping.clear()
     assert is_served(connect(live.server.port))

@@ -16,7 +16,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from infeed.v1 import stream_pb2
-from infeed_server.http2 import connection as connection_module
+from infeed_server.http2 import receiver
 from infeed_server.rpc import server as server_module
 
 LONG_SECONDS = 3600.0
@@ -103,7 +103,7 @@ def test_stop_does_not_wait_for_connections_without_streams(
     live: Any, connect_stalled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Else the ping timeout would end the connection, and a stop that waits for it.
-    monkeypatch.setattr(connection_module, "SERVER_PING_INTERVAL_SECONDS", LONG_SECONDS)
+    monkeypatch.setattr(receiver, "SERVER_PING_INTERVAL_SECONDS", LONG_SECONDS)
     with socket.create_connection(("127.0.0.1", live.server.port), 60) as silent:
         client = connect_stalled(MAX_WINDOW)
         # The server's settings show that the connection runs; else the stop would abort it.
@@ -122,8 +122,8 @@ def test_stop_does_not_wait_for_connections_without_streams(
 def test_stop_ends_after_the_send_timeout_of_stalled_clients(
     live: Any, connect_stalled: Any, monkeypatch: pytest.MonkeyPatch, window: int, eventually: Any
 ) -> None:
-    monkeypatch.setattr(connection_module, "SERVER_PING_INTERVAL_SECONDS", 0.3)
-    monkeypatch.setattr(connection_module, "SERVER_PING_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(receiver, "SERVER_PING_INTERVAL_SECONDS", 0.3)
+    monkeypatch.setattr(receiver, "SERVER_PING_TIMEOUT_SECONDS", 0.3)
     monkeypatch.setattr(server_module, "_SEND_TIMEOUT_SECONDS", 0.3)
     connect_stalled(window).open_stream(*requests(20))
     eventually(lambda: len(live.held.batches) >= 1, "a batch is ready")
@@ -163,7 +163,7 @@ def test_stop_waits_only_for_open_streams(
 
 def test_call_before_the_goaway_is_refused(live: Any, new_call: Any) -> None:
     assert new_call().open().next().HasField("opened")
-    live.server._stopping = True  # as before the first connection is drained
+    live.server._admission.stop()  # as before the first connection is drained
     answers, error = new_call().open().rest()
     assert not answers
     assert error.code() is grpc.StatusCode.UNAVAILABLE
@@ -181,9 +181,9 @@ def test_connection_accepted_during_stop_is_aborted(
 
     monkeypatch.setattr(live.server, "_wrap", wrap_during_stop)
     # Else the ping timeout would end the connection too.
-    monkeypatch.setattr(connection_module, "SERVER_PING_INTERVAL_SECONDS", LONG_SECONDS)
+    monkeypatch.setattr(receiver, "SERVER_PING_INTERVAL_SECONDS", LONG_SECONDS)
     connection = socket.create_connection(("127.0.0.1", live.server.port), 60)
     with connection, contextlib.suppress(ConnectionError):
         while connection.recv(1 << 16):
             pass
-    eventually(lambda: not len(live.server._open_connections), "it is no longer counted")
+    eventually(lambda: not len(live.server._admission.connections), "it is no longer counted")

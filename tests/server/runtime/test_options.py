@@ -8,7 +8,8 @@ import pytest
 
 from infeed.errors import ConfigError
 from infeed_server.data_service.options import ServiceOptions, service_options
-from infeed_server.runtime.multiprocess import serve_processes
+from infeed_server.rpc.limits import Limits
+from infeed_server.runtime.multiprocess import _shared_arguments, serve_processes
 from infeed_server.runtime.options import ServerOptions
 
 
@@ -51,3 +52,17 @@ def test_several_processes_with_a_data_service_are_refused() -> None:
     options = ServerOptions(service=ServiceOptions())
     with pytest.raises(ConfigError, match="leave out --processes"):
         serve_processes("x", options, 2, lambda _: True, lambda *_: None)
+
+
+def test_limits_are_those_of_the_options() -> None:
+    assert ServerOptions().limits() == Limits()
+    values = {name: 100 + number for number, name in enumerate(vars(Limits()))}
+    options = {
+        name if name.startswith("peer_") else f"max_{name}": value for name, value in values.items()
+    }
+    limits = ServerOptions(**options).limits()  # type: ignore[arg-type]
+    assert limits == Limits(**values)
+    arguments = _shared_arguments(ServerOptions(**options, max_connection_age=5), 2)  # type: ignore[arg-type]
+    for name, value in {**options, "max_connection_age": 5}.items():
+        option = "--" + name.replace("_", "-")
+        assert arguments[arguments.index(option) + 1] == str(value)

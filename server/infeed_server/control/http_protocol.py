@@ -1,0 +1,60 @@
+"""uvicorn's HTTP/1.1, with limits on connections and on the time for a request."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+MAX_CONNECTIONS = 64
+"""A connection more ends the one that has waited longest for its request, so that idle peers do not
+keep probes out."""
+
+REQUEST_TIMEOUT_SECONDS = 5.0
+"""Time for a request to arrive, from the connection's begin or from the previous response."""
+
+
+class LimitedProtocol(H11Protocol):
+    """One connection. uvicorn limits neither their number nor the time before a request."""
+
+    _timer: asyncio.TimerHandle | None = None
+    _waits_since = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_request()
+        open_ones = [each for each in self.connections if not _limited(each).transport.is_closing()]
+        if len(open_ones) > MAX_CONNECTIONS:
+            waiting = [each for each in map(_limited, open_ones) if each._timer]
+            min(waiting, key=lambda each: each._waits_since).transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_timer()
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        previous = self.cycle
+        super().handle_events()
+        if self.cycle is not previous:
+            self._cancel_timer()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.transport.is_closing():
+            self._await_request()
+
+    def _await_request(self) -> None:
+        self._cancel_timer()
+        self._waits_since = time.monotonic()
+        self._timer = self.loop.call_later(REQUEST_TIMEOUT_SECONDS, self.transport.abort)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _limited(connection: object) -> LimitedProtocol:
+    assert isinstance(connection, LimitedProtocol)
+    return connection

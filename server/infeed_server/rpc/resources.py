@@ -1,0 +1,107 @@
+"""File descriptors and threads: peers are refused before the process runs out of them.
+
+Without a descriptor no data file can be opened, and without a thread TensorFlow aborts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from infeed_server.engines import cgroup
+
+_FILE_RESERVE = 256
+"""Descriptors that connections leave for data files; a quarter of them if there are few."""
+
+_THREAD_RESERVE = 64
+"""Threads that streams leave for the rest of the process."""
+
+_THREADS_PER_STREAM = 10
+"""Threads that a stream starts at most: three here, the others to read a dataset."""
+
+_COUNT_INTERVAL_SECONDS = 1.0
+
+
+class OutOfResourcesError(Exception):
+    """Too few descriptors or threads are left."""
+
+
+def raise_file_limit() -> int:
+    """Raises the limit of open files to what the system allows; returns it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):  # some systems allow less than they say
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def require_files(descriptor: int) -> None:
+    """Raises `OutOfResourcesError` if a new connection's descriptor is one of the last.
+
+    The kernel gives the smallest number that is free, so all smaller ones are in use.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return
+    reserve = min(_FILE_RESERVE, limit // 4)
+    if descriptor >= limit - reserve:
+        raise OutOfResourcesError(
+            f"{descriptor} of {limit} files are open, and {reserve} are kept for data: raise the "
+            "limit (ulimit -n)"
+        )
+
+
+class ThreadReserve:
+    """Knows how many more threads the process may start."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._user_threads = 0
+        self._counted: float | None = None
+
+    def require(self, streams: int = 0) -> None:
+        """Raises `OutOfResourcesError` if too few threads are left for so many more streams."""
+        needed = _THREAD_RESERVE + streams * _THREADS_PER_STREAM
+        left = cgroup.pids_left()
+        if left is not None and left < needed:
+            raise OutOfResourcesError(
+                f"the container may start only {left} more threads: raise its limit of pids"
+            )
+        left = self._left_for_user()
+        if left is not None and left < needed:
+            raise OutOfResourcesError(
+                f"the user may start only {left} more threads: raise the limit (ulimit -u)"
+            )
+
+    def _left_for_user(self) -> int | None:
+        """Returns how many threads the user may start; None: more than the system has."""
+        limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+        if limit == resource.RLIM_INFINITY or os.geteuid() == 0:  # root has no such limit
+            return None
+        if _system_threads() < limit // 2:  # cheap, and almost always true
+            return None
+        now = self._clock()
+        if self._counted is None or now - self._counted >= _COUNT_INTERVAL_SECONDS:
+            self._user_threads, self._counted = _user_threads(), now
+        return limit - self._user_threads
+
+
+def _system_threads() -> int:
+    """Returns the number of threads of all users."""
+    return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+
+
+def _user_threads() -> int:
+    """Returns the number of threads of this process's user."""
+    count = 0
+    for entry in os.scandir("/proc"):
+        with contextlib.suppress(OSError):  # the process has ended
+            if entry.name.isdigit() and entry.stat().st_uid == os.geteuid():
+                # Fields after the command's name, which can contain anything.
+                text = Path(entry.path, "stat").read_text().rpartition(")")[2]
+                count += int(text.split()[17])
+    return count

@@ -1,0 +1,82 @@
+"""Limits of the control plane's connections: their number, and the time for a request."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from infeed_server.control import http_protocol
+from infeed_server.control.app import ControlState, create_app
+from infeed_server.control.health import Health
+from infeed_server.control.http_server import ControlServer
+
+HOST = "127.0.0.1"
+SECONDS = 0.3
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlServer]:
+    monkeypatch.setattr(http_protocol, "MAX_CONNECTIONS", 4)
+    monkeypatch.setattr(http_protocol, "REQUEST_TIMEOUT_SECONDS", SECONDS)
+    app = create_app(ControlState(Health(), CollectorRegistry(), "1"))
+    with ControlServer(app, HOST, 0) as server:
+        yield server
+
+
+def get(server: ControlServer, connection: http.client.HTTPConnection | None = None) -> int:
+    own = http.client.HTTPConnection(HOST, server.port, timeout=60)
+    with contextlib.closing(own):
+        connection = connection or own
+        connection.request("GET", "/livez")
+        response = connection.getresponse()
+        response.read()
+        return response.status
+
+
+def ends(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+@pytest.mark.parametrize("begin", [b"", b"GET /livez HTTP/1.1\r\nHost: a\r\nX: "])
+def test_connection_without_a_request_ends(server: ControlServer, begin: bytes) -> None:
+    with socket.create_connection((HOST, server.port), 60) as connection:
+        start = time.monotonic()
+        connection.sendall(begin)
+        assert ends(connection)
+        assert time.monotonic() - start >= 0.9 * SECONDS
+
+
+def test_slow_second_request_ends_the_connection(server: ControlServer) -> None:
+    with socket.create_connection((HOST, server.port), 60) as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+        received = b""
+        while b"ok" not in received:
+            received += connection.recv(1 << 12)
+        connection.sendall(b"GET")  # which ends uvicorn's own time-out
+        assert ends(connection)
+
+
+def test_requests_of_a_kept_connection_are_answered(server: ControlServer) -> None:
+    connection = http.client.HTTPConnection(HOST, server.port, timeout=60)
+    assert [get(server, connection) for _ in range(3)] == [200] * 3
+    connection.close()
+
+
+def test_idle_connections_do_not_keep_others_out(
+    server: ControlServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_protocol, "REQUEST_TIMEOUT_SECONDS", 3600.0)
+    idle = [socket.create_connection((HOST, server.port), 60) for _ in range(12)]
+    assert get(server) == 200
+    assert all(ends(connection) for connection in idle[:8])  # the oldest
+    for connection in idle:
+        connection.close()

@@ -1,0 +1,90 @@
+"""File descriptors and threads: what is left, and when peers are refused."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from infeed_server.rpc import resources
+from infeed_server.rpc.resources import OutOfResourcesError, ThreadReserve, require_files
+
+SetLimit = Callable[[int], None]
+
+
+@pytest.fixture
+def set_limit(monkeypatch: pytest.MonkeyPatch) -> SetLimit:
+    """Sets what `getrlimit` returns."""
+
+    def set_limit(limit: int) -> None:
+        monkeypatch.setattr(resources.resource, "getrlimit", lambda kind: (limit, limit))
+
+    return set_limit
+
+
+@pytest.mark.parametrize(("limit", "last"), [(1024, 767), (20_000, 19_743), (40, 29)])
+def test_descriptors_are_kept_for_data(set_limit: SetLimit, limit: int, last: int) -> None:
+    set_limit(limit)
+    require_files(last)
+    with pytest.raises(OutOfResourcesError, match=f"of {limit} files are open"):
+        require_files(last + 1)
+    set_limit(resource.RLIM_INFINITY)
+    require_files(last + 1)
+
+
+def test_soft_limit_of_files_is_raised() -> None:
+    code = (
+        "import resource\n"
+        "from infeed_server.rpc.resources import raise_file_limit\n"
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))\n"
+        "assert raise_file_limit() == hard > 64\n"
+        "assert raise_file_limit() == hard\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_threads_of_the_container_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = ThreadReserve()
+    for left, refused in ((None, False), (1000, False), (72, True), (0, True)):
+        monkeypatch.setattr(resources.cgroup, "pids_left", lambda left=left: left)
+        if refused:
+            with pytest.raises(OutOfResourcesError, match=f"only {left} more threads"):
+                threads.require(streams=1)
+        else:
+            threads.require(streams=1)
+    monkeypatch.setattr(resources.cgroup, "pids_left", lambda: 72)
+    threads.require()
+
+
+def test_threads_of_the_user_are_kept(set_limit: SetLimit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources.cgroup, "pids_left", lambda: None)
+    monkeypatch.setattr(resources.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(resources, "_system_threads", lambda: 990)
+    counts = iter((900, 930, 950))
+    monkeypatch.setattr(resources, "_user_threads", lambda: next(counts))
+    now: Any = [0.0]
+    threads = ThreadReserve(lambda: now[0])
+    set_limit(1000)
+    threads.require(streams=1)
+    threads.require(streams=1)  # the count of the last second
+    now[0] = 1.0
+    with pytest.raises(OutOfResourcesError, match="only 70 more threads"):
+        threads.require(streams=1)
+    set_limit(2000)  # far above the threads of the system, which are not counted by user
+    now[0] = 2.0
+    threads.require(streams=1)
+    monkeypatch.setattr(resources.os, "geteuid", lambda: 0)
+    set_limit(1)
+    threads.require(streams=1)
+    assert next(counts) == 950
+
+
+def test_threads_are_counted() -> None:
+    own = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - names alone
+    assert own <= resources._user_threads() <= resources._system_threads() + 100

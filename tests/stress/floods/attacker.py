@@ -1,0 +1,104 @@
+"""A peer that floods a server with cheap frames, in a process of its own.
+
+    python -m tests.stress.floods.attacker ADDRESS KIND SECONDS
+
+The kinds with `in a call` open a stream of batches first. A connection that the server ends is
+opened again.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+
+from tests.stress.fuzz import frames
+
+from infeed.v1 import stream_pb2
+
+_PREFACE = frames.PREFACE + frames.settings(initial_window=1 << 20)
+_BYTES_AT_ONCE = 1 << 20
+_RECONNECT_PAUSE_SECONDS = 0.05
+
+
+def _headers(stream: int, flags: int = frames.END_HEADERS) -> bytes:
+    path = "/infeed.v1.FeedService/StreamBatches"
+    fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "s")]
+    return frames.headers(stream, [*fields, ("content-type", "application/grpc")], flags)
+
+
+def _call() -> bytes:
+    event = stream_pb2.StreamOpen(pipeline="numbers")
+    message = stream_pb2.StreamBatchesRequest(open=event).SerializeToString()
+    return _headers(1) + frames.frame(frames.DATA, 0, 1, frames.message(message))
+
+
+CPU_ONLY = "no flood"
+"""A process that only computes, for what an attacker's own use of the machine costs."""
+
+KINDS: dict[str, bytes] = {
+    CPU_ONLY: b"",
+    "PING": frames.frame(frames.PING, 0, 0, bytes(8)),
+    "SETTINGS": frames.frame(frames.SETTINGS, 0, 0),
+    "PRIORITY": frames.frame(frames.PRIORITY, 0, 7, bytes(5)),
+    "WINDOW_UPDATE": frames.window(0, 1),
+    "empty DATA": frames.frame(frames.DATA, 0, 1),
+    "unknown frames": frames.frame(0xBE, 0, 0),
+    "RST_STREAM": frames.reset(1),
+    "empty CONTINUATION": _headers(3, 0) + frames.frame(frames.CONTINUATION, 0, 3) * 60,
+    "requests and resets": b"",
+}
+
+
+def _rounds(kind: str) -> list[bytes]:
+    """Returns what is sent on one connection, before it repeats."""
+    if kind == "requests and resets":
+        pairs = (_headers(stream) + frames.reset(stream) for stream in range(3, 60_001, 2))
+        return [b"".join(pairs)]
+    return [KINDS[kind] * (_BYTES_AT_ONCE // len(KINDS[kind]))]
+
+
+def flood(address: str, kind: str, end: float, *, in_call: bool) -> int:
+    """Sends until `end`; returns the number of connections."""
+    host, _, port = address.rpartition(":")
+    connections = 0
+    rounds = _rounds(kind)
+    while time.monotonic() < end:
+        connections += 1
+        with socket.create_connection((host, int(port)), 10) as peer:
+            peer.settimeout(0.5)
+            try:
+                needs_stream = in_call or KINDS[kind][3:4] in (b"\0", b"\3")
+                peer.sendall(_PREFACE + (_call() if needs_stream else b""))
+                if in_call:
+                    peer.recv(1 << 16)
+                while time.monotonic() < end:
+                    for data in rounds:
+                        _send(peer, data, end)
+            except OSError:
+                time.sleep(_RECONNECT_PAUSE_SECONDS)
+    return connections
+
+
+def _send(peer: socket.socket, data: bytes, end: float) -> None:
+    view = memoryview(data)
+    while view and time.monotonic() < end:
+        try:
+            view = view[peer.send(view) :]
+        except TimeoutError:  # the server does not read: whole frames must follow
+            continue
+
+
+def main(address: str, name: str, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    kind, _, suffix = name.partition(" in a ")
+    if kind == CPU_ONLY:
+        while time.monotonic() < end:
+            sum(range(10_000))
+        print(0)
+        return
+    print(flood(address, kind, end, in_call=bool(suffix)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]))
