@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ import tensorflow as tf
 
 from infeed.errors import SourceError
 from infeed_server.sources.files import describe_nearest_folder, error_text, is_folder, is_remote
+
+log = logging.getLogger(__name__)
 
 EXTENSIONS = (".jpg", ".jpeg", ".png")
 """Endings of image file names, compared without case."""
@@ -35,15 +38,20 @@ class ImageListing:
 def list_images(root: str) -> ImageListing:
     """Lists all images below a folder, recursively. Names that begin with a dot are skipped.
 
+    Images that are links to no file are skipped too, and counted in a warning.
+
     Raises `SourceError` when the folder does not exist, cannot be read or contains no image.
     """
     if not is_folder(root):
         raise SourceError(f"no folder {root!r}; {describe_nearest_folder(root)}", file=root)
     folders: list[str] = []
     images: list[ImageFile] = []
+    dangling: list[str] = []
     others = 0
     try:
-        files = _walk_remote(root, folders) if is_remote(root) else _walk_local(root, folders)
+        files = (
+            _walk_remote(root, folders) if is_remote(root) else _walk_local(root, folders, dangling)
+        )
         for file in files:
             if file.path.lower().endswith(EXTENSIONS):
                 images.append(file)
@@ -52,6 +60,13 @@ def list_images(root: str) -> ImageListing:
     except (OSError, tf.errors.OpError) as error:
         path = getattr(error, "filename", None) or root
         raise SourceError(f"cannot list {path!r}: {error_text(error)}", file=path) from error
+    if dangling:
+        log.warning(
+            "%s: %d images are links to no file and are left out, such as %s",
+            root,
+            len(dangling),
+            min(dangling),
+        )
     if not images:
         raise SourceError(
             f"no image in {root!r}: none of its {others} files ends with {', '.join(EXTENSIONS)}",
@@ -61,9 +76,16 @@ def list_images(root: str) -> ImageListing:
 
 
 def _walk_local(
-    folder: str, top: list[str], prefix: str = "", ancestors: tuple[tuple[int, int], ...] = ()
+    folder: str,
+    top: list[str],
+    dangling: list[str],
+    prefix: str = "",
+    ancestors: tuple[tuple[int, int], ...] = (),
 ) -> Iterator[ImageFile]:
-    """Yields the files below `folder`, following links; appends its direct subfolders to `top`."""
+    """Yields the files below `folder`, following links.
+
+    Appends its direct subfolders to `top`, and images that are links to no file to `dangling`.
+    """
     stat = os.stat(folder)  # noqa: PTH116
     inode = (stat.st_dev, stat.st_ino)
     if inode in ancestors:
@@ -76,10 +98,15 @@ def _walk_local(
                 if not prefix:
                     top.append(entry.name)
                 yield from _walk_local(
-                    entry.path, top, f"{prefix}{entry.name}/", (*ancestors, inode)
+                    entry.path, top, dangling, f"{prefix}{entry.name}/", (*ancestors, inode)
                 )
-            else:
-                yield ImageFile(prefix + entry.name, entry.stat().st_size)
+                continue
+            path = prefix + entry.name
+            try:
+                yield ImageFile(path, entry.stat().st_size)
+            except FileNotFoundError:
+                if path.lower().endswith(EXTENSIONS):
+                    dangling.append(path)
 
 
 def _walk_remote(root: str, top: list[str]) -> Iterator[ImageFile]:

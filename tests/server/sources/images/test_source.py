@@ -158,6 +158,24 @@ def test_folder_links_are_followed_unless_cyclic(folder: Path) -> None:
         open_images(folder)
 
 
+def test_links_to_no_file_are_left_out_and_counted(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    identity = open_images(folder).identity
+    for link in ("dog/z.jpg", "cat/deep/w.png", "notes.md"):
+        (folder / link).symlink_to(folder / "gone" / "file")
+    source = open_images(folder)
+    assert (len(source), source.identity) == (4, identity)
+    message = f"{folder}: 2 images are links to no file and are left out, such as cat/deep/w.png"
+    assert [record.message for record in caplog.records] == [message]
+
+
+def test_folder_that_may_not_be_read_is_an_error_of_the_source(tmp_path: Path) -> None:
+    # For root, no folder is unreadable; the system refuses a name that is too long in the same way.
+    with pytest.raises(SourceError, match="no folder"):
+        open_images(tmp_path / ("a" * 300) / "photos")
+
+
 def test_error_of_a_deleted_file_names_it(folder: Path, parse: Parse) -> None:
     source = open_images(folder)
     (folder / "dog" / "b.jpg").unlink()
