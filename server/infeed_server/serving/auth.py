@@ -6,19 +6,21 @@
         pipelines: [imagenet-*, photos]  # names and patterns
         expires: 2027-06-30              # optional, UTC
 
-The file is read again when it changes.
+The file is read again when it changes. Without the file, no token is valid.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import re
 import secrets
 from collections.abc import Callable
 from datetime import date, datetime, timezone
 from fnmatch import fnmatchcase
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Protocol
 
 import yaml
@@ -28,6 +30,8 @@ from infeed.errors import AuthenticationError, ConfigError, PermissionDeniedErro
 from infeed_server.config import document
 from infeed_server.config.model import Definition, explain
 from infeed_server.config.reloading import ReloadingValue
+
+log = logging.getLogger(__name__)
 
 TOKEN_PREFIX = "infeed_"  # noqa: S105 - not a token
 """Begins each generated token, so that scanners for leaked secrets can recognize it."""
@@ -111,7 +115,8 @@ class TokenAuthenticator:
     def __init__(self, file: str, now: Callable[[], datetime] | None = None) -> None:
         """Raises `ConfigError` with file and line."""
         self._now = now or partial(datetime.now, timezone.utc)
-        self._grants = ReloadingValue([file], partial(read_tokens, file))
+        read_tokens(file)  # at the start, a file that is missing is an error too
+        self._grants = ReloadingValue([file], partial(_read_current_tokens, file))
 
     def authenticate(self, authorization: str | None) -> TokenCaller:
         if authorization is None:
@@ -178,6 +183,14 @@ def token_entry(token: str, name: str, pipelines: list[str]) -> str:
         raise ConfigError("a token needs a name, for messages and the log")
     grant = {"name": name, "sha256": hash_token(token), "pipelines": pipelines}
     return yaml.safe_dump({"tokens": [grant]}, sort_keys=False, default_flow_style=None)
+
+
+def _read_current_tokens(file: str) -> list[Grant]:
+    """Reads the entries of a file that may have been deleted, which revokes all tokens."""
+    if Path(file).exists():
+        return read_tokens(file)
+    log.error("%s: no such file, so every token is revoked; restore it to accept tokens", file)
+    return []
 
 
 def read_tokens(file: str) -> list[Grant]:
