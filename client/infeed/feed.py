@@ -129,9 +129,13 @@ class Feed(Iterator[Batch]):
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._closed = False
+        self._warned_of_state = False
         self._prefetcher = Prefetcher(transport, plan)
         # A feed that is dropped without close() must not keep its threads running.
         self._finalizer = weakref.finalize(self, _stop_on_new_thread, self._prefetcher.stop)
+        # An exit of the interpreter ends them anyway. Stopped before it, the feed would raise an
+        # error in a daemon thread that reads it.
+        self._finalizer.atexit = False
 
     @property
     def spec(self) -> PipelineSpec:
@@ -205,11 +209,23 @@ class Feed(Iterator[Batch]):
     def state(self) -> dict[str, Any]:
         """Returns the cursor after the last delivered batch, a dict that JSON can encode.
 
-        Save it with the model. `connect(..., state=...)` resumes there, with any world size.
+        Save it with the model. `connect(..., state=...)` resumes there, with any world size. With
+        a `guarantee` that has no resume, it is marked with `"resumable": False`, and the first one
+        logs a warning.
         """
+        spec = self._spec
         position = self._shard_plan.position_after(self._recorder.steps)
+        resumable = not position or spec.guarantee.resume != "none"
+        if not resumable and not self._warned_of_state:
+            self._warned_of_state = True
+            log.warning(
+                "%s guarantees no order, so a run cannot resume from this state: after a restart "
+                "of the trainer, connect without state",
+                spec.name,
+            )
         seed = self._plan.contract.seed
-        return Cursor(self._spec.name, self._spec.fingerprint, seed, position).to_json()
+        cursor = Cursor(spec.name, spec.fingerprint, seed, position, resumable=resumable)
+        return cursor.to_json()
 
     def stats(self) -> Stats:
         """Returns the statistics so far: waits and rates; print them for a summary."""
