@@ -20,7 +20,7 @@ from tests.harness.process import Process
 from tests.harness.spawned import SpawnedProcess
 from tests.harness.waiting import wait_until
 
-from infeed.rpc.tf_dispatcher import DispatcherClient
+from infeed.rpc.tf_dispatcher import DISPATCHER_ROLE, DispatcherClient
 from infeed_server.data_service import process_info
 
 SERVICE = tf.data.experimental.service
@@ -173,7 +173,7 @@ def test_control_planes_report_each_other(dispatcher: Role, worker: Role) -> Non
 
 def test_roles_publish_their_tensorflow_version(dispatcher: Role, worker: Role) -> None:
     client = DispatcherClient(dispatcher.address)
-    for role in (process_info.DISPATCHER_ROLE, process_info.worker_role(worker.address)):
+    for role in (DISPATCHER_ROLE, process_info.worker_role(worker.address)):
         assert process_info.fetch(client, role).tensorflow == tf.__version__
 
 

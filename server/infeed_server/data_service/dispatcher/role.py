@@ -12,6 +12,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from infeed.errors import ConfigError
+from infeed.rpc.tf_dispatcher import DISPATCHER_ROLE, DYNAMIC_SHARDING, STATIC_SHARDING
 from infeed_server.config.address import Address
 from infeed_server.data_service import process_info
 from infeed_server.data_service.advertised_address import derive, parse_advertise
@@ -87,12 +88,20 @@ class DispatcherRole(Role):
         try:
             self._start_server(server, "dispatcher")
             info = process_info.publish(
-                self.local_address, process_info.DISPATCHER_ROLE, journal=uuid.uuid4().hex
+                self.local_address,
+                DISPATCHER_ROLE,
+                journal=uuid.uuid4().hex,
+                sharding=STATIC_SHARDING if self._worker_addresses else DYNAMIC_SHARDING,
             )
         except BaseException:
             self.stop()
             raise
         log.info("TensorFlow %s, journal %s", info.tensorflow, info.journal)
+
+    @property
+    def work_dir(self) -> Path:
+        """The folder of the journal, after `start`."""
+        return self._work_dir or Path(self._temporary_dir())
 
     @override
     def stop(self) -> None:
@@ -103,6 +112,8 @@ class DispatcherRole(Role):
             self._temporary = None
 
     def _temporary_dir(self) -> str:
+        if self._temporary:
+            return self._temporary.name
         self._temporary = tempfile.TemporaryDirectory(prefix="infeed-dispatcher-")
         log.warning(
             "the dispatcher's journal is temporary: after a restart, jobs begin again; --work-dir "
