@@ -69,11 +69,15 @@ class DispatcherRole(Role):
         import tensorflow as tf  # noqa: PLC0415
         from tensorflow.core.protobuf.service_config_pb2 import DispatcherConfig  # noqa: PLC0415
 
+        from infeed_server.data_service.dispatcher.journal import repair_journal  # noqa: PLC0415
+
         self._check_listen_address()
+        if self._work_dir:
+            repair_journal(self._work_dir)
         config = DispatcherConfig(
             port=self._listen.port,
             protocol="grpc",
-            work_dir=str(self._work_dir or self._temporary_dir()),
+            work_dir=str(self.work_dir),
             fault_tolerant_mode=True,
             worker_addresses=self._worker_addresses,
             worker_timeout_ms=int(WORKER_TIMEOUT_SECONDS * 1000),
