@@ -16,6 +16,7 @@ from infeed_server.control.http_server import open_control_server
 from infeed_server.data_service.control import RoleHealth, RoleMetrics
 from infeed_server.data_service.dispatcher.monitor import DispatcherStatus, WorkerLivenessMonitor
 from infeed_server.data_service.dispatcher.role import DispatcherRole
+from infeed_server.data_service.dispatcher.work_dir import WorkDirMonitor
 from infeed_server.data_service.process_info import VersionMonitor
 from infeed_server.data_service.worker.monitor import WorkerMonitor
 from infeed_server.data_service.worker.role import DRAIN_TIMEOUT_SECONDS, WorkerRole
@@ -70,10 +71,16 @@ def serve_dispatcher(
         role.start()
         liveness = WorkerLivenessMonitor(role.local_address)
         versions = VersionMonitor(role.local_address, version("tensorflow"))
-        stack.enter_context(liveness)
-        stack.enter_context(versions)
-        status.watch(liveness, versions)
-        health.set(ready=True, reason=f"serving workers and trainers at {role.address}")
+        serving = f"serving workers and trainers at {role.address}"
+
+        def on_work_dir(problem: str | None) -> None:
+            health.set(ready=problem is None, reason=problem or serving)
+
+        files = WorkDirMonitor(role.work_dir, on_work_dir)
+        for monitor in (liveness, versions, files):
+            stack.enter_context(monitor)
+        status.watch(liveness, versions, files)
+        health.set(ready=True, reason=serving)
         stop.is_set(0)  # a signal stops it gracefully from here on
         on_serving(role.address, control)
         stop.wait(_PROBE_TIMEOUT_SECONDS)

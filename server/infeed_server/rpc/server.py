@@ -215,6 +215,8 @@ class RpcServer:
         if call.method.startswith(_HEALTH_PREFIX):
             return
         try:
-            call.caller = self._authenticator.authenticate(call.authorization)
+            call.caller = self._authenticator.authenticate(
+                call.authorization, host=call.peer().rpartition(":")[0]
+            )
         except AuthenticationError as error:
             raise to_status_error(error) from None

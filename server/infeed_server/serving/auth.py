@@ -45,6 +45,10 @@ _SCHEME = "bearer "
 class Caller(Protocol):
     """The authenticated client of a call. Its access can change during the call."""
 
+    @property
+    def name(self) -> str:
+        """The name that limits on callers count by: that of the token, or the client's host."""
+
     def has_access(self, pipeline: str) -> bool:
         """Returns whether the caller may read the pipeline now."""
 
@@ -55,16 +59,22 @@ class Caller(Protocol):
 class Authenticator(Protocol):
     """Identifies callers."""
 
-    def authenticate(self, authorization: str | None) -> Caller:
-        """Returns the caller of an authorization header. Raises `AuthenticationError`."""
+    def authenticate(self, authorization: str | None, host: str = "") -> Caller:
+        """Returns the caller of an authorization header, from a host ("": a Unix socket).
+
+        Raises `AuthenticationError`.
+        """
 
 
 class AllowAll:
     """An authenticator and caller with access to everything, for servers without tokens."""
 
-    def authenticate(self, authorization: str | None) -> Caller:
+    def __init__(self, host: str = "") -> None:
+        self.name = f"host {host}" if host else "this machine"
+
+    def authenticate(self, authorization: str | None, host: str = "") -> Caller:
         del authorization
-        return self
+        return AllowAll(host)
 
     def has_access(self, pipeline: str) -> bool:
         del pipeline
@@ -118,7 +128,8 @@ class TokenAuthenticator:
         read_tokens(file)  # at the start, a file that is missing is an error too
         self._grants = ReloadingValue([file], partial(_read_current_tokens, file))
 
-    def authenticate(self, authorization: str | None) -> TokenCaller:
+    def authenticate(self, authorization: str | None, host: str = "") -> TokenCaller:
+        del host
         if authorization is None:
             raise AuthenticationError(
                 "this server requires a token: connect(..., token=...), or --token-file"
@@ -153,6 +164,10 @@ class TokenCaller:
     def __init__(self, authenticator: TokenAuthenticator, digest: str) -> None:
         self._authenticator = authenticator
         self._digest = digest
+
+    @property
+    def name(self) -> str:
+        return f"the token of {self._authenticator.grant(self._digest).name!r}"
 
     def has_access(self, pipeline: str) -> bool:
         return self._authenticator.grant(self._digest).allows(pipeline)

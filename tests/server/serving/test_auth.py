@@ -67,6 +67,14 @@ def test_allow_all_gives_access_to_every_pipeline(authorization: str | None) -> 
     assert caller.has_access("")
 
 
+def test_limits_count_by_token_or_else_by_host(token_file: str) -> None:
+    tokens = TokenAuthenticator(token_file)
+    for host in ("10.0.0.1", "10.0.0.2"):
+        assert tokens.authenticate(f"Bearer {ANN}", host).name == "the token of 'ann'"
+        assert AllowAll().authenticate(None, host).name == f"host {host}"
+    assert AllowAll().authenticate(None).name == "this machine"
+
+
 # Identification.
 
 

@@ -45,8 +45,10 @@ class SharedReader:
         key: ReadKey,
         ranks: RankTracker,
         window_share: Callable[[], int],
+        caller: str = "",
     ) -> None:
-        """`window_share` returns the bytes that the window may hold now; three steps always may."""
+        """`window_share` returns the bytes that the window may hold now; three steps always may.
+        `caller` is the name that limits on callers count by."""
         self.key = key
         self._ranks = ranks
         self._ordered = dataset.spec.guarantee.order == "deterministic"
@@ -60,7 +62,7 @@ class SharedReader:
         self._closed = False
         self._reading = False
         self._changed = threading.Condition()
-        self._blocks = dataset.read(key)
+        self._blocks = dataset.read(key, caller)
 
     @property
     def window_bytes(self) -> int:
