@@ -257,6 +257,27 @@ def test_worker_exits_on_sigterm_and_on_a_new_journal(
     assert "Traceback" not in restarted.stderr
 
 
+def test_worker_that_has_served_exits_with_0_although_its_dispatcher_ends(
+    command_line: Any, tmp_path: Path
+) -> None:
+    def start_role(role: str, *options: str) -> Any:
+        command = (role, "--listen", "127.0.0.1:0", "--http", "off")
+        return command_line.start(*command, *options, cwd=tmp_path)
+
+    dispatcher = start_role("dispatcher")
+    worker = start_role("worker", "--dispatcher", dispatcher.address)
+    assert worker.address
+    # Each worker requests its next elements from the dispatcher.
+    policy = SERVICE.ShardingPolicy.DYNAMIC
+    dataset = tf.data.Dataset.range(10**9).apply(
+        SERVICE.distribute(policy, f"grpc://{dispatcher.address}")
+    )
+    next(iter(dataset))
+    dispatcher.kill()
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0, worker.stderr
+
+
 @pytest.mark.slow
 def test_stuck_worker_exits_to_be_restarted(start: Start, tmp_path: Path) -> None:
     first = start(sys.executable, "-c", PLAIN_DISPATCHER, "0", str(tmp_path / "first"))

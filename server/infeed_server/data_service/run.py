@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import NoReturn
 
 from infeed_server.config.address import Address
 from infeed_server.control.app import ControlState
@@ -97,8 +100,8 @@ def serve_worker(
     *,
     keeps_port: bool = False,
 ) -> None:
-    """Runs a worker until `stop`. Raises `ConfigError`, `ServerUnavailableError`, and `SystemExit`
-    with `RESTART_STATUS` when the worker must be restarted."""
+    """Runs a worker until `stop`, and ends the process: with status 0, or with `RESTART_STATUS`
+    when the worker must be restarted. Raises `ConfigError` and `ServerUnavailableError`."""
     monitor = WorkerMonitor()
     health, metrics = RoleHealth("worker", monitor.readiness), _metrics("worker")
     monitor.add_metrics(metrics)
@@ -127,8 +130,18 @@ def serve_worker(
             stop.set()
         stop.wait(2 * grace)
         health.set(ready=False, reason=monitor.restart_reason or "shutting down")
-    if monitor.restart_reason:
-        sys.exit(RESTART_STATUS)
+        time.sleep(grace)
+        # Not TensorFlow's shutdown: it waits for the requests of the worker's tasks, and those to a
+        # dispatcher that has ended too are repeated for a minute.
+        _exit(RESTART_STATUS if monitor.restart_reason else 0)
+
+
+def _exit(status: int) -> NoReturn:
+    """Ends the process at once. The relay of standard error passes on what is written so far."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _metrics(role: str) -> RoleMetrics:
