@@ -194,7 +194,7 @@ def test_unreachable_workers_raise_or_are_logged(
 def test_a_static_policy_without_a_list_of_workers_raises(
     rows: Any, other_dispatcher: Any, start_worker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    worker = address_of(start_worker(other_dispatcher))
+    worker = start_worker(other_dispatcher)._address
     dispatcher = address_of(other_dispatcher)
     server = FakeServer(dispatcher, rows)
     with caplog.at_level(logging.WARNING, "infeed.tensorflow.preflight"):

@@ -129,7 +129,7 @@ def test_full_disk_of_the_dispatcher_is_an_error_of_the_server(
 
     monkeypatch.setattr(TF, "register_dataset", fail)
     client = DataServiceClient(dispatcher)
-    with pytest.raises(ServerError, match="cannot store the data set: .*No space left on device"):
+    with pytest.raises(ServerError, match=r"cannot store the data set: .*No space left on device"):
         client.register("numbers", "none", numbers)
     monkeypatch.undo()
     client.register("numbers", "none", numbers)
