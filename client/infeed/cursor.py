@@ -41,16 +41,23 @@ class Shard:
 
 @dataclass(frozen=True)
 class Cursor:
-    """The progress of a run: `position` samples were delivered, over all ranks."""
+    """The progress of a run: `position` samples were delivered, over all ranks.
+
+    `resumable` False marks the cursor of a run that cannot continue there; JSON has it then only.
+    """
 
     pipeline: str
     fingerprint: str
     seed: int
     position: int
     version: int = CURSOR_VERSION
+    resumable: bool = True
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        fields = asdict(self)
+        if self.resumable:
+            del fields["resumable"]
+        return fields
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> Cursor:
@@ -68,13 +75,14 @@ class Cursor:
         known = ("version", "pipeline", "fingerprint", "seed", "position")
         if missing := [key for key in known if key not in state]:
             raise CursorError(f"the cursor lacks {', '.join(missing)}")
-        if unknown := sorted(str(key) for key in state if key not in known):
+        if unknown := sorted(str(key) for key in state if key not in (*known, "resumable")):
             raise CursorError(f"the cursor has unknown keys: {', '.join(unknown)}")
         return cls(
             pipeline=_read_string(state, "pipeline"),
             fingerprint=_read_string(state, "fingerprint"),
             seed=_read_int(state, "seed"),
             position=_read_int(state, "position"),
+            resumable=bool(state.get("resumable", True)),
         )
 
     def check(self, spec: PipelineSpec, seed: int) -> None:
@@ -93,7 +101,7 @@ class Cursor:
             raise CursorError(
                 f"the cursor belongs to another run: {details}", differs=", ".join(differing)
             )
-        if self.position and spec.guarantee.resume == "none":
+        if not self.resumable or (self.position and spec.guarantee.resume == "none"):
             raise CursorError(
                 f"pipeline {spec.name!r} guarantees no order, so it cannot resume at position "
                 f"{self.position} of the cursor; connect without state to restart"

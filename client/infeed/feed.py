@@ -128,8 +128,11 @@ class Feed(Iterator[Batch]):
         self._recorder = StatsRecorder()
         self._pid = os.getpid()
         self._closed = False
-        # A feed that is dropped without close() must not keep its threads running.
-        weakref.finalize(self, prefetcher.stop)
+        self._warned_of_state = False
+        # A feed that is dropped without close() must not keep its threads running. An exit of the
+        # interpreter ends them anyway: stopped before it, the feed would raise an error in a daemon
+        # thread that reads it.
+        weakref.finalize(self, prefetcher.stop).atexit = False
         prefetcher.start()
 
     @property
@@ -213,11 +216,23 @@ class Feed(Iterator[Batch]):
     def state(self) -> dict[str, Any]:
         """Returns the cursor after the last delivered batch, a dict that JSON can encode.
 
-        Save it with the model. `connect(..., state=...)` resumes there, with any world size.
+        Save it with the model. `connect(..., state=...)` resumes there, with any world size. With
+        a `guarantee` that has no resume, it is marked with `"resumable": False`, and the first one
+        logs a warning.
         """
+        spec = self._spec
         position = self._shard_plan.position_after(self._ready.progress.steps)
+        resumable = not position or spec.guarantee.resume != "none"
+        if not resumable and not self._warned_of_state:
+            self._warned_of_state = True
+            log.warning(
+                "%s guarantees no order, so a run cannot resume from this state: after a restart "
+                "of the trainer, connect without state",
+                spec.name,
+            )
         seed = self._plan.contract.seed
-        return Cursor(self._spec.name, self._spec.fingerprint, seed, position).to_json()
+        cursor = Cursor(spec.name, spec.fingerprint, seed, position, resumable=resumable)
+        return cursor.to_json()
 
     def stats(self) -> Stats:
         """Returns the statistics so far: waits and rates; print them for a summary."""

@@ -162,6 +162,14 @@ def test_cursor_of_another_run_is_rejected(cursor: Cursor, message: str) -> None
         cursor.check(SPEC, 17)
 
 
+def test_cursor_marked_as_not_resumable_is_rejected() -> None:
+    cursor = Cursor("train", "ab12", 0, 40, resumable=False)
+    assert Cursor.from_json(json.loads(json.dumps(cursor.to_json()))) == cursor
+    with pytest.raises(CursorError, match="cannot resume at position 40"):
+        cursor.check(SPEC, 0)
+    assert "resumable" not in replace(cursor, resumable=True).to_json()
+
+
 def test_without_an_order_only_position_0_can_be_resumed() -> None:
     spec = replace(SPEC, guarantee=Guarantee("none", "at_most_once", "none"))
     replace(CURSOR, position=0).check(spec, 17)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,7 +30,7 @@ from infeed.errors import (
 )
 from infeed.prefetch import prefetcher as prefetcher_module
 from infeed.rpc import channel as channel_module
-from infeed.spec import Cast, FieldSpec, Normalize, OneHot
+from infeed.spec import Cast, FieldSpec, Guarantee, Normalize, OneHot
 from infeed.testing import FakeTransport
 from infeed.v1 import stream_pb2
 
@@ -106,6 +108,24 @@ def test_resume_at_every_step(fake: FakeTransport) -> None:
         for resumed, original in zip(rest, whole[done:], strict=True):
             assert resumed.start == original.start
             np.testing.assert_array_equal(resumed["image"], original["image"])
+
+
+def test_state_that_cannot_be_resumed_is_marked_and_logged_once(
+    fake: FakeTransport, caplog: pytest.LogCaptureFixture
+) -> None:
+    guarantee = Guarantee("none", "at_most_once", "none")
+    fake.spec = replace(fake.spec, guarantee=guarantee)
+    with connect(fake) as feed:
+        assert "resumable" not in feed.state()  # the beginning can be requested
+        next(feed)
+        assert not caplog.records
+        state = feed.state()
+        assert feed.state() == state
+    assert state["resumable"] is False
+    message = "fake guarantees no order, so a run cannot resume from this state"
+    assert caplog.text.count(message) == 1
+    with pytest.raises(CursorError, match="cannot resume"):
+        connect(fake, state=json.loads(json.dumps(state)))
 
 
 def test_resume_with_another_world_size(fake: FakeTransport) -> None:
@@ -440,6 +460,36 @@ def test_dropped_feed_ends_its_threads(fake: FakeTransport) -> None:
     next(feed)
     del feed
     until(lambda: not infeed_threads())
+
+
+EXIT_WITH_AN_OPEN_FEED = """
+import atexit, threading, time
+
+# Runs after the handlers that are registered later; daemon threads run meanwhile.
+atexit.register(time.sleep, 0.3)
+import numpy, infeed.testing
+
+first, never = threading.Event(), threading.Event()
+fake = infeed.testing.FakeTransport(
+    {"x": numpy.arange(8)}, before_batch=lambda start: start and never.wait()
+)
+feed = infeed.connect("fake", "fake", transport=fake)
+
+def train():
+    for batch in feed:
+        first.set()
+
+threading.Thread(target=train, daemon=True).start()
+first.wait()
+"""
+
+
+def test_exit_with_an_open_feed_in_a_daemon_thread_is_silent() -> None:
+    command = [sys.executable, "-c", EXIT_WITH_AN_OPEN_FEED]
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=HANG_SECONDS
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_feed_dropped_under_a_lock_of_its_own_does_not_hang(fake: FakeTransport) -> None:

@@ -152,13 +152,13 @@ def test_killed_process_restarts_and_its_feed_continues(pair: Pair) -> None:
     assert before + after == expected
     responses: list[dict[str, Any]] = []
 
-    def is_unready() -> bool:
+    def restarting() -> bool:
         responses.append(readiness(pair.http))
-        return not responses[-1]["ready"]
+        return "restarting: process" in responses[-1]["reason"]
 
-    wait_until(is_unready, "the server is not ready")
-    assert "process" in responses[-1]["reason"]
-    wait_until(lambda: readiness(pair.http)["ready"], "the server is ready again")
+    wait_until(restarting, "the exited process is named")
+    assert all(response["ready"] for response in responses)  # the other one serves
+    wait_until(lambda: not restarting(), "both processes serve again")
     assert "ended with status -9" in pair.parent.stderr
 
 

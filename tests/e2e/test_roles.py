@@ -20,7 +20,7 @@ from tests.harness.process import Process
 from tests.harness.spawned import SpawnedProcess
 from tests.harness.waiting import wait_until
 
-from infeed.rpc.tf_dispatcher import DispatcherClient
+from infeed.rpc.tf_dispatcher import DISPATCHER_ROLE, DispatcherClient
 from infeed_server.data_service import process_info
 
 SERVICE = tf.data.experimental.service
@@ -173,7 +173,7 @@ def test_control_planes_report_each_other(dispatcher: Role, worker: Role) -> Non
 
 def test_roles_publish_their_tensorflow_version(dispatcher: Role, worker: Role) -> None:
     client = DispatcherClient(dispatcher.address)
-    for role in (process_info.DISPATCHER_ROLE, process_info.worker_role(worker.address)):
+    for role in (DISPATCHER_ROLE, process_info.worker_role(worker.address)):
         assert process_info.fetch(client, role).tensorflow == tf.__version__
 
 
@@ -255,6 +255,27 @@ def test_worker_exits_on_sigterm_and_on_a_new_journal(
     restarted.signal(signal.SIGTERM)
     assert restarted.wait() == 0, restarted.stderr
     assert "Traceback" not in restarted.stderr
+
+
+def test_worker_that_has_served_exits_with_0_although_its_dispatcher_ends(
+    command_line: Any, tmp_path: Path
+) -> None:
+    def start_role(role: str, *options: str) -> Any:
+        command = (role, "--listen", "127.0.0.1:0", "--http", "off")
+        return command_line.start(*command, *options, cwd=tmp_path)
+
+    dispatcher = start_role("dispatcher")
+    worker = start_role("worker", "--dispatcher", dispatcher.address)
+    assert worker.address
+    # Each worker requests its next elements from the dispatcher.
+    policy = SERVICE.ShardingPolicy.DYNAMIC
+    dataset = tf.data.Dataset.range(10**9).apply(
+        SERVICE.distribute(policy, f"grpc://{dispatcher.address}")
+    )
+    next(iter(dataset))
+    dispatcher.kill()
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0, worker.stderr
 
 
 @pytest.mark.slow

@@ -8,6 +8,8 @@ which workers there are. The messages are in `cluster.proto`.
 from __future__ import annotations
 
 import contextlib
+import re
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +25,15 @@ from infeed.rpc.call import GrpcCall, read_single_response
 from infeed.v1 import cluster_pb2 as messages
 
 CALL_TIMEOUT_SECONDS = 5.0
+
+DISPATCHER_ROLE = "dispatcher"
+
+STATIC_SHARDING = "static"
+"""Published as `sharding` by a dispatcher with a fixed list of workers."""
+DYNAMIC_SHARDING = "dynamic"
+"""Published as `sharding` by a dispatcher without such a list."""
+
+_PUBLISHED = re.compile(rb"(tensorflow|infeed|journal|sharding)=([0-9A-Za-z.+_-]+)")
 
 _MAX_CONCURRENT_CALLS = 16
 """Workers called at the same time: one that does not respond must not delay the others."""
@@ -60,10 +71,27 @@ class DispatcherClient:
             raise
         return bytes(response.element_spec)
 
+    def get_published(self, role: str) -> Iterator[dict[str, str]]:
+        """Yields what an infeed process published about itself as `role`; the last one counts.
+
+        The dispatcher has no field for it, but it stores the element structure of each registered
+        data set, so a role registers a data set whose elements have `name=value` pairs as keys. A
+        registered structure cannot change, so data sets are numbered.
+        """
+        number = 0
+        while (spec := self.get_element_spec(published_dataset_id(role, number))) is not None:
+            yield {name.decode(): value.decode() for name, value in _PUBLISHED.findall(spec)}
+            number += 1
+
     def call(self, method: str, request: Any, response: Any) -> Any:
         """Calls any method; `response` is the class of its response."""
         path = f"/tensorflow.data.DispatcherService/{method}"
         return _call("dispatcher", self.address, path, request, response, self.timeout)
+
+
+def published_dataset_id(role: str, number: int) -> str:
+    """Returns the id of the data set with what a role published, its first one or a later one."""
+    return f"infeed-role-{role}-{number}"  # the dispatcher uses it as a file name
 
 
 def get_worker_tasks(address: str, timeout: float = CALL_TIMEOUT_SECONDS) -> list[int]:

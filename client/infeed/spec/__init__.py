@@ -24,6 +24,7 @@ from infeed.spec.pipeline import (
     OnError,
     PipelineSpec,
     Remainder,
+    RemainderScope,
     Spec,
 )
 
@@ -42,6 +43,7 @@ __all__ = [
     "OneHot",
     "PipelineSpec",
     "Remainder",
+    "RemainderScope",
     "Spec",
     "data_type_from_proto",
     "data_type_to_proto",

@@ -26,6 +26,8 @@ OnError = Literal["raise", "substitute", "mask"]
 FinishPlacement = Literal["trainer", "server"]
 Engine = Literal["local", "tf_data_service"]
 """The producer of batches: the server, or the workers of TensorFlow's data service."""
+RemainderScope = Literal["job", "worker"]
+"""The data that has one remainder: that of the whole job, or of each worker by itself."""
 
 MAX_BATCH_SIZE = 1 << 17
 """Slots. Keeps the header of a batch (13 bytes a slot) below gRPC's default limit of 4 MiB."""
@@ -123,6 +125,7 @@ class PipelineSpec:
     batch_stride: int = 0
     server_version: str = ""
     engine: Engine = "local"
+    remainder_scope: RemainderScope = "job"
 
     def stride(self, batch_size: int) -> int:
         """Returns the number of positions from one batch to the next, for a batch size."""
@@ -161,6 +164,7 @@ class PipelineSpec:
             batch_stride=self.batch_stride,
             server_version=self.server_version,
             engine=f"ENGINE_{self.engine.upper()}",
+            remainder_scope=f"REMAINDER_SCOPE_{self.remainder_scope.upper()}",
         )
 
     @classmethod
@@ -180,4 +184,9 @@ class PipelineSpec:
             batch_stride=message.batch_stride,
             server_version=message.server_version,
             engine=enum_name(spec_pb2.Engine, message.engine or spec_pb2.ENGINE_LOCAL, "ENGINE_"),
+            remainder_scope=enum_name(
+                spec_pb2.RemainderScope,
+                message.remainder_scope or spec_pb2.REMAINDER_SCOPE_JOB,
+                "REMAINDER_SCOPE_",
+            ),
         )

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Iterator
 from typing import Any, Literal
 
 import tensorflow as tf
 
-from infeed.errors import ConfigError, ServerError, ServerUnavailableError
-from infeed.rpc.tf_dispatcher import CALL_TIMEOUT_SECONDS, DispatcherClient, find_unreachable
+from infeed.errors import ConfigError, ServerUnavailableError
+from infeed.rpc.tf_dispatcher import (
+    CALL_TIMEOUT_SECONDS,
+    DISPATCHER_ROLE,
+    DYNAMIC_SHARDING,
+    DispatcherClient,
+    find_unreachable,
+)
 from infeed.spec.dataset import RegisteredDataset
 from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS
-from infeed.v1 import cluster_pb2 as messages
 
 log = logging.getLogger(__name__)
 
@@ -57,27 +61,30 @@ def check_dispatcher(address: str, server: str, deadline: float) -> None:
 def check_policy(registered: RegisteredDataset, policy: Any) -> None:
     """Raises `ConfigError` if the dispatcher cannot assign fixed parts to its workers.
 
-    TensorFlow would raise only at the first batch. The check creates a job without readers.
+    TensorFlow would raise only at the first batch, when the dispatcher has already recorded the
+    job: from then on it could assign no task to any worker that returns, in no job. So the check
+    creates no job. A dispatcher without a list of workers is one that has published so; with such a
+    list, it registers no other worker.
     """
-    call = DispatcherClient(registered.dispatcher_address).call
-    mode = messages.ProcessingMode(sharding_policy=int(policy))
-    request = messages.JobRequest(
-        dataset_id=registered.dataset_id,
-        processing_mode=mode,
-        job_name=f"infeed-check-{uuid.uuid4().hex}",
-    )
-    try:
-        job = call("GetOrCreateJob", request, messages.Job)
-        iteration = messages.IterationRequest(job_id=job.job_id, repetition=0)
-        client = call("GetOrCreateIteration", iteration, messages.IterationClient)
-        call("ReleaseIterationClient", client, messages.Nothing)
-    except ServerError as error:
+    address = registered.dispatcher_address
+    *_, published = {}, *DispatcherClient(address).get_published(DISPATCHER_ROLE)
+    sharding = published.get("sharding")
+    if sharding == DYNAMIC_SHARDING:
         raise ConfigError(
             f"processing_mode {policy.name.lower()} gives each worker a fixed part, so the "
-            "dispatcher must be started with the list of its workers; it has no such list, or a "
-            f"worker is not on it: {error.message}",
-            dispatcher=registered.dispatcher_address,
-        ) from None
+            f"dispatcher at {address} must be started with the list of its workers: infeed "
+            "dispatcher --worker-address HOST:PORT, once for each worker; or use processing_mode "
+            "dynamic",
+            dispatcher=address,
+        )
+    if sharding is None:
+        log.warning(
+            "infeed did not start the dispatcher at %s: without a list of its workers, "
+            "processing_mode %s fails there, and with it the recovery of all jobs from lost "
+            "workers",
+            address,
+            policy.name.lower(),
+        )
 
 
 def check_workers(

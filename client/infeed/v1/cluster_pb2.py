@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17infeed/v1/cluster.proto\x12\tinfeed.v1\"\t\n\x07Nothing\"$\n\x11\x44ispatcherVersion\x12\x0f\n\x07version\x18\x01 \x01(\x03\"-\n\x07Workers\x12\"\n\x07workers\x18\x01 \x03(\x0b\x32\x11.infeed.v1.Worker\"\x19\n\x06Worker\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\"-\n\x0bWorkerTasks\x12\x1e\n\x05tasks\x18\x01 \x03(\x0b\x32\x0f.infeed.v1.Task\"E\n\x04Task\x12\x16\n\x0eworker_address\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\x03\x12\x14\n\x0citeration_id\x18\x03 \x01(\x03\")\n\x0eProcessingMode\x12\x17\n\x0fsharding_policy\x18\x01 \x01(\x05\"%\n\x0f\x44\x61tasetQuestion\x12\x12\n\ndataset_id\x18\x01 \x01(\t\"\'\n\x0f\x44\x61tasetMetadata\x12\x14\n\x0c\x65lement_spec\x18\x01 \x01(\x0c\"f\n\nJobRequest\x12\x12\n\ndataset_id\x18\x01 \x01(\t\x12\x32\n\x0fprocessing_mode\x18\x02 \x01(\x0b\x32\x19.infeed.v1.ProcessingMode\x12\x10\n\x08job_name\x18\x03 \x01(\t\"\x15\n\x03Job\x12\x0e\n\x06job_id\x18\x01 \x01(\x03\"6\n\x10IterationRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\x03\x12\x12\n\nrepetition\x18\x02 \x01(\x03\".\n\x0fIterationClient\x12\x1b\n\x13iteration_client_id\x18\x01 \x01(\x03\"U\n\x0fWorkerHeartbeat\x12\x16\n\x0eworker_address\x18\x01 \x01(\t\x12\x15\n\rcurrent_tasks\x18\x02 \x03(\x03\x12\x13\n\x0bworker_tags\x18\x04 \x03(\t\"C\n\x15WorkerHeartbeatAnswer\x12*\n\tnew_tasks\x18\x01 \x03(\x0b\x32\x17.infeed.v1.AssignedTask\"\x1f\n\x0c\x41ssignedTask\x12\x0f\n\x07task_id\x18\x04 \x01(\x03\"P\n\x0cWorkerUpdate\x12\x16\n\x0eworker_address\x18\x01 \x01(\t\x12(\n\x07updates\x18\x02 \x03(\x0b\x32\x17.infeed.v1.TaskProgress\"2\n\x0cTaskProgress\x12\x0f\n\x07task_id\x18\x01 \x01(\x03\x12\x11\n\tcompleted\x18\x02 \x01(\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17infeed/v1/cluster.proto\x12\tinfeed.v1\"\t\n\x07Nothing\"$\n\x11\x44ispatcherVersion\x12\x0f\n\x07version\x18\x01 \x01(\x03\"-\n\x07Workers\x12\"\n\x07workers\x18\x01 \x03(\x0b\x32\x11.infeed.v1.Worker\"\x19\n\x06Worker\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\"-\n\x0bWorkerTasks\x12\x1e\n\x05tasks\x18\x01 \x03(\x0b\x32\x0f.infeed.v1.Task\"E\n\x04Task\x12\x16\n\x0eworker_address\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\x03\x12\x14\n\x0citeration_id\x18\x03 \x01(\x03\"%\n\x0f\x44\x61tasetQuestion\x12\x12\n\ndataset_id\x18\x01 \x01(\t\"\'\n\x0f\x44\x61tasetMetadata\x12\x14\n\x0c\x65lement_spec\x18\x01 \x01(\x0c\"U\n\x0fWorkerHeartbeat\x12\x16\n\x0eworker_address\x18\x01 \x01(\t\x12\x15\n\rcurrent_tasks\x18\x02 \x03(\x03\x12\x13\n\x0bworker_tags\x18\x04 \x03(\t\"C\n\x15WorkerHeartbeatAnswer\x12*\n\tnew_tasks\x18\x01 \x03(\x0b\x32\x17.infeed.v1.AssignedTask\"\x1f\n\x0c\x41ssignedTask\x12\x0f\n\x07task_id\x18\x04 \x01(\x03\"P\n\x0cWorkerUpdate\x12\x16\n\x0eworker_address\x18\x01 \x01(\t\x12(\n\x07updates\x18\x02 \x03(\x0b\x32\x17.infeed.v1.TaskProgress\"2\n\x0cTaskProgress\x12\x0f\n\x07task_id\x18\x01 \x01(\x03\x12\x11\n\tcompleted\x18\x02 \x01(\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,28 +43,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WORKERTASKS']._serialized_end=206
   _globals['_TASK']._serialized_start=208
   _globals['_TASK']._serialized_end=277
-  _globals['_PROCESSINGMODE']._serialized_start=279
-  _globals['_PROCESSINGMODE']._serialized_end=320
-  _globals['_DATASETQUESTION']._serialized_start=322
-  _globals['_DATASETQUESTION']._serialized_end=359
-  _globals['_DATASETMETADATA']._serialized_start=361
-  _globals['_DATASETMETADATA']._serialized_end=400
-  _globals['_JOBREQUEST']._serialized_start=402
-  _globals['_JOBREQUEST']._serialized_end=504
-  _globals['_JOB']._serialized_start=506
-  _globals['_JOB']._serialized_end=527
-  _globals['_ITERATIONREQUEST']._serialized_start=529
-  _globals['_ITERATIONREQUEST']._serialized_end=583
-  _globals['_ITERATIONCLIENT']._serialized_start=585
-  _globals['_ITERATIONCLIENT']._serialized_end=631
-  _globals['_WORKERHEARTBEAT']._serialized_start=633
-  _globals['_WORKERHEARTBEAT']._serialized_end=718
-  _globals['_WORKERHEARTBEATANSWER']._serialized_start=720
-  _globals['_WORKERHEARTBEATANSWER']._serialized_end=787
-  _globals['_ASSIGNEDTASK']._serialized_start=789
-  _globals['_ASSIGNEDTASK']._serialized_end=820
-  _globals['_WORKERUPDATE']._serialized_start=822
-  _globals['_WORKERUPDATE']._serialized_end=902
-  _globals['_TASKPROGRESS']._serialized_start=904
-  _globals['_TASKPROGRESS']._serialized_end=954
+  _globals['_DATASETQUESTION']._serialized_start=279
+  _globals['_DATASETQUESTION']._serialized_end=316
+  _globals['_DATASETMETADATA']._serialized_start=318
+  _globals['_DATASETMETADATA']._serialized_end=357
+  _globals['_WORKERHEARTBEAT']._serialized_start=359
+  _globals['_WORKERHEARTBEAT']._serialized_end=444
+  _globals['_WORKERHEARTBEATANSWER']._serialized_start=446
+  _globals['_WORKERHEARTBEATANSWER']._serialized_end=513
+  _globals['_ASSIGNEDTASK']._serialized_start=515
+  _globals['_ASSIGNEDTASK']._serialized_end=546
+  _globals['_WORKERUPDATE']._serialized_start=548
+  _globals['_WORKERUPDATE']._serialized_end=628
+  _globals['_TASKPROGRESS']._serialized_start=630
+  _globals['_TASKPROGRESS']._serialized_end=680
 # @@protoc_insertion_point(module_scope)

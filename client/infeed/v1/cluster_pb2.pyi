@@ -44,12 +44,6 @@ class Task(_message.Message):
     iteration_id: int
     def __init__(self, worker_address: _Optional[str] = ..., task_id: _Optional[int] = ..., iteration_id: _Optional[int] = ...) -> None: ...
 
-class ProcessingMode(_message.Message):
-    __slots__ = ("sharding_policy",)
-    SHARDING_POLICY_FIELD_NUMBER: _ClassVar[int]
-    sharding_policy: int
-    def __init__(self, sharding_policy: _Optional[int] = ...) -> None: ...
-
 class DatasetQuestion(_message.Message):
     __slots__ = ("dataset_id",)
     DATASET_ID_FIELD_NUMBER: _ClassVar[int]
@@ -61,36 +55,6 @@ class DatasetMetadata(_message.Message):
     ELEMENT_SPEC_FIELD_NUMBER: _ClassVar[int]
     element_spec: bytes
     def __init__(self, element_spec: _Optional[bytes] = ...) -> None: ...
-
-class JobRequest(_message.Message):
-    __slots__ = ("dataset_id", "processing_mode", "job_name")
-    DATASET_ID_FIELD_NUMBER: _ClassVar[int]
-    PROCESSING_MODE_FIELD_NUMBER: _ClassVar[int]
-    JOB_NAME_FIELD_NUMBER: _ClassVar[int]
-    dataset_id: str
-    processing_mode: ProcessingMode
-    job_name: str
-    def __init__(self, dataset_id: _Optional[str] = ..., processing_mode: _Optional[_Union[ProcessingMode, _Mapping]] = ..., job_name: _Optional[str] = ...) -> None: ...
-
-class Job(_message.Message):
-    __slots__ = ("job_id",)
-    JOB_ID_FIELD_NUMBER: _ClassVar[int]
-    job_id: int
-    def __init__(self, job_id: _Optional[int] = ...) -> None: ...
-
-class IterationRequest(_message.Message):
-    __slots__ = ("job_id", "repetition")
-    JOB_ID_FIELD_NUMBER: _ClassVar[int]
-    REPETITION_FIELD_NUMBER: _ClassVar[int]
-    job_id: int
-    repetition: int
-    def __init__(self, job_id: _Optional[int] = ..., repetition: _Optional[int] = ...) -> None: ...
-
-class IterationClient(_message.Message):
-    __slots__ = ("iteration_client_id",)
-    ITERATION_CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
-    iteration_client_id: int
-    def __init__(self, iteration_client_id: _Optional[int] = ...) -> None: ...
 
 class WorkerHeartbeat(_message.Message):
     __slots__ = ("worker_address", "current_tasks", "worker_tags")

@@ -50,6 +50,12 @@ class Remainder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REMAINDER_DROP: _ClassVar[Remainder]
     REMAINDER_PAD: _ClassVar[Remainder]
 
+class RemainderScope(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REMAINDER_SCOPE_UNSPECIFIED: _ClassVar[RemainderScope]
+    REMAINDER_SCOPE_JOB: _ClassVar[RemainderScope]
+    REMAINDER_SCOPE_WORKER: _ClassVar[RemainderScope]
+
 class OnError(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ON_ERROR_UNSPECIFIED: _ClassVar[OnError]
@@ -90,6 +96,9 @@ RESUME_NONE: Resume
 REMAINDER_UNSPECIFIED: Remainder
 REMAINDER_DROP: Remainder
 REMAINDER_PAD: Remainder
+REMAINDER_SCOPE_UNSPECIFIED: RemainderScope
+REMAINDER_SCOPE_JOB: RemainderScope
+REMAINDER_SCOPE_WORKER: RemainderScope
 ON_ERROR_UNSPECIFIED: OnError
 ON_ERROR_RAISE: OnError
 ON_ERROR_SUBSTITUTE: OnError
@@ -161,7 +170,7 @@ class Guarantee(_message.Message):
     def __init__(self, order: _Optional[_Union[Order, str]] = ..., delivery: _Optional[_Union[Delivery, str]] = ..., resume: _Optional[_Union[Resume, str]] = ...) -> None: ...
 
 class Pipeline(_message.Message):
-    __slots__ = ("name", "element_spec", "wire_spec", "finish_transforms", "sample_count", "fingerprint", "guarantee", "batch_size", "seed", "remainder", "on_error", "batch_stride", "server_version", "engine")
+    __slots__ = ("name", "element_spec", "wire_spec", "finish_transforms", "sample_count", "fingerprint", "guarantee", "batch_size", "seed", "remainder", "on_error", "batch_stride", "server_version", "engine", "remainder_scope")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ELEMENT_SPEC_FIELD_NUMBER: _ClassVar[int]
     WIRE_SPEC_FIELD_NUMBER: _ClassVar[int]
@@ -176,6 +185,7 @@ class Pipeline(_message.Message):
     BATCH_STRIDE_FIELD_NUMBER: _ClassVar[int]
     SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
+    REMAINDER_SCOPE_FIELD_NUMBER: _ClassVar[int]
     name: str
     element_spec: _containers.RepeatedCompositeFieldContainer[FieldSpec]
     wire_spec: _containers.RepeatedCompositeFieldContainer[FieldSpec]
@@ -190,4 +200,5 @@ class Pipeline(_message.Message):
     batch_stride: int
     server_version: str
     engine: Engine
-    def __init__(self, name: _Optional[str] = ..., element_spec: _Optional[_Iterable[_Union[FieldSpec, _Mapping]]] = ..., wire_spec: _Optional[_Iterable[_Union[FieldSpec, _Mapping]]] = ..., finish_transforms: _Optional[_Iterable[_Union[FinishTransform, _Mapping]]] = ..., sample_count: _Optional[int] = ..., fingerprint: _Optional[str] = ..., guarantee: _Optional[_Union[Guarantee, _Mapping]] = ..., batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., on_error: _Optional[_Union[OnError, str]] = ..., batch_stride: _Optional[int] = ..., server_version: _Optional[str] = ..., engine: _Optional[_Union[Engine, str]] = ...) -> None: ...
+    remainder_scope: RemainderScope
+    def __init__(self, name: _Optional[str] = ..., element_spec: _Optional[_Iterable[_Union[FieldSpec, _Mapping]]] = ..., wire_spec: _Optional[_Iterable[_Union[FieldSpec, _Mapping]]] = ..., finish_transforms: _Optional[_Iterable[_Union[FinishTransform, _Mapping]]] = ..., sample_count: _Optional[int] = ..., fingerprint: _Optional[str] = ..., guarantee: _Optional[_Union[Guarantee, _Mapping]] = ..., batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., on_error: _Optional[_Union[OnError, str]] = ..., batch_stride: _Optional[int] = ..., server_version: _Optional[str] = ..., engine: _Optional[_Union[Engine, str]] = ..., remainder_scope: _Optional[_Union[RemainderScope, str]] = ...) -> None: ...

@@ -23,7 +23,9 @@ Addresses = Callable[[], list[str | None]]
 class MergedHealth:
     """The health of all processes as of the last `update`.
 
-    The server is ready when every process is; a pipeline, when it is ready in every process.
+    The server is ready when at least one process serves and each that serves is ready; a pipeline,
+    when it is ready in each of them. A process that has exited gets no connections until it serves
+    again, and is only named. One that hangs still gets some, so it makes the server unready.
     """
 
     def __init__(self, addresses: Addresses) -> None:
@@ -33,9 +35,14 @@ class MergedHealth:
 
     def update(self) -> None:
         """Requests `/readyz` of every process."""
-        responses = [_get_readiness(address) for address in self._addresses()]
+        addresses = self._addresses()
+        responses = {
+            number: _get_readiness(address)
+            for number, address in enumerate(addresses)
+            if address is not None
+        }
         pipelines: dict[str, Readiness] = {}
-        for number, response in enumerate(responses):
+        for number, response in responses.items():
             for name, pipeline in response.get("pipelines", {}).items():
                 if name not in pipelines or not pipeline["ready"]:
                     reason = f"process {number}: {pipeline['reason']}"
@@ -43,15 +50,20 @@ class MergedHealth:
         self.parts = dict(sorted(pipelines.items()))
         unready = [
             f"process {number}: {response['reason']}"
-            for number, response in enumerate(responses)
+            for number, response in responses.items()
             if not response["ready"]
         ]
-        count = len(responses)
-        self.overall = (
-            Readiness(False, f"{len(unready)} of {count} not ready: {'; '.join(unready)}")
-            if unready
-            else Readiness(True, f"every pipeline is ready in {count} processes")
-        )
+        count = len(addresses)
+        exited = [str(number) for number in range(count) if number not in responses]
+        restarting = f"; restarting: process {', '.join(exited)}" if exited else ""
+        if not responses:
+            self.overall = Readiness(False, f"none of {count} processes serves")
+        elif unready:
+            reason = f"{len(unready)} of {count} not ready: {'; '.join(unready)}{restarting}"
+            self.overall = Readiness(False, reason)
+        else:
+            reason = f"every pipeline is ready in {len(responses)} of {count} processes{restarting}"
+            self.overall = Readiness(True, reason)
 
 
 class MergedMetrics(Collector):
@@ -77,8 +89,8 @@ class MergedMetrics(Collector):
         return ()  # the metrics are known only at a scrape
 
 
-def _get_readiness(address: str | None) -> dict[str, Any]:
-    body = address and _get(address, "/readyz")
+def _get_readiness(address: str) -> dict[str, Any]:
+    body = _get(address, "/readyz")
     if not body:
         return {"ready": False, "reason": "it does not answer"}
     response: dict[str, Any] = json.loads(body)

@@ -78,6 +78,10 @@ class DataServiceView(Protocol):
     def served(self) -> LabelledValues:
         """Returns the bytes sent by workers that the server started, by (address,)."""
 
+    def work_dir(self) -> LabelledValues:
+        """Returns the free bytes for the journal of the dispatcher that the server started, by
+        ()."""
+
 
 class Metrics:
     """The server's counters, gauges and histograms. Thread-safe.
@@ -154,6 +158,15 @@ class Metrics:
                 "Bytes sent by each worker that this server started, since its start.",
                 ("worker",),
                 lambda: self._data_service.served() if self._data_service else {},
+            )
+        )
+        registry.register(
+            CallbackCollector(
+                GaugeMetricFamily,
+                "infeed_service_work_dir_free_bytes",
+                "Free bytes for the journal of the dispatcher that this server started.",
+                (),
+                lambda: self._data_service.work_dir() if self._data_service else {},
             )
         )
         self._seconds = Histogram(

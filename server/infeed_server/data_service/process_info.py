@@ -1,9 +1,7 @@
 """Process information that roles publish through the dispatcher: versions, and the journal's id.
 
-The dispatcher has no field for it, and keeps the tags of a worker from the first registration of
-its address. But it stores the element structure of each registered data set, so a role registers a
-data set whose elements have `name=value` pairs as keys. A registered structure cannot change, so
-names are numbered, and the last one counts.
+`DispatcherClient.get_published` describes the format. The tags of a worker are no alternative: the
+dispatcher keeps them from the first registration of its address.
 
 All processes of a service need the same version of TensorFlow.
 """
@@ -11,12 +9,11 @@ All processes of a service need the same version of TensorFlow.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from infeed.errors import ConfigError, InfeedError, ServerUnavailableError
-from infeed.rpc.tf_dispatcher import DispatcherClient
+from infeed.rpc.tf_dispatcher import DISPATCHER_ROLE, DispatcherClient, published_dataset_id
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.version import VERSION
 
@@ -24,10 +21,6 @@ log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_SECONDS = 30.0
 """Between checks of the versions."""
-
-DISPATCHER_ROLE = "dispatcher"
-
-_PAIR = re.compile(rb"(tensorflow|infeed|journal)=([0-9A-Za-z.+_-]+)")
 
 
 @dataclass(frozen=True)
@@ -38,6 +31,8 @@ class ProcessInfo:
     infeed: str = VERSION
     journal: str = ""
     """Of a dispatcher: the id of its journal."""
+    sharding: str = ""
+    """Of a dispatcher: `STATIC_SHARDING` or `DYNAMIC_SHARDING`."""
 
 
 def worker_role(address: str) -> str:
@@ -50,7 +45,7 @@ def fetch(dispatcher: DispatcherClient, role: str) -> ProcessInfo | None:
     return _last(dispatcher, role)[0]
 
 
-def publish(dispatcher: str, role: str, journal: str = "") -> ProcessInfo:
+def publish(dispatcher: str, role: str, journal: str = "", sharding: str = "") -> ProcessInfo:
     """Publishes the versions of this process as `role`, at the dispatcher at host:port.
 
     A `journal` that was published before is kept. Raises as `DispatcherClient` does.
@@ -59,7 +54,8 @@ def publish(dispatcher: str, role: str, journal: str = "") -> ProcessInfo:
     import tensorflow as tf  # noqa: PLC0415
 
     last, count = _last(DispatcherClient(dispatcher), role)
-    info = ProcessInfo(tf.__version__, VERSION, last.journal if last and last.journal else journal)
+    journal = last.journal if last and last.journal else journal
+    info = ProcessInfo(tf.__version__, VERSION, journal, sharding)
     if info == last:
         return info
     pairs = [f"{name}={value}" for name, value in vars(info).items() if value]
@@ -68,7 +64,7 @@ def publish(dispatcher: str, role: str, journal: str = "") -> ProcessInfo:
             f"grpc://{dispatcher}",
             tf.data.Dataset.range(1).map(lambda number: dict.fromkeys(pairs, number)),
             compression=None,
-            dataset_id=_dataset_id(role, count),
+            dataset_id=published_dataset_id(role, count),
         )
     except tf.errors.OpError as error:
         raise ServerUnavailableError(
@@ -138,19 +134,10 @@ class VersionMonitor(PeriodicTask):
 
 def _last(dispatcher: DispatcherClient, role: str) -> tuple[ProcessInfo | None, int]:
     """Returns what was published last, and how many times."""
-    last, count = None, 0
-    while (spec := dispatcher.get_element_spec(_dataset_id(role, count))) is not None:
-        values = {name.decode(): value.decode() for name, value in _PAIR.findall(spec)}
-        last = ProcessInfo(
-            values.get("tensorflow", ""), values.get("infeed", ""), values.get("journal", "")
-        )
-        count += 1
-    return last, count
-
-
-def _dataset_id(role: str, number: int) -> str:
-    # The dispatcher uses it as a file name.
-    return f"infeed-role-{role}-{number}"
+    published = list(dispatcher.get_published(role))
+    if not published:
+        return None, 0
+    return ProcessInfo(**{"tensorflow": "", "infeed": "", **published[-1]}), len(published)
 
 
 def _mismatches(versions: dict[str, str | None], expected: str) -> dict[str, str]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import NoReturn
 
 from infeed_server.config.address import Address
 from infeed_server.control.app import ControlState
@@ -16,6 +19,7 @@ from infeed_server.control.http_server import open_control_server
 from infeed_server.data_service.control import RoleHealth, RoleMetrics
 from infeed_server.data_service.dispatcher.monitor import DispatcherStatus, WorkerLivenessMonitor
 from infeed_server.data_service.dispatcher.role import DispatcherRole
+from infeed_server.data_service.dispatcher.work_dir import WorkDirMonitor
 from infeed_server.data_service.process_info import VersionMonitor
 from infeed_server.data_service.worker.monitor import WorkerMonitor
 from infeed_server.data_service.worker.role import DRAIN_TIMEOUT_SECONDS, WorkerRole
@@ -72,10 +76,16 @@ def serve_dispatcher(
         role.start()
         liveness = WorkerLivenessMonitor(role.local_address)
         versions = VersionMonitor(role.local_address, version("tensorflow"))
-        stack.enter_context(liveness)
-        stack.enter_context(versions)
-        status.watch(liveness, versions)
-        health.set(ready=True, reason=f"serving workers and trainers at {role.address}")
+        serving = f"serving workers and trainers at {role.address}"
+
+        def on_work_dir(problem: str | None) -> None:
+            health.set(ready=problem is None, reason=problem or serving)
+
+        files = WorkDirMonitor(role.work_dir, on_work_dir)
+        for monitor in (liveness, versions, files):
+            stack.enter_context(monitor)
+        status.watch(liveness, versions, files)
+        health.set(ready=True, reason=serving)
         stop.is_set(0)  # a signal stops it gracefully from here on
         on_serving(role.address, control)
         stop.wait(_PROBE_TIMEOUT_SECONDS)
@@ -92,8 +102,8 @@ def serve_worker(
     *,
     keeps_port: bool = False,
 ) -> None:
-    """Runs a worker until `stop`. Raises `ConfigError`, `ServerUnavailableError`, and `SystemExit`
-    with `RESTART_STATUS` when the worker must be restarted."""
+    """Runs a worker until `stop`, and ends the process: with status 0, or with `RESTART_STATUS`
+    when the worker must be restarted. Raises `ConfigError` and `ServerUnavailableError`."""
     monitor = WorkerMonitor()
     health, metrics = RoleHealth("worker", monitor.readiness), _metrics("worker")
     monitor.add_metrics(metrics)
@@ -122,8 +132,18 @@ def serve_worker(
             stop.set()
         stop.wait(2 * grace)
         health.set(ready=False, reason=monitor.restart_reason or "shutting down")
-    if monitor.restart_reason:
-        sys.exit(RESTART_STATUS)
+        time.sleep(grace)
+        # Not TensorFlow's shutdown: it waits for the requests of the worker's tasks, and those to a
+        # dispatcher that has ended too are repeated for a minute.
+        _exit(RESTART_STATUS if monitor.restart_reason else 0)
+
+
+def _exit(status: int) -> NoReturn:
+    """Ends the process at once. The relay of standard error passes on what is written so far."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _metrics(role: str) -> RoleMetrics:

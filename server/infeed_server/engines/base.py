@@ -16,7 +16,7 @@ class Trainer:
     """The peer of a stream: rank `rank` of `world_size`. All its streams have the same `feed_id`.
 
     `job_name` is the tf.data service job that the trainer takes part in; empty: a job of its own.
-    `remainder` None is the pipeline's.
+    `remainder` None is the pipeline's. `caller` is the name that limits on callers count by.
     """
 
     rank: int = 0
@@ -24,6 +24,7 @@ class Trainer:
     feed_id: str = ""
     job_name: str = ""
     remainder: Remainder | None = None
+    caller: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,10 +97,11 @@ class Engine(Protocol):
     def open(self, slots: int, epochs: int, trainer: Trainer) -> Session:
         """Opens a stream of batches of `slots` slots; `epochs` 0 is endless."""
 
-    def register(self, request: DatasetRequest) -> RegisteredDataset:
+    def register(self, request: DatasetRequest, caller: str) -> RegisteredDataset:
         """Registers the pipeline as a tf.data service dataset; equal requests share one.
 
-        Raises `InvalidRequestError` where the engine makes the batches itself.
+        `caller` is the name that limits on callers count by. Raises `InvalidRequestError` where
+        the engine makes the batches itself.
         """
 
     def warm_up(self) -> Answer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -49,8 +50,9 @@ class BackgroundIterator:
     A blocked TensorFlow iterator cannot be cancelled; on its own thread it can be abandoned.
     """
 
-    def __init__(self, dataset: tf.data.Dataset, check: Callable[[], None], name: str) -> None:
-        """`check` is called while no element is ready, and raises an error to end the wait."""
+    def __init__(self, dataset: tf.data.Dataset, check: Callable[[float], None], name: str) -> None:
+        """`check` is called while no element is ready, with the seconds of the wait; it raises an
+        error to end it."""
         self._dataset = dataset
         self._check = check
         self._items: queue.Queue[Any] = queue.Queue(1)
@@ -65,12 +67,13 @@ class BackgroundIterator:
         """Returns the next element. Raises the errors of the dataset and of `check`."""
         if self._exhausted:
             raise StopIteration
+        began = time.monotonic()
         while True:
             try:
                 item = self._items.get(timeout=_CHECK_INTERVAL_SECONDS)
                 break
             except queue.Empty:
-                self._check()
+                self._check(time.monotonic() - began)
         if isinstance(item, Exception):
             self._exhausted = True
             raise item

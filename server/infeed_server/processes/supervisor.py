@@ -157,7 +157,7 @@ class ProcessGroup:
 
     def http_addresses(self) -> list[str | None]:
         """Returns the address of each control plane, None for a process that does not serve."""
-        return [process.http for process in self.processes]
+        return [process.http if process.status is None else None for process in self.processes]
 
     def stop(self, timeout: float, *, log_kills: bool = True) -> None:
         """Terminates all processes, and kills those that run after `timeout` seconds."""

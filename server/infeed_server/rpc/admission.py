@@ -146,14 +146,14 @@ class Admission:
         if not call.has_all_headers:
             problem = f"headers of more than {MAX_HEADER_BYTES} bytes: send less metadata"
             raise _refused("headers", InvalidRequestError(problem), "RESOURCE_EXHAUSTED")
+        client = client_name(call.peer(), call.client_certificate)
         is_health = call.method.startswith(HEALTH_PREFIX)
         if not is_health:
             try:
-                call.caller = self._authenticator.authenticate(call.authorization)
+                call.caller = self._authenticator.authenticate(call.authorization, client)
             except AuthenticationError as error:
                 raise _refused("unauthenticated", error) from None
-        token = None if is_health else call.caller.token_name
-        client = client_name(call.peer(), token, call.client_certificate)
+            client = call.caller.name
         with self._lock:
             limit = self._count(call.method, client, connection)
         call.admit(authenticated=not is_health)

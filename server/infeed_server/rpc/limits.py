@@ -82,13 +82,11 @@ class ConcurrencyLimit:
             raise LimitReachedError(self._kind, client, self._limit_per_client)
 
 
-def client_name(peer: str, token: str | None = None, certificate: bytes | None = None) -> str:
-    """Returns the name under which a client is counted: of its token, certificate or host.
+def client_name(peer: str, certificate: bytes | None = None) -> str:
+    """Returns the name under which a client without a token is counted: of its certificate or host.
 
     `peer` is host:port, or no address for a Unix socket, whose clients have the empty name.
     """
-    if token is not None:
-        return f"the token {token!r}"
     if certificate is not None:
         return f"the certificate {hashlib.sha256(certificate).hexdigest()[:_FINGERPRINT_CHARS]}"
     host = peer.rpartition(":")[0].strip("[]")

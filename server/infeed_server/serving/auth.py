@@ -6,19 +6,21 @@
         pipelines: [imagenet-*, photos]  # names and patterns
         expires: 2027-06-30              # optional, UTC
 
-The file is read again when it changes.
+The file is read again when it changes. Without the file, no token is valid.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import re
 import secrets
 from collections.abc import Callable
 from datetime import date, datetime, timezone
 from fnmatch import fnmatchcase
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Protocol
 
 import yaml
@@ -28,6 +30,8 @@ from infeed.errors import AuthenticationError, ConfigError, PermissionDeniedErro
 from infeed_server.config import document
 from infeed_server.config.model import Definition, explain
 from infeed_server.config.reloading import ReloadingValue
+
+log = logging.getLogger(__name__)
 
 TOKEN_PREFIX = "infeed_"  # noqa: S105 - not a token
 """Begins each generated token, so that scanners for leaked secrets can recognize it."""
@@ -42,8 +46,8 @@ class Caller(Protocol):
     """The authenticated client of a call. Its access can change during the call."""
 
     @property
-    def token_name(self) -> str | None:
-        """The name of its token, under which it is counted; None without tokens."""
+    def name(self) -> str:
+        """The name under which it is counted: of its token, else as `authenticate` was given."""
 
     def has_access(self, pipeline: str) -> bool:
         """Returns whether the caller may read the pipeline now."""
@@ -55,18 +59,23 @@ class Caller(Protocol):
 class Authenticator(Protocol):
     """Identifies callers."""
 
-    def authenticate(self, authorization: str | None) -> Caller:
-        """Returns the caller of an authorization header. Raises `AuthenticationError`."""
+    def authenticate(self, authorization: str | None, client: str = "") -> Caller:
+        """Returns the caller of an authorization header.
+
+        `client` names one without a token; "": no limits for each client apply to it. Raises
+        `AuthenticationError`.
+        """
 
 
 class AllowAll:
     """An authenticator and caller with access to everything, for servers without tokens."""
 
-    token_name = None
+    def __init__(self, name: str = "") -> None:
+        self.name = name
 
-    def authenticate(self, authorization: str | None) -> Caller:
+    def authenticate(self, authorization: str | None, client: str = "") -> Caller:
         del authorization
-        return self
+        return AllowAll(client)
 
     def has_access(self, pipeline: str) -> bool:
         del pipeline
@@ -117,9 +126,11 @@ class TokenAuthenticator:
     def __init__(self, file: str, now: Callable[[], datetime] | None = None) -> None:
         """Raises `ConfigError` with file and line."""
         self._now = now or partial(datetime.now, timezone.utc)
-        self._grants = ReloadingValue([file], partial(read_tokens, file))
+        read_tokens(file)  # at the start, a file that is missing is an error too
+        self._grants = ReloadingValue([file], partial(_read_current_tokens, file))
 
-    def authenticate(self, authorization: str | None) -> TokenCaller:
+    def authenticate(self, authorization: str | None, client: str = "") -> TokenCaller:
+        del client
         if authorization is None:
             raise AuthenticationError(
                 "this server requires a token: connect(..., token=...), or --token-file"
@@ -127,7 +138,7 @@ class TokenAuthenticator:
         if not authorization.lower().startswith(_SCHEME):
             raise AuthenticationError("the authorization is not of the form 'Bearer <token>'")
         digest = hash_token(authorization[len(_SCHEME) :].strip())
-        return TokenCaller(self, digest, self.grant(digest).name)
+        return TokenCaller(self, digest, f"the token of {self.grant(digest).name!r}")
 
     def grant(self, digest: str) -> Grant:
         """Returns the grant of a token's SHA-256 now. Raises `AuthenticationError`."""
@@ -150,8 +161,8 @@ class TokenAuthenticator:
 class TokenCaller:
     """A caller with a token."""
 
-    def __init__(self, authenticator: TokenAuthenticator, digest: str, token_name: str) -> None:
-        self.token_name: str | None = token_name
+    def __init__(self, authenticator: TokenAuthenticator, digest: str, name: str) -> None:
+        self.name = name
         self._authenticator = authenticator
         self._digest = digest
 
@@ -184,6 +195,14 @@ def token_entry(token: str, name: str, pipelines: list[str]) -> str:
         raise ConfigError("a token needs a name, for messages and the log")
     grant = {"name": name, "sha256": hash_token(token), "pipelines": pipelines}
     return yaml.safe_dump({"tokens": [grant]}, sort_keys=False, default_flow_style=None)
+
+
+def _read_current_tokens(file: str) -> list[Grant]:
+    """Reads the entries of a file that may have been deleted, which revokes all tokens."""
+    if Path(file).exists():
+        return read_tokens(file)
+    log.error("%s: no such file, so every token is revoked; restore it to accept tokens", file)
+    return []
 
 
 def read_tokens(file: str) -> list[Grant]:

@@ -92,7 +92,8 @@ def user_cache_dir() -> Path:
 
 def is_folder(path: str) -> bool:
     if not is_remote(path):
-        return Path(path).is_dir()
+        # Unlike `Path.is_dir`, False for a path that may not be searched; its listing reports why.
+        return os.path.isdir(path)  # noqa: PTH112
     try:
         return bool(tf.io.gfile.isdir(path))
     except tf.errors.OpError:
@@ -132,9 +133,11 @@ def _glob(pattern: str) -> list[str]:
                 f"cannot list {pattern!r}: {error_text(error)}", pattern=pattern
             ) from error
     # A pattern that is the name of a file, with brackets or stars in it, is meant literally.
-    if Path(pattern).is_file():
+    # Unlike `Path.is_file`, `isfile` returns False for a path that may not be searched.
+    if os.path.isfile(pattern):  # noqa: PTH113
         return [pattern]
-    return [path for path in glob.glob(pattern, recursive=True) if Path(path).is_file()]  # noqa: PTH207
+    paths = glob.glob(pattern, recursive=True)  # noqa: PTH207
+    return [path for path in paths if os.path.isfile(path)]  # noqa: PTH113
 
 
 def _no_match(pattern: str) -> str:

@@ -68,6 +68,7 @@ pipelines = st.builds(
     on_error=st.sampled_from(["raise", "substitute", "mask"]),
     batch_stride=st.integers(0, 1),
     server_version=st.text(max_size=5),
+    remainder_scope=st.sampled_from(["job", "worker"]),
 )
 
 
@@ -76,6 +77,14 @@ pipelines = st.builds(
 def test_pipeline_round_trip(spec: PipelineSpec) -> None:
     data = spec.to_proto().SerializeToString()
     assert PipelineSpec.from_proto(spec_pb2.Pipeline.FromString(data)) == spec
+
+
+@given(pipelines)
+@examples(1)
+def test_older_server_has_one_remainder_a_job(spec: PipelineSpec) -> None:
+    message = spec.to_proto()
+    message.ClearField("remainder_scope")
+    assert PipelineSpec.from_proto(message).remainder_scope == "job"
 
 
 @pytest.mark.parametrize("data_type", DATA_TYPES)

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from infeed.rpc.tf_dispatcher import published_dataset_id
 from infeed.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed.testing import FakeTransport
 
@@ -21,6 +22,18 @@ def new_worker(dispatcher: str, advertised: str = "127.0.0.1:%port%") -> Any:
     return SERVICE.WorkerServer(
         SERVICE.WorkerConfig(dispatcher, worker_address=advertised, heartbeat_interval_ms=100)
     )
+
+
+def publish(dispatcher: str, role: str, *pairs: str, number: int = 0) -> None:
+    """Publishes `name=value` pairs as an infeed process does."""
+    with tf.init_scope():
+        dataset = tf.data.Dataset.range(1).map(lambda each: dict.fromkeys(pairs, each))
+        SERVICE.register_dataset(
+            f"grpc://{dispatcher}",
+            dataset,
+            compression=None,
+            dataset_id=published_dataset_id(role, number),
+        )
 
 
 class FakeServer(FakeTransport):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from tests.client.tensorflow.service import FakeServer, address_of
+from tests.client.tensorflow.service import FakeServer, address_of, publish
 from tests.client.waiting import HANG_SECONDS, AheadClock
 
 import infeed
@@ -28,6 +28,7 @@ from infeed.rpc.tf_dispatcher import DispatcherClient
 from infeed.spec import FieldSpec
 from infeed.tensorflow import preflight
 from infeed.testing import FakeTransport
+from infeed.v1 import cluster_pb2 as messages
 
 SERVICE = tf.data.experimental.service
 
@@ -190,14 +191,28 @@ def test_unreachable_workers_raise_or_are_logged(
     assert "from the others" in caplog.text
 
 
-@pytest.mark.parametrize("mode", ["file", "data", "file_or_data", "hint"])
 def test_a_static_policy_without_a_list_of_workers_raises(
-    rows: Any, other_dispatcher: Any, start_worker: Any, mode: str
+    rows: Any, other_dispatcher: Any, start_worker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    start_worker(other_dispatcher)
-    server = FakeServer(address_of(other_dispatcher), rows)
-    with pytest.raises(ConfigError, match=f"processing_mode {mode} gives each worker .* the list"):
-        distribute(server, processing_mode=mode)
+    worker = start_worker(other_dispatcher)._address
+    dispatcher = address_of(other_dispatcher)
+    server = FakeServer(dispatcher, rows)
+    with caplog.at_level(logging.WARNING, "infeed.tensorflow.preflight"):
+        distribute(server, processing_mode="data")
+    assert f"infeed did not start the dispatcher at {dispatcher}: without a list" in caplog.text
+    publish(dispatcher, "dispatcher", "sharding=static")
+    distribute(server, processing_mode="data")
+    publish(dispatcher, "dispatcher", "sharding=dynamic", number=1)
+    for mode in ("file", "data", "file_or_data", "hint"):
+        message = f"processing_mode {mode} gives each worker .* the list"
+        with pytest.raises(ConfigError, match=message):
+            distribute(server, processing_mode=mode)
+    # The dispatcher could not list the tasks of a worker that returns if one were of such a job.
+    DispatcherClient(dispatcher).call(
+        "WorkerHeartbeat",
+        messages.WorkerHeartbeat(worker_address=worker),
+        messages.WorkerHeartbeatAnswer,
+    )
 
 
 # --- the dataset ---

@@ -56,7 +56,7 @@ def test_ready_when_all_processes_are(processes: list[Process]) -> None:
     health.update()
     assert (health.overall.ready, health.overall.reason) == (
         True,
-        "every pipeline is ready in 2 processes",
+        "every pipeline is ready in 2 of 2 processes",
     )
 
 
@@ -64,14 +64,32 @@ def test_process_without_an_answer_is_not_ready(processes: list[Process]) -> Non
     first, second = processes
     first.health.set("a", True, "fine")
     second.server.stop()
-    for unreachable in (None, second.server.address):
-        health = MergedHealth(lambda address=unreachable: [first.server.address, address])
-        health.update()
-        assert health.overall.reason == "1 of 2 not ready: process 1: it does not answer"
-        assert health.parts["a"].ready
-        body = exposed(lambda address=unreachable: [first.server.address, address])
-        assert 'process="0"' in body
-        assert 'process="1"' not in body
+    addresses = [first.server.address, second.server.address]
+    health = MergedHealth(lambda: [*addresses])
+    health.update()
+    assert not health.overall.ready
+    assert health.overall.reason == "1 of 2 not ready: process 1: it does not answer"
+    assert health.parts["a"].ready
+    body = exposed(lambda: [*addresses])
+    assert 'process="0"' in body
+    assert 'process="1"' not in body
+
+
+def test_exited_process_leaves_the_others_ready(processes: list[Process]) -> None:
+    first, _ = processes
+    first.health.set("a", True, "fine")
+    addresses = [first.server.address, None]
+    health = MergedHealth(lambda: [*addresses])
+    health.update()
+    assert health.overall.ready
+    reason = "every pipeline is ready in 1 of 2 processes; restarting: process 1"
+    assert health.overall.reason == reason
+    assert health.parts["a"].ready
+    assert 'process="1"' not in exposed(lambda: [*addresses])
+    addresses[0] = None
+    health.update()
+    assert health.overall.reason == "none of 2 processes serves"
+    assert not health.overall.ready
 
 
 def test_metrics_have_the_label_process(processes: list[Process]) -> None:

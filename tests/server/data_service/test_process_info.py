@@ -10,7 +10,7 @@ import tensorflow as tf
 from tests.server.data_service.conftest import free_port
 
 from infeed.errors import ConfigError, ServerUnavailableError
-from infeed.rpc.tf_dispatcher import DispatcherClient
+from infeed.rpc.tf_dispatcher import DISPATCHER_ROLE, DispatcherClient
 from infeed.v1 import cluster_pb2 as messages
 from infeed_server.config.address import Address
 from infeed_server.data_service import process_info
@@ -88,7 +88,7 @@ def test_journal_keeps_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     def info_of(folder: str) -> ProcessInfo:
         role = DispatcherRole(Address("127.0.0.1", 0), work_dir=tmp_path / folder)
         role.start()
-        info = process_info.fetch(DispatcherClient(role.address), process_info.DISPATCHER_ROLE)
+        info = process_info.fetch(DispatcherClient(role.address), DISPATCHER_ROLE)
         role.stop()
         assert info is not None
         return info
@@ -100,7 +100,7 @@ def test_journal_keeps_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert info_of("a") == first
     assert info_of("b").journal != first.journal
     monkeypatch.setattr(tf, "__version__", "2.22.0")
-    assert info_of("a") == ProcessInfo("2.22.0", VERSION, first.journal)
+    assert info_of("a") == ProcessInfo("2.22.0", VERSION, first.journal, "dynamic")
     monkeypatch.undo()
     assert info_of("a") == first
 

@@ -20,6 +20,7 @@ from infeed.errors import ConfigError, ServerUnavailableError
 from infeed.rpc.tf_dispatcher import DispatcherClient, get_worker_tasks
 from infeed_server.config.address import Address
 from infeed_server.data_service.dispatcher import role as dispatcher_module
+from infeed_server.data_service.dispatcher.journal import JOURNAL_FOLDER
 from infeed_server.data_service.dispatcher.role import DispatcherRole
 from infeed_server.data_service.worker import role as worker_module
 from infeed_server.data_service.worker.role import WorkerRole
@@ -63,6 +64,30 @@ def test_dispatcher_continues_from_its_journal(tmp_path: Path) -> None:
     )
     assert dataset.element_spec == tf.TensorSpec([], tf.int64)
     second.stop()
+
+
+def test_dispatcher_starts_without_an_incomplete_record_of_its_journal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = DispatcherRole(LOCAL, work_dir=tmp_path)
+    first.start()
+    for name in ("kept", "cut"):
+        tf.data.experimental.service.register_dataset(
+            f"grpc://{first.address}", tf.data.Dataset.range(3), dataset_id=name
+        )
+    first.stop()
+    (journal,) = (tmp_path / JOURNAL_FOLDER).iterdir()
+    os.truncate(journal, journal.stat().st_size - 5)
+    second = DispatcherRole(LOCAL, work_dir=tmp_path)
+    second.start()
+    client = DispatcherClient(second.address)
+    assert client.get_element_spec("kept")
+    assert client.get_element_spec("cut") is None
+    second.stop()
+    assert f"{journal}: removed the last" in caplog.text
+    journal.write_bytes(journal.read_bytes().replace(b"kept", b"kepT"))
+    with pytest.raises(ConfigError, match=f"{journal} is corrupt at byte .*jobs start from the"):
+        DispatcherRole(LOCAL, work_dir=tmp_path).start()
 
 
 def test_work_dir_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def failing() -> tf.data.Dataset:
     return tf.data.Dataset.range(3).map(lambda i: tf.debugging.check_numerics(1 / (1 - i), "x"))
 
 
-def no_check() -> None:
+def no_check(seconds: float) -> None:
     pass
 
 
@@ -127,14 +127,19 @@ def test_check_ends_the_wait_for_an_element() -> None:
 
     dataset = tf.data.Dataset.range(1).map(lambda _: tf.py_function(wait, [], tf.int64))
 
-    def check() -> None:
-        raise ServerUnavailableError("gone")
+    waits: list[float] = []
+
+    def check(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 2:
+            raise ServerUnavailableError("gone")
 
     with (
         closing(BackgroundIterator(dataset, check, "ahead-stuck")) as elements,
         pytest.raises(ServerUnavailableError, match="gone"),
     ):
         next(elements)
+    assert 0 < waits[0] < waits[1]
     released.set()
 
 

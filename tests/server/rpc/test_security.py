@@ -429,7 +429,7 @@ def test_streams_are_limited_per_host(
         assert call.next().HasField("opened")
     _, rpc_error = open_call(channel).open().rest()
     assert rpc_error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert rpc_error.details().startswith("the token 'all' has 3 streams open already: ")
+    assert rpc_error.details().startswith("the token of 'all' has 3 streams open already: ")
     fourth = ManualStream(transports(live, ALL))
     with pytest.raises(ServerUnavailableError, match="has 3 streams"):
         fourth.response()  # which the client retries

@@ -207,10 +207,9 @@ def refused(live: Any, reason: str) -> float | None:
 class ByName:
     """Takes the authorization for a token's name."""
 
-    def authenticate(self, authorization: str | None) -> Any:
-        caller: Any = AllowAll()
-        caller.token_name = authorization
-        return caller
+    def authenticate(self, authorization: str | None, client: str = "") -> Any:
+        del client
+        return AllowAll(authorization or "")
 
 
 def test_connections_behind_one_host_count_by_token(start: Any, error_of: Any) -> None:
@@ -232,7 +231,7 @@ def test_connections_behind_one_host_count_by_token(start: Any, error_of: Any) -
             get(three, "a")
         code, error = error_of(caught.value)
         assert code == "RESOURCE_EXHAUSTED"
-        assert error.metadata == {"limit": "connections", "client": "the token 'a'"}
+        assert error.metadata == {"limit": "connections", "client": "a"}
         get(three, "c")
         get(one, "b")  # a proxy's connection counts for the client that came first
     assert refused(live, "connections") == 1
@@ -242,7 +241,7 @@ def test_failing_authenticator_fails_its_call_alone(
     start: Any, error_of: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Failing:
-        def authenticate(self, authorization: str | None) -> Any:
+        def authenticate(self, authorization: str | None, client: str = "") -> Any:
             raise RuntimeError("on purpose")
 
     live = start(authenticator=Failing())

@@ -67,6 +67,13 @@ def test_allow_all_gives_access_to_every_pipeline(authorization: str | None) -> 
     assert caller.has_access("")
 
 
+def test_limits_count_by_token_or_else_as_given(token_file: str) -> None:
+    tokens = TokenAuthenticator(token_file)
+    for client in ("10.0.0.1", "10.0.0.2"):
+        assert tokens.authenticate(f"Bearer {ANN}", client).name == "the token of 'ann'"
+        assert AllowAll().authenticate(None, client).name == client
+
+
 # Identification.
 
 
@@ -274,11 +281,24 @@ def test_invalid_new_file_keeps_the_previous_tokens(
         authenticator.authenticate(f"Bearer {BEN}")
     assert caplog.text.count("stays in force") == 1
     assert token_file in caplog.text
-    Path(token_file).unlink()
-    ann.require_access("photos")
     write(grant(BEN, "ben", "*"))
     with pytest.raises(AuthenticationError):
         ann.require_access("photos")
+
+
+def test_deleted_file_revokes_all_tokens_until_it_is_back(
+    token_file: str, write: Write, reload_at_once: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    authenticator = TokenAuthenticator(token_file)
+    ann = authenticator.authenticate(f"Bearer {ANN}")
+    Path(token_file).unlink()
+    with pytest.raises(AuthenticationError, match="unknown or revoked token"):
+        ann.require_access("photos")
+    with pytest.raises(AuthenticationError, match="unknown or revoked token"):
+        authenticator.authenticate(f"Bearer {BEN}")
+    assert caplog.text.count(f"{token_file}: no such file, so every token is revoked") == 1
+    write(grant(ANN, "ann", "photos"))
+    ann.require_access("photos")
 
 
 # Invalid files.

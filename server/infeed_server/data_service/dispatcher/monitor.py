@@ -18,6 +18,7 @@ from infeed.rpc.tf_dispatcher import DispatcherClient, get_worker_tasks
 from infeed.v1 import cluster_pb2 as messages
 from infeed_server.control.health import Readiness
 from infeed_server.data_service.control import RoleMetrics
+from infeed_server.data_service.dispatcher.work_dir import WorkDirMonitor
 from infeed_server.data_service.process_info import VersionMonitor
 from infeed_server.processes.periodic import PeriodicTask
 
@@ -162,15 +163,18 @@ class WorkerLivenessMonitor(PeriodicTask):
 
 
 class DispatcherStatus:
-    """The workers of a dispatcher, for its control plane; none before `watch`."""
+    """A dispatcher's workers and work directory, for its control plane; empty before `watch`."""
 
     def __init__(self) -> None:
         self._liveness: WorkerLivenessMonitor | None = None
         self._versions: VersionMonitor | None = None
+        self._work_dir: WorkDirMonitor | None = None
 
-    def watch(self, liveness: WorkerLivenessMonitor, versions: VersionMonitor) -> None:
+    def watch(
+        self, liveness: WorkerLivenessMonitor, versions: VersionMonitor, work_dir: WorkDirMonitor
+    ) -> None:
         """Sets the monitors to read from."""
-        self._liveness, self._versions = liveness, versions
+        self._liveness, self._versions, self._work_dir = liveness, versions, work_dir
 
     def readiness(self) -> Mapping[str, Readiness]:
         """Returns the readiness of each worker by its address."""
@@ -197,6 +201,16 @@ class DispatcherStatus:
             "infeed_dispatcher_lost_tasks",
             "Tasks of lost workers that were ended.",
             lambda: self._liveness.ended_tasks if self._liveness else 0,
+        )
+        metrics.add_gauge(
+            "infeed_dispatcher_work_dir_bytes",
+            "Bytes of the journal and of the graphs of registered data sets.",
+            lambda: self._work_dir.used_bytes if self._work_dir else 0,
+        )
+        metrics.add_gauge(
+            "infeed_dispatcher_work_dir_free_bytes",
+            "Free bytes of the file system with the work directory.",
+            lambda: self._work_dir.free_bytes if self._work_dir else 0,
         )
 
     def _workers(self) -> Mapping[str, WorkerState]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from infeed.errors import ConfigError
+from infeed.rpc.tf_dispatcher import DISPATCHER_ROLE, DYNAMIC_SHARDING, STATIC_SHARDING
 from infeed_server.config.address import Address
 from infeed_server.data_service import process_info
 from infeed_server.data_service.advertised_address import derive, parse_advertise
@@ -68,11 +69,15 @@ class DispatcherRole(Role):
         import tensorflow as tf  # noqa: PLC0415
         from tensorflow.core.protobuf.service_config_pb2 import DispatcherConfig  # noqa: PLC0415
 
+        from infeed_server.data_service.dispatcher.journal import repair_journal  # noqa: PLC0415
+
         self._check_listen_address()
+        if self._work_dir:
+            repair_journal(self._work_dir)
         config = DispatcherConfig(
             port=self._listen.port,
             protocol="grpc",
-            work_dir=str(self._work_dir or self._temporary_dir()),
+            work_dir=str(self.work_dir),
             fault_tolerant_mode=True,
             worker_addresses=self._worker_addresses,
             worker_timeout_ms=int(WORKER_TIMEOUT_SECONDS * 1000),
@@ -87,12 +92,20 @@ class DispatcherRole(Role):
         try:
             self._start_server(server, "dispatcher")
             info = process_info.publish(
-                self.local_address, process_info.DISPATCHER_ROLE, journal=uuid.uuid4().hex
+                self.local_address,
+                DISPATCHER_ROLE,
+                journal=uuid.uuid4().hex,
+                sharding=STATIC_SHARDING if self._worker_addresses else DYNAMIC_SHARDING,
             )
         except BaseException:
             self.stop()
             raise
         log.info("TensorFlow %s, journal %s", info.tensorflow, info.journal)
+
+    @property
+    def work_dir(self) -> Path:
+        """The folder of the journal, after `start`."""
+        return self._work_dir or Path(self._temporary_dir())
 
     @override
     def stop(self) -> None:
@@ -103,6 +116,8 @@ class DispatcherRole(Role):
             self._temporary = None
 
     def _temporary_dir(self) -> str:
+        if self._temporary:
+            return self._temporary.name
         self._temporary = tempfile.TemporaryDirectory(prefix="infeed-dispatcher-")
         log.warning(
             "the dispatcher's journal is temporary: after a restart, jobs begin again; --work-dir "

@@ -10,10 +10,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from infeed.errors import ConfigError, InfeedError, ServerUnavailableError, SourceError
-from infeed.rpc.tf_dispatcher import DispatcherClient, find_unreachable
+from infeed.errors import (
+    ConfigError,
+    InfeedError,
+    ServerError,
+    ServerUnavailableError,
+    SourceError,
+)
+from infeed.rpc.tf_dispatcher import DISPATCHER_ROLE, DispatcherClient, find_unreachable
 from infeed.spec.dataset import Compression
-from infeed_server.data_service.process_info import check_versions
+from infeed_server.data_service import process_info
+from infeed_server.data_service.gateway.registrations import Registrations
 from infeed_server.processes.periodic import PeriodicTask
 
 log = logging.getLogger(__name__)
@@ -42,14 +49,25 @@ StatusCallback = Callable[[str | None], None]
 class DataServiceClient:
     """A client of one dispatcher and its workers. Thread-safe."""
 
-    def __init__(self, dispatcher: str, compression: Compression = "none") -> None:
+    def __init__(
+        self,
+        dispatcher: str,
+        compression: Compression = "none",
+        stored_bytes: int = 0,
+        find_own_problem: Callable[[], str | None] = lambda: None,
+    ) -> None:
         """`dispatcher` is host:port, as trainers reach it too. `compression` is for the batches of
-        trainers that do not request another."""
+        trainers that do not request another. `stored_bytes` are those of data sets that the
+        dispatcher has already; `find_own_problem` returns why it can make no progress, as far as
+        this process knows."""
         self.address = dispatcher
         self.compression: Compression = compression
         self._dispatcher = DispatcherClient(dispatcher)
-        self.lost_workers: tuple[str, ...] = ()
-        """Workers that did not answer the last check, host:port."""
+        self._find_own_problem = find_own_problem
+        self._lost_since: dict[str, float] = {}
+        """Time of the first failed check of each worker that did not answer the last one."""
+        self.journal = ""
+        """The id of the dispatcher's journal as of the last check; empty while it is unknown."""
         self.answering_workers = 0
         """Number of workers that answered the last check."""
         self._last_answer = time.monotonic()
@@ -59,9 +77,19 @@ class DataServiceClient:
         """The problem that was reported."""
         self._callback: StatusCallback = lambda _: None
         self._callback_lock = threading.Lock()
-        self._registered: set[str] = set()
+        self._registrations = Registrations(stored_bytes)
         self._register_lock = threading.Lock()
         self._checks = PeriodicTask("service", CHECK_INTERVAL_SECONDS, self._check)
+
+    @property
+    def lost_workers(self) -> tuple[str, ...]:
+        """Workers that did not answer the last check, host:port."""
+        return tuple(self._lost_since)
+
+    def silent_seconds(self) -> dict[str, float]:
+        """Returns the seconds since the first failed check of each lost worker."""
+        now = time.monotonic()
+        return {worker: now - since for worker, since in self._lost_since.items()}
 
     def wait_until_ready(self, timeout: float | None = None) -> None:
         """Waits until the dispatcher and at least one of its workers answer.
@@ -107,22 +135,30 @@ class DataServiceClient:
             )
 
     def register(
-        self, dataset_id: str, compression: Compression, make: Callable[[], tf.data.Dataset]
+        self,
+        dataset_id: str,
+        compression: Compression,
+        make: Callable[[], tf.data.Dataset],
+        caller: str = "",
+        size_bytes: int = 0,
     ) -> None:
         """Makes and registers a data set, unless the dispatcher has it.
 
-        Raises `ServerUnavailableError` when the dispatcher does not answer, and `ConfigError` when
-        TensorFlow versions differ between the processes, or TensorFlow rejects the data set.
+        Raises `ServerUnavailableError` when the dispatcher does not answer, `ServerError` when it
+        cannot store the data set, `InvalidRequestError` beyond the limits of `Registrations`, and
+        `ConfigError` when TensorFlow versions differ between the processes, or TensorFlow rejects
+        the data set.
         """
         with self._register_lock:
             if (
-                dataset_id in self._registered
+                dataset_id in self._registrations
                 and self._dispatcher.get_element_spec(dataset_id) is not None
             ):
                 return  # a dispatcher that lost its journal has none
+            self._registrations.require_room(dataset_id, caller, size_bytes)
             dataset = make()
             # This also checks that the dispatcher answers; TensorFlow would retry for an hour.
-            check_versions(self.address, tf.__version__, lost=self.lost_workers)
+            process_info.check_versions(self.address, tf.__version__, lost=self.lost_workers)
             try:
                 tf.data.experimental.service.register_dataset(
                     f"grpc://{self.address}",
@@ -130,12 +166,17 @@ class DataServiceClient:
                     compression=_COMPRESSION[compression],
                     dataset_id=dataset_id,
                 )
+            except tf.errors.ResourceExhaustedError as error:
+                raise ServerError(
+                    f"the dispatcher at {self.address} cannot store the data set: "
+                    f"{_first_line(error)}; free space in its work directory"
+                ) from error
             except (tf.errors.OpError, ValueError) as error:
                 raise ConfigError(
                     f"TensorFlow's data service at {self.address} rejects the data set: "
                     f"{_first_line(error)}"
                 ) from error
-            self._registered.add(dataset_id)
+            self._registrations.add(dataset_id, caller, size_bytes)
 
     def read(self, dataset_id: str, job_name: str) -> tf.data.Dataset:
         """Returns one consumer of the job: it receives a part of the job's elements."""
@@ -163,13 +204,22 @@ class DataServiceClient:
             self._callback(problem)
         self._reported = problem
 
+    def update_journal(self) -> None:
+        """Fetches the id of the journal. Raises as `DispatcherClient` does."""
+        info = process_info.fetch(self._dispatcher, DISPATCHER_ROLE)
+        self.journal = info.journal if info else ""
+
     def _find_problem(self) -> str | None:
         """Returns why no batch can be made now, None if one can. One worker is enough."""
+        if problem := self._find_own_problem():
+            return problem
         try:
             workers = self._dispatcher.get_workers()
             missing = find_unreachable(workers)
-            self.lost_workers = tuple(missing)
+            now = time.monotonic()
+            self._lost_since = {worker: self._lost_since.get(worker, now) for worker in missing}
             self.answering_workers = len(workers) - len(missing)
+            self.update_journal()
         except InfeedError as error:
             return error.message
         if not workers:

@@ -9,21 +9,27 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Generator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from infeed.errors import InfeedError, InvalidRequestError, SourceError, UserCodeError
+from infeed.errors import (
+    InfeedError,
+    InvalidRequestError,
+    ServerError,
+    SourceError,
+    UserCodeError,
+)
 from infeed.spec import Array, PipelineSpec
 from infeed.spec.dataset import Compression, DatasetRequest, RegisteredDataset
 from infeed_server.data_service.gateway.client import DataServiceClient
+from infeed_server.data_service.gateway.read_watch import ReadWatch
+from infeed_server.data_service.gateway.registrations import GRAPH_OVERHEAD_BYTES
 from infeed_server.data_service.graph import DataServicePlan, Variant
 from infeed_server.engines.sequential.window import Block, ReadKey
 from infeed_server.engines.tf_iterator import BackgroundIterator
-
-_MAX_DATASETS = 1024
-"""Registered variants of one pipeline. A dispatcher keeps each one, and clients choose the seed."""
 
 
 class DataServiceBackend:
@@ -34,12 +40,11 @@ class DataServiceBackend:
     def __init__(self, plan: DataServicePlan, client: DataServiceClient) -> None:
         self._plan = plan
         self._client = client
-        self._registered: set[str] = set()
 
     def register_default(self) -> None:
         """Registers the variant without any request options, so that a problem is found at the
         start. Raises `ConfigError` and `ServerUnavailableError`."""
-        self.register(DatasetRequest(self.spec.name))
+        self.register(DatasetRequest(self.spec.name), caller="")
 
     @property
     def spec(self) -> PipelineSpec:
@@ -49,23 +54,36 @@ class DataServiceBackend:
     def elements_are_batches(self) -> bool:
         return False
 
-    def read(self, kind: ReadKey) -> Generator[Block, None, None]:
+    def read(self, kind: ReadKey, caller: str) -> Generator[Block, None, None]:
         spec = self.spec
         remainder = kind.remainder or spec.remainder
         variant = Variant(kind.slots, kind.seed, kind.epochs, remainder)
-        dataset_id = self._register(variant, self._client.compression)
+        dataset_id = self._register(variant, self._client.compression, caller)
         job_name = kind.job_name or f"{spec.name}-{uuid.uuid4().hex}"
         dataset = self._client.read(dataset_id, job_name)
-        batches = BackgroundIterator(dataset, self._client.require, f"infeed-service-{spec.name}")
+        watch = ReadWatch(self._client, spec.name)
+        batches = BackgroundIterator(dataset, watch.on_wait, f"infeed-service-{spec.name}")
         position = sample_count = 0
-        with contextlib.closing(batches):
+        with contextlib.closing(batches), self._job_errors(watch):
             for fields, metadata in batches:
+                watch.require_job()
                 ids = _sample_ids(metadata, sample_count)
                 sample_count += int(np.count_nonzero(metadata["mask"]))
                 yield Block(position, kind.slots, int(metadata["epoch"]), fields, ids)
                 position += kind.slots
         if not position:
             raise _no_batch(kind)
+
+    @contextlib.contextmanager
+    def _job_errors(self, watch: ReadWatch) -> Generator[None, None, None]:
+        """Raises `SourceError` instead of an error of TensorFlow that a lost job explains."""
+        try:
+            yield
+        except tf.errors.OpError:
+            with contextlib.suppress(InfeedError):
+                self._client.update_journal()
+            watch.require_job()
+            raise
 
     def check_first_block(self, key: ReadKey, block: Block) -> None:
         """Accepts any first batch, since the order is not defined."""
@@ -80,6 +98,12 @@ class DataServiceBackend:
                 f"TensorFlow's data service gives no more batches of {name!r}: {message}",
                 pipeline=name,
             )
+        if isinstance(error, tf.errors.ResourceExhaustedError):
+            return ServerError(
+                f"TensorFlow's data service at {self._client.address} has too little memory or "
+                f"disk space for {name!r}: {message}",
+                pipeline=name,
+            )
         return UserCodeError(
             f"a worker of TensorFlow's data service could not make a batch of {name!r}: "
             f"{message}\n"
@@ -88,7 +112,7 @@ class DataServiceBackend:
             pipeline=name,
         )
 
-    def register(self, request: DatasetRequest) -> RegisteredDataset:
+    def register(self, request: DatasetRequest, caller: str) -> RegisteredDataset:
         spec = self.spec
         variant = Variant(
             request.batch_size or spec.batch_size,
@@ -97,7 +121,8 @@ class DataServiceBackend:
             request.remainder or spec.remainder,
             shard_hint=request.shard_hint,
         )
-        dataset_id = self._register(variant, request.compression or self._client.compression)
+        compression = request.compression or self._client.compression
+        dataset_id = self._register(variant, compression, caller)
         return RegisteredDataset(
             dispatcher_address=self._client.address,
             dataset_id=dataset_id,
@@ -108,18 +133,12 @@ class DataServiceBackend:
             lost_workers=self._client.lost_workers,
         )
 
-    def _register(self, variant: Variant, compression: Compression) -> str:
+    def _register(self, variant: Variant, compression: Compression, caller: str) -> str:
         plan = self._plan
         dataset_id = plan.dataset_id(variant, compression)
-        if dataset_id not in self._registered and len(self._registered) >= _MAX_DATASETS:
-            raise InvalidRequestError(
-                f"{plan.spec.name!r} is registered in {_MAX_DATASETS} variants (seeds, batch "
-                "sizes, numbers of epochs) already, the maximum, since the dispatcher keeps each "
-                "of them; request one of these, or restart server and dispatcher",
-                pipeline=plan.spec.name,
-            )
-        self._client.register(dataset_id, compression, lambda: plan.dataset(variant))
-        self._registered.add(dataset_id)
+        size = plan.graph_bytes + GRAPH_OVERHEAD_BYTES
+        make = partial(plan.dataset, variant)
+        self._client.register(dataset_id, compression, make, caller, size)
         return dataset_id
 
 

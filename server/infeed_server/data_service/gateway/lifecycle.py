@@ -11,6 +11,11 @@ from typing_extensions import override
 from infeed_server.config.address import Address
 from infeed_server.data_service.dispatcher.monitor import WorkerLivenessMonitor
 from infeed_server.data_service.dispatcher.role import DispatcherRole
+from infeed_server.data_service.dispatcher.work_dir import (
+    DATASETS_FOLDER,
+    WorkDirMonitor,
+    folder_bytes,
+)
 from infeed_server.data_service.gateway.client import DataServiceClient, StatusCallback
 from infeed_server.data_service.gateway.local_workers import LocalWorkers
 from infeed_server.data_service.gateway.saved_addresses import SavedAddresses, load_saved_addresses
@@ -48,6 +53,10 @@ class DataServiceLifecycle(ABC):
     def served(self) -> dict[tuple[str, ...], float]:
         """Returns the bytes that workers sent, by address; none for workers of another process,
         which only their control planes report."""
+        return {}
+
+    def work_dir(self) -> dict[tuple[str, ...], float]:
+        """Returns the free bytes for the journal of a dispatcher that the server started."""
         return {}
 
     def stop(self) -> None:
@@ -101,9 +110,17 @@ class EmbeddedDataService(DataServiceLifecycle):
         address = self._dispatcher.address
         saved = self._saved.workers if self._saved else ()
         self._workers = LocalWorkers(self._options.workers, address, self._host, saved)
-        self.client = DataServiceClient(address, self._options.compression)
+        work_dir = self._dispatcher.work_dir
+        self._files = WorkDirMonitor(work_dir)
+        self.client = DataServiceClient(
+            address,
+            self._options.compression,
+            folder_bytes(work_dir / DATASETS_FOLDER),
+            lambda: self._files.problem,
+        )
         self._stack.callback(self._workers.stop, _WORKER_STOP_TIMEOUT_SECONDS)
         self._stack.enter_context(liveness)
+        self._stack.enter_context(self._files)
         self._stack.callback(self.client.close)
         self._workers.start()
         self.client.wait_until_ready()
@@ -116,6 +133,10 @@ class EmbeddedDataService(DataServiceLifecycle):
     @override
     def served(self) -> dict[tuple[str, ...], float]:
         return {(address,): size for address, size in dict(self._workers.sent_bytes).items()}
+
+    @override
+    def work_dir(self) -> dict[tuple[str, ...], float]:
+        return {(): self._files.free_bytes}
 
     @override
     def stop(self) -> None:

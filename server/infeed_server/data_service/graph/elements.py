@@ -29,14 +29,17 @@ def plan_elements(plan: SequentialPlan, limit_bytes: int) -> DataServicePlan:
     """Plans a sequential pipeline for the workers. Raises `ConfigError`."""
     dataset = plan.source.make(plan.spec.seed)
     refuse_python_stages(plan.source, dataset)
-    require_size("source.dataset", constant_bytes(dataset), limit_bytes, _ALTERNATIVE)
+    size = constant_bytes(dataset)
+    require_size("source.dataset", size, limit_bytes, _ALTERNATIVE)
     # Positions count samples, even where the user's elements are batches.
     stride = plan.spec.batch_size if plan.batched else 0
     return DataServicePlan(
-        data_service_spec(plan.spec, stride),
+        # Each worker makes batches of the elements that it reads itself.
+        data_service_spec(plan.spec, stride, remainder_scope="worker"),
         short_hash([_graph_hash(plan, dataset)]),
         None if plan.batched else plan.spec.sample_count,
         partial(_build, plan),
+        size,
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass, replace
 import tensorflow as tf
 
 from infeed.errors import InvalidRequestError
-from infeed.spec import Guarantee, PipelineSpec, Remainder
+from infeed.spec import Guarantee, PipelineSpec, Remainder, RemainderScope
 from infeed_server.pipeline.fingerprint import fingerprint
 
 ENGINE = "tf-data-service"
@@ -45,13 +45,15 @@ class DataServicePlan:
     """A pipeline that can be registered with a dispatcher.
 
     `location_hash` identifies the location of the data: the graph contains file names, and the
-    fingerprint does not. `sample_count` is None where it is unknown.
+    fingerprint does not. `sample_count` is None where it is unknown. `graph_bytes` are those of the
+    source's data in the graph.
     """
 
     spec: PipelineSpec
     location_hash: str
     sample_count: int | None
     build: Callable[[Variant], tf.data.Dataset]
+    graph_bytes: int = 0
 
     def dataset(self, variant: Variant) -> tf.data.Dataset:
         """Builds the dataset of batches, whose elements are `(fields, metadata)`.
@@ -86,7 +88,9 @@ class DataServicePlan:
             )
 
 
-def data_service_spec(local: PipelineSpec, batch_stride: int = 0) -> PipelineSpec:
+def data_service_spec(
+    local: PipelineSpec, batch_stride: int = 0, remainder_scope: RemainderScope = "job"
+) -> PipelineSpec:
     """Returns the spec on the tf.data service of a pipeline with the spec `local` on the local
     engine."""
     return replace(
@@ -96,6 +100,7 @@ def data_service_spec(local: PipelineSpec, batch_stride: int = 0) -> PipelineSpe
         fingerprint=fingerprint(engine=ENGINE, pipeline=local.fingerprint),
         batch_stride=batch_stride,
         engine="tf_data_service",
+        remainder_scope=remainder_scope,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from infeed.errors import InfeedError
-from infeed.rpc.tf_dispatcher import DispatcherClient
+from infeed.rpc.tf_dispatcher import DISPATCHER_ROLE, DispatcherClient
 from infeed_server.control.health import Readiness
 from infeed_server.data_service import process_info
 from infeed_server.data_service.control import RoleMetrics
@@ -44,7 +44,7 @@ class DispatcherRestartDetector(PeriodicTask):
     def run_once(self) -> None:
         """Checks the dispatcher."""
         try:
-            info = process_info.fetch(self._dispatcher, process_info.DISPATCHER_ROLE)
+            info = process_info.fetch(self._dispatcher, DISPATCHER_ROLE)
         except InfeedError as error:
             if self.error is None:
                 log.warning("the dispatcher does not answer: %s", error.message)

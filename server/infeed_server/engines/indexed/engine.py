@@ -49,7 +49,7 @@ class IndexedEngine:
     def spec(self) -> PipelineSpec:
         return self._plan.spec
 
-    def register(self, request: DatasetRequest) -> RegisteredDataset:
+    def register(self, request: DatasetRequest, caller: str) -> RegisteredDataset:  # noqa: ARG002
         raise requires_data_service(request.pipeline, "data set to read from workers")
 
     def open(self, slots: int, epochs: int, trainer: Trainer) -> IndexedSession:  # noqa: ARG002

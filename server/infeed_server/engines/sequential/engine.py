@@ -72,8 +72,8 @@ class SequentialEngine:
     def spec(self) -> PipelineSpec:
         return self._dataset.spec
 
-    def register(self, request: DatasetRequest) -> RegisteredDataset:
-        return self._dataset.register(request)
+    def register(self, request: DatasetRequest, caller: str) -> RegisteredDataset:
+        return self._dataset.register(request, caller)
 
     def open(
         self,
@@ -209,6 +209,7 @@ class SequentialEngine:
                     key,
                     RankTracker(trainer.world_size, begin, step),
                     lambda: _MAX_WINDOW_BYTES // max(2, len(self._readers)),
+                    trainer.caller,
                 )
             self._readers.append(reader)
             reader.connect(trainer, begin, step)

@@ -42,7 +42,7 @@ class LocalBackend:
     def elements_are_batches(self) -> bool:
         return self._plan.batched
 
-    def read(self, key: ReadKey) -> Generator[Block, None, None]:
+    def read(self, key: ReadKey, caller: str) -> Generator[Block, None, None]:  # noqa: ARG002
         return _read(self._plan, key)
 
     def check_first_block(self, key: ReadKey, block: Block) -> None:
@@ -68,7 +68,7 @@ class LocalBackend:
     def translate_error(self, error: Exception) -> InfeedError | None:
         return self._plan.explain(error)
 
-    def register(self, request: DatasetRequest) -> RegisteredDataset:
+    def register(self, request: DatasetRequest, caller: str) -> RegisteredDataset:  # noqa: ARG002
         raise requires_data_service(request.pipeline, "data set to read from workers")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,6 +13,7 @@ from infeed_server.engines.sequential import errors
 from infeed_server.engines.sequential.base import DatasetBackend
 from infeed_server.engines.sequential.progress_log import ProgressLogger
 from infeed_server.engines.sequential.ranks import RankTracker
+from infeed_server.engines.sequential.seek import SeekGuard
 from infeed_server.engines.sequential.window import Block, ReadKey, Window, cut_batch
 
 _MAX_STEP_BYTES = 2 << 30
@@ -43,8 +45,10 @@ class SharedReader:
         key: ReadKey,
         ranks: RankTracker,
         window_share: Callable[[], int],
+        caller: str = "",
     ) -> None:
-        """`window_share` returns the bytes that the window may hold now; three steps always may."""
+        """`window_share` returns the bytes that the window may hold now; three steps always may.
+        `caller` is the name that limits on callers count by."""
         self.key = key
         self._ranks = ranks
         self._ordered = dataset.spec.guarantee.order == "deterministic"
@@ -58,7 +62,7 @@ class SharedReader:
         self._closed = False
         self._reading = False
         self._changed = threading.Condition()
-        self._blocks = dataset.read(key)
+        self._blocks = dataset.read(key, caller)
 
     @property
     def window_bytes(self) -> int:
@@ -168,6 +172,7 @@ class SharedReader:
         required = max(request.start + request.count, request.min_position_count)
         target = max(required, request.step_end)
         progress = ProgressLogger(self._name, rank, self._position, target)
+        seek = SeekGuard(self._name, request.start)
         while not self._has_read(target, request):
             if not is_wanted():
                 return False
@@ -176,7 +181,9 @@ class SharedReader:
             if self._reading or self._must_wait(request, progress):
                 self._changed.wait(_CHECK_INTERVAL_SECONDS)
             else:
+                began = time.monotonic()
                 self._read_block(request)
+                seek.on_block(self._position, time.monotonic() - began)
                 progress.log_reading(self._position)
         return True
 

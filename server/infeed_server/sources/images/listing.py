@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from infeed_server.sources.files import (
     is_remote,
     stat_file,
 )
+
+log = logging.getLogger(__name__)
 
 EXTENSIONS = (".jpg", ".jpeg", ".png")
 """Endings of image file names, compared without case."""
@@ -43,17 +46,19 @@ def list_images(root: str, *, stat_remote: bool = False) -> ImageListing:
     """Lists all images below a folder, recursively. Names that begin with a dot are skipped.
 
     Listing a remote folder takes one request per folder; its files have stamps only with
-    `stat_remote`, which takes one per file. Raises `SourceError` when the folder does not exist,
-    contains no image, or an image cannot be found, as behind a link to a missing file.
+    `stat_remote`, which takes one per file. Images that are links to no file are left out, and
+    counted in a warning. Raises `SourceError` when the folder does not exist, cannot be read or
+    contains no image.
     """
     if not is_folder(root):
         raise SourceError(f"no folder {root!r}; {describe_nearest_folder(root)}", file=root)
     folders: list[str] = []
     images: list[ImageFile] = []
+    dangling: list[str] = []
     others = 0
     try:
         walk = _walk_remote(root, folders, stat_remote) if is_remote(root) else None
-        for file in walk or _walk_local(root, folders):
+        for file in walk or _walk_local(root, folders, dangling):
             if file is not None:
                 images.append(file)
             else:
@@ -61,6 +66,13 @@ def list_images(root: str, *, stat_remote: bool = False) -> ImageListing:
     except (OSError, tf.errors.OpError) as error:
         path = getattr(error, "filename", None) or root
         raise SourceError(f"cannot list {path!r}: {error_text(error)}", file=path) from error
+    if dangling:
+        log.warning(
+            "%s: %d images are links to no file and are left out, such as %s",
+            root,
+            len(dangling),
+            min(dangling),
+        )
     if not images:
         raise SourceError(
             f"no image in {root!r}: none of its {others} files ends with {', '.join(EXTENSIONS)}",
@@ -75,11 +87,15 @@ def _is_image(name: str) -> bool:
 
 
 def _walk_local(
-    folder: str, top: list[str], prefix: str = "", ancestors: tuple[tuple[int, int], ...] = ()
+    folder: str,
+    top: list[str],
+    dangling: list[str],
+    prefix: str = "",
+    ancestors: tuple[tuple[int, int], ...] = (),
 ) -> Iterator[ImageFile | None]:
     """Yields the images below `folder`, following links, and None for each other file.
 
-    Appends its direct subfolders to `top`.
+    Appends its direct subfolders to `top`, and images that are links to no file to `dangling`.
     """
     stat = os.stat(folder)  # noqa: PTH116
     inode = (stat.st_dev, stat.st_ino)
@@ -93,13 +109,18 @@ def _walk_local(
                 if not prefix:
                     top.append(entry.name)
                 yield from _walk_local(
-                    entry.path, top, f"{prefix}{entry.name}/", (*ancestors, inode)
+                    entry.path, top, dangling, f"{prefix}{entry.name}/", (*ancestors, inode)
                 )
-            elif _is_image(entry.name):
-                stat = entry.stat()
-                yield ImageFile(prefix + entry.name, stat.st_size, stat.st_mtime_ns)
-            else:
+            elif not _is_image(entry.name):
                 yield None
+            else:
+                path = prefix + entry.name
+                try:
+                    stat = entry.stat()
+                except FileNotFoundError:
+                    dangling.append(path)
+                else:
+                    yield ImageFile(path, stat.st_size, stat.st_mtime_ns)
 
 
 def _walk_remote(root: str, top: list[str], stat: bool) -> Iterator[ImageFile | None]:

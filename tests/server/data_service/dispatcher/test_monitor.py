@@ -27,6 +27,7 @@ from infeed_server.data_service.dispatcher.monitor import (
     WorkerState,
 )
 from infeed_server.data_service.dispatcher.role import DispatcherRole
+from infeed_server.data_service.dispatcher.work_dir import WorkDirMonitor
 from infeed_server.data_service.worker.role import WorkerRole
 
 SERVICE = tf.data.experimental.service
@@ -312,7 +313,7 @@ def test_unwatched_status_has_no_workers() -> None:
     assert value(metrics, "infeed_dispatcher_lost_tasks_total") == 0
 
 
-def test_status_has_the_problem_of_each_worker() -> None:
+def test_status_has_the_problem_of_each_worker(tmp_path: Path) -> None:
     states = {
         "alive": WorkerState(0, True, tasks=2),
         "other": WorkerState(0, True),
@@ -322,7 +323,7 @@ def test_status_has_the_problem_of_each_worker() -> None:
     liveness: Any = SimpleNamespace(workers=states, ended_tasks=4)
     versions: Any = SimpleNamespace(mismatches={"worker other": "2.20", "worker silent": "2.20"})
     status = DispatcherStatus()
-    status.watch(liveness, versions)
+    status.watch(liveness, versions, WorkDirMonitor(tmp_path))
     assert status.readiness() == {
         "alive": Readiness(True, "has 2 tasks"),
         "other": Readiness(False, "runs TensorFlow 2.20, not the dispatcher's version"),
@@ -336,3 +337,6 @@ def test_status_has_the_problem_of_each_worker() -> None:
         name: value(metrics, "infeed_dispatcher_worker_reachable", worker=name) for name in states
     }
     assert reachable == {"alive": 1, "other": 1, "silent": 0, "lost": 0}
+    (tmp_path / "journal").write_bytes(bytes(100))
+    assert value(metrics, "infeed_dispatcher_work_dir_bytes") == 100
+    assert value(metrics, "infeed_dispatcher_work_dir_free_bytes") > 0

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import tensorflow as tf
 
-from infeed.errors import ConfigError, ServerUnavailableError, SourceError
+from infeed.errors import ConfigError, ServerError, ServerUnavailableError, SourceError
 from infeed.rpc.tf_dispatcher import DispatcherClient
 from infeed.v1 import cluster_pb2 as messages
 from infeed_server.data_service import process_info
@@ -106,7 +106,7 @@ def test_data_set_is_made_once_unless_the_dispatcher_lost_it(dispatcher: str, wo
     client.register("numbers", "none", make)
     client.register("numbers", "none", make)
     assert len(made) == 1
-    client._registered.add("lost")
+    client._registrations.add("lost", "", 0)
     client.register("lost", "none", make)
     assert len(made) == 2
 
@@ -119,6 +119,31 @@ def test_data_set_that_tensorflow_rejects_is_an_error(dispatcher: str) -> None:
 
     with pytest.raises(ConfigError, match=f"{dispatcher} rejects the data set: .*numbers"):
         DataServiceClient(dispatcher).register("numbers", "none", others)
+
+
+def test_full_disk_of_the_dispatcher_is_an_error_of_the_server(
+    dispatcher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **options: object) -> None:
+        raise tf.errors.ResourceExhaustedError(None, None, "journal_0; No space left on device")
+
+    monkeypatch.setattr(TF, "register_dataset", fail)
+    client = DataServiceClient(dispatcher)
+    with pytest.raises(ServerError, match=r"cannot store the data set: .*No space left on device"):
+        client.register("numbers", "none", numbers)
+    monkeypatch.undo()
+    client.register("numbers", "none", numbers)
+
+
+def test_problem_of_the_own_dispatcher_makes_the_service_unavailable(
+    dispatcher: str, worker: str
+) -> None:
+    problems = ["the work directory is full", None]
+    client = DataServiceClient(dispatcher, find_own_problem=lambda: problems[0])
+    with pytest.raises(ServerUnavailableError, match="the work directory is full"):
+        client.wait_until_ready(0)
+    problems.pop(0)
+    client.wait_until_ready(100)
 
 
 def test_unreachable_dispatcher_is_an_error() -> None:
@@ -176,7 +201,7 @@ def test_other_tensorflow_of_an_answering_worker_is_refused(
         with pytest.raises(ConfigError, match=f"worker {address} runs TensorFlow 2.20.0"):
             client.register("numbers", "none", numbers)
     else:
-        client.lost_workers = (address,)
+        client._lost_since = {address: 0.0}
         client.register("numbers", "none", numbers)
 
 

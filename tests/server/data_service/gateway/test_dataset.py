@@ -18,6 +18,7 @@ import infeed
 from infeed.errors import (
     ConfigError,
     InvalidRequestError,
+    ServerError,
     ServerUnavailableError,
     SourceError,
     UserCodeError,
@@ -25,8 +26,8 @@ from infeed.errors import (
 from infeed.rpc.channel import GrpcTransport
 from infeed.spec.dataset import DatasetRequest
 from infeed_server import Pipeline, Server, ServerOptions
-from infeed_server.data_service.gateway import dataset as module
 from infeed_server.data_service.gateway.dataset import DataServiceBackend
+from infeed_server.data_service.gateway.registrations import TOTAL, Limits, Registrations
 from infeed_server.data_service.graph import plan_data_service
 from infeed_server.data_service.options import ServiceOptions
 from infeed_server.engines.sequential.window import ReadKey
@@ -202,6 +203,7 @@ class LostClient:
     """A client of a lost service: no batch arrives."""
 
     address, compression, lost_workers = "127.0.0.1:1", "none", ("127.0.0.1:2",)
+    journal = ""
 
     def __init__(self) -> None:
         self.registered: list[str] = []
@@ -219,6 +221,9 @@ class LostClient:
     def require(self) -> None:
         raise SourceError("it has not answered for 120 s")
 
+    def update_journal(self) -> None:
+        pass
+
 
 @pytest.fixture
 def lost() -> Iterator[tuple[DataServiceBackend, LostClient]]:
@@ -231,7 +236,31 @@ def lost() -> Iterator[tuple[DataServiceBackend, LostClient]]:
 def test_reading_of_a_lost_service_fails(lost: tuple[DataServiceBackend, LostClient]) -> None:
     kind = ReadKey(seed=0, slots=4, epochs=1)
     with pytest.raises(SourceError, match="has not answered for 120 s"):
-        next(lost[0].read(kind))
+        next(lost[0].read(kind, ""))
+
+
+class RestartedClient(LostClient):
+    """A client whose dispatcher loses its journal, and then fails in TensorFlow's way."""
+
+    def __init__(self, journal: str) -> None:
+        super().__init__()
+        self.journal, self._after = "first", journal
+
+    def read(self, *_: object) -> tf.data.Dataset:
+        return tf.data.Dataset.range(1).map(lambda _: (tf.io.read_file("/none"), {}))
+
+    def update_journal(self) -> None:
+        self.journal = self._after
+
+
+@pytest.mark.parametrize(
+    ("journal", "error"), [("second", SourceError), ("first", tf.errors.NotFoundError)]
+)
+def test_error_after_a_lost_journal_is_that_of_the_job(journal: str, error: type) -> None:
+    client: Any = RestartedClient(journal)
+    backend = DataServiceBackend(plan_data_service("n", numbers()), client)
+    with pytest.raises(error, match="the job of 'n' was lost" if journal == "second" else "/none"):
+        next(backend.read(ReadKey(seed=0, slots=4, epochs=1), ""))
 
 
 def test_default_variant_is_registered_first(
@@ -239,11 +268,11 @@ def test_default_variant_is_registered_first(
 ) -> None:
     backend, client = lost
     backend.register_default()
-    default = backend.register(DatasetRequest("n"))
+    default = backend.register(DatasetRequest("n"), "host a")
     assert client.registered == [default.dataset_id] * 2
     assert default.seed == 3
     assert default.lost_workers == ("127.0.0.1:2",)
-    assert backend.register(DatasetRequest("n", seed=0)).seed == 0
+    assert backend.register(DatasetRequest("n", seed=0), "host a").seed == 0
 
 
 def test_tensorflow_errors_are_mapped(lost: tuple[DataServiceBackend, LostClient]) -> None:
@@ -252,6 +281,10 @@ def test_tensorflow_errors_are_mapped(lost: tuple[DataServiceBackend, LostClient
     assert isinstance(
         translate_error(tf.errors.InvalidArgumentError(None, None, "bad")), UserCodeError
     )
+    full = tf.errors.ResourceExhaustedError(None, None, "journal_0; No space left on device")
+    error = translate_error(full)
+    assert isinstance(error, ServerError)
+    assert str(error).endswith("too little memory or disk space for 'n': " + full.message)
     assert translate_error(ValueError("not TensorFlow's")) is None
 
 
@@ -305,12 +338,19 @@ def test_each_variant_is_another_data_set(address: str, dispatcher: str) -> None
 
 
 def test_data_sets_are_limited(dispatcher: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MAX_DATASETS", 2)
+    monkeypatch.setattr(Registrations.__init__, "__defaults__", (0, TOTAL, Limits(2, 1 << 30)))
     with server_of(dispatcher, {"n": numbers()}) as server:
         transport = GrpcTransport(str(server.address))
         transport.register_dataset(DatasetRequest("n", seed=5))
-        with pytest.raises(InvalidRequestError, match="'n' is registered in 2 variants"):
-            transport.register_dataset(DatasetRequest("n", seed=6))
+        with infeed.connect(str(server.address), "n", seed=6, epochs=1) as feed:
+            next(feed)
+        with pytest.raises(InvalidRequestError, match=r"host 127\.0\.0\.1 has registered 2 data"):
+            transport.register_dataset(DatasetRequest("n", seed=7))
+        with (
+            infeed.connect(str(server.address), "n", seed=7) as feed,
+            pytest.raises(InvalidRequestError, match=r"host 127\.0\.0\.1 has registered 2 data"),
+        ):
+            next(feed)
         transport.register_dataset(DatasetRequest("n", seed=5))
         transport.close()
 

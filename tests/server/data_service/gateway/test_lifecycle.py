@@ -94,6 +94,6 @@ def test_options_select_the_service() -> None:
 
 def test_workers_are_counted_by_state() -> None:
     service = ExternalDataService("127.0.0.1:1", ServiceOptions())
-    service.client.answering_workers, service.client.lost_workers = 2, ("127.0.0.1:2",)
+    service.client.answering_workers, service.client._lost_since = 2, {"127.0.0.1:2": 0.0}
     assert service.workers() == {("answering",): 2, ("lost",): 1}
-    assert service.served() == {}
+    assert service.served() == service.work_dir() == {}

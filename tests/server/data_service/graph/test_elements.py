@@ -99,6 +99,7 @@ def test_spec_guarantees_no_order() -> None:
     plan = planned(samples, batch={"size": 8, "remainder": "pad"})
     spec = plan.spec
     assert (spec.batch_size, spec.batch_stride, spec.remainder) == (8, 0, "pad")
+    assert spec.remainder_scope == "worker"
     assert spec.sample_count is None
     guarantee = spec.guarantee
     assert (guarantee.order, guarantee.delivery, guarantee.resume) == (

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from infeed.errors import SourceError
+from infeed.errors import CursorError, SourceError
 from infeed_server.engines.base import Request, Trainer
-from infeed_server.engines.sequential import window
+from infeed_server.engines.sequential import seek, window
 from infeed_server.engines.sequential.local_backend import LocalBackend
 from infeed_server.engines.sequential.ranks import RankTracker
 from infeed_server.engines.sequential.shared_reader import SharedReader, WrongReaderError
@@ -69,6 +69,17 @@ def failing_at_5() -> tf.data.Dataset:
         return {"x": tf.ensure_shape(tf.py_function(check, [i], tf.int64), [])}
 
     return tf.data.Dataset.range(10).map(transform)
+
+
+def test_position_too_far_away_is_refused_while_it_is_read_up_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(seek, "MIN_SAMPLE_SECONDS", 0.0)
+    monkeypatch.setattr(seek, "MAX_SEEK_SECONDS", 0.0)
+    endless = open_reader(new_backend(lambda: numbers().repeat()), 4)
+    with pytest.raises(CursorError, match="position 1000000000000 of 'n' is too far away"):
+        answer(endless, 10**12, 4)
+    assert answer(open_reader(new_backend(numbers), 4), 0, 4) is not None
 
 
 def test_skipping_ahead_keeps_no_blocks_before_the_gap() -> None:

@@ -159,6 +159,24 @@ def test_folder_links_are_followed_unless_cyclic(folder: Path) -> None:
         open_images(folder)
 
 
+def test_links_to_no_file_are_left_out_and_counted(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    identity = open_images(folder).identity
+    for link in ("dog/z.jpg", "cat/deep/w.png", "notes.md"):
+        (folder / link).symlink_to(folder / "gone" / "file")
+    source = open_images(folder)
+    assert (len(source), source.identity) == (4, identity)
+    message = f"{folder}: 2 images are links to no file and are left out, such as cat/deep/w.png"
+    assert [record.message for record in caplog.records] == [message]
+
+
+def test_folder_that_may_not_be_read_is_an_error_of_the_source(tmp_path: Path) -> None:
+    # For root, no folder is unreadable; the system refuses a name that is too long in the same way.
+    with pytest.raises(SourceError, match="no folder"):
+        open_images(tmp_path / ("a" * 300) / "photos")
+
+
 def read_image(source: ImageReader, index: int) -> bytes:
     content: bytes = source.read(np.array([index]))["image"][0]
     return content
@@ -213,14 +231,6 @@ def test_file_that_is_changed_while_it_is_read_is_refused(
     monkeypatch.setattr(FileHandle, "read", read_and_change)
     with pytest.raises(SourceError, match="changed since the server listed it"):
         source.read(np.array([3]))
-
-
-def test_link_to_a_missing_image_is_refused_at_start(folder: Path) -> None:
-    (folder / "dog" / "notes.txt").symlink_to(folder / "none")  # no image
-    assert len(open_images(folder)) == 4
-    (folder / "dog" / "c.jpg").symlink_to(folder / "none")
-    with pytest.raises(SourceError, match=r"cannot list .*c\.jpg': No such file"):
-        open_images(folder)
 
 
 def identity_of(folder: Path | str, identity: str | None = None) -> str:

@@ -1,0 +1,83 @@
+"""The journal of a dispatcher, checked before TensorFlow reads it.
+
+TensorFlow appends a TFRecord for each change of its state before it confirms the change, and begins
+a new file at each start. A process that is killed can leave the last record incomplete, and
+TensorFlow then fails at every later start with an error that names no file.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from infeed.errors import ConfigError
+from infeed_server.sources.tfrecord.framing import (
+    FOOTER_BYTES,
+    FRAME_BYTES,
+    HEADER_BYTES,
+    decode_record,
+    masked_crc,
+)
+
+log = logging.getLogger(__name__)
+
+JOURNAL_FOLDER = "tf_data_dispatcher_journal"
+"""TensorFlow's name of the journal's folder in the work directory."""
+
+
+def repair_journal(work_dir: Path) -> None:
+    """Removes an incomplete last record from each file of the journal in a work directory.
+
+    Nothing is lost by that, since the change was not confirmed. Raises `ConfigError` for a record
+    that is corrupt otherwise, with the file and the remedy.
+    """
+    for file in sorted((work_dir / JOURNAL_FOLDER).glob("journal_*")):
+        try:
+            end, size = _find_end(file), file.stat().st_size
+            if end < size:
+                os.truncate(file, end)
+                log.warning(
+                    "%s: removed the last %d bytes, an incomplete record of a change that the "
+                    "dispatcher had not confirmed when it ended",
+                    file,
+                    size - end,
+                )
+        except OSError as error:
+            raise ConfigError(
+                f"--work-dir {work_dir}: cannot repair {file}: {error.strerror}", file=str(file)
+            ) from None
+
+
+def _find_end(file: Path) -> int:
+    """Returns the offset at which the whole records of a file end."""
+    offset = count = 0
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        while size - offset >= HEADER_BYTES:
+            header = stream.read(HEADER_BYTES)
+            length = int.from_bytes(header[:8], "little")
+            if masked_crc(header[:8]) != int.from_bytes(header[8:], "little"):
+                raise _corrupt(file, offset, count, "the CRC of its length does not match")
+            end = offset + FRAME_BYTES + length
+            if end > size:
+                break
+            try:
+                decode_record(header + stream.read(length + FOOTER_BYTES), length)
+            except ValueError as error:
+                raise _corrupt(file, offset, count, str(error)) from None
+            offset = end
+            count += 1
+    return offset
+
+
+def _corrupt(file: Path, offset: int, count: int, defect: str) -> ConfigError:
+    work_dir = file.parent.parent
+    return ConfigError(
+        f"--work-dir {work_dir}: the dispatcher's journal {file} is corrupt at byte {offset}, "
+        f"after {count} whole records: {defect}. The state of its jobs is lost; restore the file "
+        f"from a copy, or delete {work_dir} (or give another folder), with which all jobs start "
+        "from the beginning",
+        file=str(file),
+        offset=offset,
+    )
