@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import tensorflow as tf
 from pydantic import Field, field_serializer, field_validator
+from tensorflow.python.eager import context
 from typing_extensions import Self
 
 from infeed.errors import ConfigError, InfeedError
@@ -69,7 +71,7 @@ class DatasetSource(SourceDefinition):
         served, and `UserCodeError` for an exception in the function.
         """
         function = self._load_function()
-        with _seed_lock:
+        with _seed_lock, _own_graph() as graph:
             tf.random.set_seed(seed)
             try:
                 dataset = function()
@@ -81,7 +83,9 @@ class DatasetSource(SourceDefinition):
                 raise ConfigError(
                     f"{self.label} returned a {type(dataset).__name__}, not a tf.data.Dataset"
                 )
-            return to_named_fields(dataset, self.fields, self.label)
+            named = to_named_fields(dataset, self.fields, self.label)
+        named._infeed_graph = graph  # datasets and iterators derived from it keep it
+        return named
 
     def is_deterministic(self, dataset: tf.data.Dataset) -> bool:
         """Returns whether two runs of the dataset, returned by `make`, give the same elements."""
@@ -110,3 +114,16 @@ class DatasetSource(SourceDefinition):
             )
         loaded: Callable[[], Any] = function
         return loaded
+
+
+@contextmanager
+def _own_graph() -> Iterator[tf.Graph]:
+    """Executes the block eagerly, with a default graph of its own.
+
+    TensorFlow keeps the Python functions of a dataset (`from_generator`, `py_function`), and what
+    they refer to, as long as the default graph. That of the process would keep them forever, and
+    each seed makes new ones.
+    """
+    graph = tf.Graph()
+    with graph.as_default(), context.eager_mode():
+        yield graph

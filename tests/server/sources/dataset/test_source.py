@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -243,3 +245,28 @@ def test_data_service_dataset_is_not_deterministic() -> None:
     assert not source.is_deterministic(source.make(0))
     worker._stop()
     dispatcher._stop()
+
+
+def test_python_functions_live_as_long_as_the_iterators_of_their_dataset() -> None:
+    class Rows:
+        def __call__(self) -> Iterator[int]:
+            yield from range(4)
+
+    made: list[weakref.ref[Rows]] = []
+
+    def from_rows() -> Data:
+        rows = Rows()
+        made.append(weakref.ref(rows))
+        options = tf.data.Options()
+        options.autotune.enabled = False  # else the iterator's end may wait for it
+        spec = tf.TensorSpec([], tf.int64)
+        dataset = Data.from_generator(rows, output_signature=spec).with_options(options)
+        return dataset.map(lambda n: {"n": tf.ensure_shape(tf.py_function(abs, [n], tf.int64), [])})
+
+    elements = iter(DatasetSource(dataset=from_rows).make(0).batch(2))
+    gc.collect()
+    assert [batch["n"].numpy().tolist() for batch in elements] == [[0, 1], [2, 3]]
+    assert made[0]() is not None
+    del elements
+    gc.collect()
+    assert made[0]() is None
