@@ -105,8 +105,14 @@ def build_index(
         all_crcs.append(crcs)
         reporter.finish_file(stamp.size)
     first = np.cumsum([0, *map(len, lengths)], dtype=np.int64)
-    columns = (np.concatenate(parts) for parts in (offsets, lengths, all_crcs))
-    return RecordIndex(tuple(files), first, *columns, identity=digest.hexdigest())
+    return RecordIndex(
+        tuple(files),
+        first,
+        np.concatenate(offsets),
+        np.concatenate(lengths),
+        np.concatenate(all_crcs),
+        digest.hexdigest(),
+    )
 
 
 def _scan_file(
