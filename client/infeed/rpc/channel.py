@@ -16,7 +16,9 @@ from infeed.errors import (
     PermissionDeniedError,
     PipelineNotFoundError,
     ProtocolError,
+    ServerError,
     ServerUnavailableError,
+    SourceError,
     StallError,
 )
 from infeed.http2.target import expand_hosts, parse_target
@@ -29,7 +31,14 @@ from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, Call, Tra
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
 
-_REFUSALS = (AuthenticationError, PermissionDeniedError, PipelineNotFoundError)
+_REFUSALS = (
+    AuthenticationError,
+    PermissionDeniedError,
+    PipelineNotFoundError,
+    ProtocolError,
+    ServerError,
+    SourceError,
+)
 """Errors of one server for which another one is tried."""
 
 _SERVICE = "/infeed.v1.FeedService/"

@@ -341,7 +341,7 @@ def test_refusals_of_all_servers_are_raised_at_once(peer: Any, code: int, kind: 
     transport.close()
 
 
-@pytest.mark.parametrize("code", [16, 7])
+@pytest.mark.parametrize("code", [16, 7, 13, 12])
 def test_server_that_refuses_is_skipped(
     peer: Any, serve: Any, fake: FakeTransport, code: int
 ) -> None:
