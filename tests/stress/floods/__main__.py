@@ -90,7 +90,7 @@ def measure(address: str, kind: str) -> tuple[float, float, float, int]:
     end = time.monotonic()
     time.sleep(_RECOVERY_SECONDS + _AFTER_SECONDS)
     trainer.close()
-    before = trainer.rate(begin - _BEFORE_SECONDS + 1, begin)
+    before = max(1.0, trainer.rate(begin - _BEFORE_SECONDS + 1, begin))
     during = trainer.rate(end - _FLOOD_SECONDS, end)
     after = trainer.rate(end + _RECOVERY_SECONDS, end + _RECOVERY_SECONDS + _AFTER_SECONDS)
     return before, during / before, after / before, int(output)

