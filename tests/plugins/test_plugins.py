@@ -6,13 +6,17 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from tests.plugins import longest_first
-from tests.plugins.final_line import final_line
+from tests.plugins import final_line, longest_first, selected_paths
 
 ROOT = Path(__file__).parents[2]
+PLUGINS = (final_line, longest_first, selected_paths)
 
 QUICK = "def test_quick(): pass\n"
 SLOW = """
@@ -25,23 +29,57 @@ def test_slow(): pass
 """
 
 
+def write_project(folder: Path) -> Path:
+    """Writes three test files, one of which has a slow test."""
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers = slow\n")
+    (folder / longest_first.DURATIONS).parent.mkdir(parents=True)
+    for name, text in (("a", QUICK), ("b", SLOW), ("c", QUICK)):
+        (folder / f"test_{name}.py").write_text(text)
+    return folder
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder with three test files, one of which has a slow test."""
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow\n")
-    (tmp_path / longest_first.DURATIONS).parent.mkdir(parents=True)
-    for name, text in (("a", QUICK), ("b", SLOW), ("c", QUICK)):
-        (tmp_path / f"test_{name}.py").write_text(text)
-    return tmp_path
+    return write_project(tmp_path)
 
 
-def run(project: Path, *arguments: str, status: int = 0) -> list[str]:
+Run = Callable[..., list[str]]
+
+
+@pytest.fixture
+def run(project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """`run(*arguments)` runs pytest with only these plugins in this process, which is quick, and
+    returns the lines of its output and of its functions for the exit."""
+
+    def run(*arguments: str, status: int = 0) -> list[str]:
+        at_exit: list[Callable[[], None]] = []
+
+        def register(function: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+            at_exit.append(partial(function, *args, **kwargs))
+
+        for name in ("test_a", "test_b", "test_c"):
+            sys.modules.pop(name, None)  # of an earlier run
+        monkeypatch.setattr(final_line, "atexit", SimpleNamespace(register=register))
+        options = ("--import-mode=importlib", "-p", "no:cacheprovider", "-p", "no:faulthandler")
+        assert pytest.main([*options, *arguments], [*PLUGINS]) == status
+        for function in at_exit:
+            function()
+        output = capfd.readouterr()
+        return (output.out + output.err).strip().splitlines()
+
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    return run
+
+
+def run_workers(project: Path, count: int, *arguments: str, status: int = 0) -> list[str]:
     """Runs pytest with only these plugins and xdist; returns the lines of its output."""
-    modules = ["xdist.plugin"]
-    modules += (f"tests.plugins.{n}" for n in ("final_line", "longest_first", "selected_paths"))
+    modules = ("xdist.plugin", *(module.__name__ for module in PLUGINS))
     plugins = tuple(argument for module in modules for argument in ("-p", module))
+    options = (*plugins, "-p", "no:cacheprovider", "-n", str(count))
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *plugins, "-p", "no:cacheprovider", *arguments],
+        [sys.executable, "-m", "pytest", *options, *arguments],
         cwd=project,
         env={
             **{name: value for name, value in os.environ.items() if "PYTEST" not in name},
@@ -57,44 +95,60 @@ def run(project: Path, *arguments: str, status: int = 0) -> list[str]:
     return (done.stdout + done.stderr).strip().splitlines()
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
-def test_last_line_counts_run_and_deselected_tests(project: Path, workers: str) -> None:
-    last = run(project, "-m", "not slow", "-n", workers)[-1]
+@pytest.fixture(scope="module")
+def lines_of_a_worker(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The output of a run with one worker, whose conftest writes a line."""
+    project = write_project(tmp_path_factory.mktemp("project"))
+    (project / "conftest.py").write_text("import os\nos.write(1, b'loaded\\n')\n")
+    longest_first.save({"test_a.py": 1, "test_b.py": 2, "test_c.py": 3}, project)
+    options = ("--dist", "loadfile", "--no-loadscope-reorder", "-v", "-m", "not slow")
+    return run_workers(project, 1, *options)
+
+
+def assert_counts(last: str) -> None:
     assert last.startswith("ran 3 tests in ")
     assert last.endswith(" s: 3 passed; slow ones left to `make test-all`: 1")
 
 
-def test_last_line_names_the_selected_path(project: Path) -> None:
-    assert run(project, "test_b.py", "-n", "0")[-1].startswith("ran 2 tests of test_b.py in ")
-    assert run(project, "-n", "0")[-1].endswith("4 passed; slow ones left to `make test-all`: none")
+def test_last_line_counts_run_and_deselected_tests(run: Run) -> None:
+    assert_counts(run("-m", "not slow")[-1])
+
+
+def test_last_line_counts_the_tests_of_two_workers(project: Path) -> None:
+    assert_counts(run_workers(project, 2, "-m", "not slow")[-1])
+
+
+def test_last_line_names_the_selected_path(run: Run) -> None:
+    assert run("test_b.py")[-1].startswith("ran 2 tests of test_b.py in ")
+    assert run()[-1].endswith("4 passed; slow ones left to `make test-all`: none")
 
 
 def test_last_line_has_every_outcome_and_minutes() -> None:
     outcomes = {"passed": 3000, "failed": 2, "error": 1, "skipped": 0}
-    assert final_line(3002, outcomes, [], 0, 125.4) == (
+    assert final_line.final_line(3002, outcomes, [], 0, 125.4) == (
         "ran 3,002 tests in 2 min 5 s: 2 failed, 1 error, 3,000 passed; "
         "slow ones left to `make test-all`: none"
     )
-    assert final_line(1, {"error": 2}, [], 0, 3).startswith("ran 1 test in 3 s: 2 errors; slow")
+    assert final_line.final_line(1, {"error": 2}, [], 0, 3).startswith(
+        "ran 1 test in 3 s: 2 errors; slow"
+    )
 
 
 def test_last_line_of_a_run_without_tests(project: Path) -> None:
-    last = run(project, "test_a.py::test_missing", "-n", "2", status=5)[-1]
+    last = run_workers(project, 1, "test_a.py::test_missing", status=5)[-1]
     assert last.startswith("ran 0 tests of test_a.py::test_missing in ")
     assert "none was found" in last
 
 
-def test_last_line_of_an_interrupted_run(project: Path) -> None:
+def test_last_line_of_an_interrupted_run(project: Path, run: Run) -> None:
     (project / "test_a.py").write_text("def test_a(): raise KeyboardInterrupt\n")
-    last = run(project, "test_a.py", "-n", "0", status=2)[-1]
+    last = run("test_a.py", status=2)[-1]
     assert re.fullmatch(r"interrupted: ran 0 tests of test_a.py in \d+ s: none had ended", last)
 
 
-def test_last_line_follows_the_output_of_conftest(project: Path) -> None:
-    (project / "conftest.py").write_text("import os\nos.write(1, b'loaded\\n')\n")
-    lines = run(project, "-n", "1")
-    assert "loaded" in lines
-    assert lines[-1].startswith("ran 4 tests in ")
+def test_last_line_follows_the_output_of_conftest(lines_of_a_worker: list[str]) -> None:
+    assert "loaded" in lines_of_a_worker
+    assert_counts(lines_of_a_worker[-1])
 
 
 def test_longest_file_starts_first(project: Path) -> None:
@@ -110,28 +164,25 @@ def test_longest_file_starts_first(project: Path) -> None:
     assert longest_first.expected_seconds(quick, kept)["test_b.py"] == 1.0
 
 
-def test_xdist_runs_files_in_the_measured_order(project: Path) -> None:
-    longest_first.save({"test_a.py": 1, "test_b.py": 2, "test_c.py": 3}, project)
-    options = ("-n", "1", "--dist", "loadfile", "--no-loadscope-reorder", "-v", "-m", "not slow")
-    passed = [line for line in run(project, *options) if "PASSED" in line]
+def test_xdist_runs_files_in_the_measured_order(lines_of_a_worker: list[str]) -> None:
+    passed = [line for line in lines_of_a_worker if "PASSED" in line]
     assert [line.split("test_")[1][0] for line in passed] == ["c", "b", "a"]
 
 
-def test_durations_are_saved_by_file_and_slow_test(project: Path) -> None:
-    (project / "conftest.py").write_text(
-        "from tests.plugins import longest_first\nlongest_first.MIN_SECONDS = 0\n"
-    )
-    run(project, "-n", "0", "--write-durations")
+def test_durations_are_saved_by_file_and_slow_test(
+    project: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(longest_first, "MIN_SECONDS", 0)
+    run("--write-durations")
     written = longest_first.load(project)
     assert sorted(written) == ["test_a.py", "test_b.py", "test_b.py::test_slow", "test_c.py"]
 
 
-def test_durations_are_saved_only_of_whole_passed_files(project: Path) -> None:
-    options = ("-n", "0", "--write-durations")
-    lines = run(project, "test_b.py::test_quick", *options, status=4)
+def test_durations_are_saved_only_of_whole_passed_files(project: Path, run: Run) -> None:
+    lines = run("test_b.py::test_quick", "--write-durations", status=4)
     assert "measures whole files, and test_b.py::test_quick is a part" in lines[-1]
     (project / "test_a.py").write_text("def test_quick(): assert False\n")
-    lines = run(project, *options, status=1)
+    lines = run("--write-durations", status=1)
     assert f"{longest_first.DURATIONS} is unchanged: not every test passed" in lines
     assert longest_first.load(project) == {}
 
@@ -141,8 +192,8 @@ def test_saved_durations_are_of_existing_files() -> None:
         assert (ROOT / key.partition("::")[0]).exists(), f"{key}: run `make durations`"
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
-def test_missing_path_is_an_error_that_lists_its_folder(project: Path, workers: str) -> None:
-    lines = run(project, "test_a.py", "test_x.py::test_quick", "-n", workers, status=4)
+def test_missing_path_is_an_error_that_lists_its_folder(project: Path, run: Run) -> None:
+    paths = ("test_a.py", "test_x.py::test_quick")
     error = f"ERROR: no file or folder test_x.py::test_quick; {project} has: "
-    assert f"{error}test_a.py, test_b.py, test_c.py, tests" in lines
+    for lines in (run(*paths, status=4), run_workers(project, 2, *paths, status=4)):
+        assert f"{error}test_a.py, test_b.py, test_c.py, tests" in lines

@@ -84,17 +84,17 @@ def test_every_server_chooses_the_same_substitutes(
 
 
 def read(server: Any) -> list[infeed.Batch]:
-    with infeed.connect(str(server.address), "n", batch_size=5, epochs=2) as feed:
+    with infeed.connect(str(server.address), "n", batch_size=8, epochs=2) as feed:
         return list(feed)
 
 
 def read_backwards(server: Any) -> list[infeed.Batch]:
     batches = []
-    with infeed.connect(str(server.address), "n", batch_size=5, epochs=2) as feed:
+    with infeed.connect(str(server.address), "n", batch_size=8, epochs=2) as feed:
         begin = feed.state()
-    for step in reversed(range(2 * 40 // 5)):
-        state = {**begin, "position": step * 5}
-        with infeed.connect(str(server.address), "n", batch_size=5, epochs=2, state=state) as feed:
+    for step in reversed(range(2 * 40 // 8)):
+        state = {**begin, "position": step * 8}
+        with infeed.connect(str(server.address), "n", batch_size=8, epochs=2, state=state) as feed:
             batches.append(feed.next(60))
     return batches
 

@@ -197,7 +197,8 @@ def second_server(shared: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("name", "size"),
-    [("shuffled", 3), ("unknown_length", 3), ("batches", None), ("unknown_length_batches", None)],
+    # Batches of 6: one spans the end of the first epoch, and one is partial.
+    [("shuffled", 6), ("unknown_length", 6), ("batches", None), ("unknown_length_batches", None)],
 )
 def test_resumed_feed_has_the_same_rest_at_every_step(
     server: Any, second_server: Any, name: str, size: int | None
