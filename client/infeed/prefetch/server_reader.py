@@ -19,7 +19,13 @@ from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.server_pool import ServerPool
 from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, Call, Transport
 from infeed.v1 import stream_pb2
-from infeed.wire.assembler import BatchAssembler, EndOfData, PendingRequest, ReceivedBatch
+from infeed.wire.assembler import (
+    BatchAssembler,
+    Draining,
+    EndOfData,
+    PendingRequest,
+    ReceivedBatch,
+)
 from infeed.wire.buffer_pool import BufferPool
 
 _EXCLUDING_ERRORS = (
@@ -121,7 +127,9 @@ class ServerReader:
             if assembler.is_open and not self._stream_opened:
                 self._stream_opened = True
                 self._pool.on_stream_opened(self._server)
-            if isinstance(result, EndOfData):
+            if isinstance(result, Draining):
+                self._on_draining()
+            elif isinstance(result, EndOfData):
                 self._on_end_of_data(result)
             elif result is not None:
                 self._check_position_count(result)

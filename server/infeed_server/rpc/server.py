@@ -7,6 +7,7 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Callable
 from concurrent import futures
 
 import grpc
@@ -28,6 +29,7 @@ from infeed_server.rpc.call import ServerCall, StatusError
 from infeed_server.rpc.limits import MAX_PEER_STREAMS, ConcurrencyLimit
 from infeed_server.rpc.router import Router
 from infeed_server.rpc.servicer import SERVICE, FeedServicer
+from infeed_server.rpc.shutdown import Shutdown
 from infeed_server.rpc.status import to_status_error
 from infeed_server.serving.auth import AllowAll, Authenticator
 from infeed_server.serving.catalog import Catalog
@@ -57,6 +59,13 @@ _SEND_TIMEOUT_SECONDS = SERVER_PING_INTERVAL_SECONDS + SERVER_PING_TIMEOUT_SECON
 """A peer that accepts no data is lost after the same time as one that sends none."""
 
 _DRAIN_POLL_INTERVAL_SECONDS = 0.02
+_END_TIMEOUT_SECONDS = 1.0
+"""Wait for the calls that are ended at shutdown. Only clients that do not read take as long."""
+
+_CLOSE_TIMEOUT_SECONDS = 1.0
+"""Wait for clients to close their connections once no call is left: one that the server closes may
+lose what the client has not read yet."""
+
 _ABORT_TIMEOUT_SECONDS = 5.0
 """Wait for the thread of each aborted connection at shutdown."""
 
@@ -88,7 +97,8 @@ class RpcServer:
         self._authenticator = authenticator or AllowAll()
         self._health = health.HealthServicer()
         self._encoder = BatchEncoder(monitor)
-        servicer = FeedServicer(catalog, self._encoder, monitor)
+        self._shutdown = Shutdown()
+        servicer = FeedServicer(catalog, self._encoder, monitor, self._shutdown)
         self._router = Router(servicer, authenticate=self._authenticate)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._router)
         names = (SERVICE, health.SERVICE, reflection.SERVICE_NAME)
@@ -124,16 +134,22 @@ class RpcServer:
             self._health.set(name, value)
 
     def stop(self, grace: float) -> None:
-        """Refuses new calls, waits up to `grace` seconds for open streams, and ends the rest."""
+        """Refuses new calls, waits up to `grace` seconds for open streams, and ends the rest.
+
+        Streams announce it in a message too: proxies do not forward GOAWAY.
+        """
         self._health.shut_down()
         with self._lock:
             self._stopping = True
         self._listener.close()
         for connection in list(self._connections):
             connection.drain()
-        deadline = time.monotonic() + grace
-        while len(self._streams) and time.monotonic() < deadline:
-            time.sleep(_DRAIN_POLL_INTERVAL_SECONDS)
+        self._shutdown.drain()
+        _wait_until(lambda: not len(self._streams), grace)
+        self._shutdown.end()
+        self._health.end()
+        _wait_until(lambda: not len(self._streams), _END_TIMEOUT_SECONDS)
+        _wait_until(lambda: not self._connections, min(grace, _CLOSE_TIMEOUT_SECONDS))
         connections = dict(self._connections)
         for connection in connections:
             connection.abort()
@@ -218,3 +234,10 @@ class RpcServer:
             call.caller = self._authenticator.authenticate(call.authorization)
         except AuthenticationError as error:
             raise to_status_error(error) from None
+
+
+def _wait_until(condition: Callable[[], bool], timeout: float) -> None:
+    """Returns once the condition holds, or after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(_DRAIN_POLL_INTERVAL_SECONDS)
