@@ -12,7 +12,6 @@ from concurrent import futures
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from infeed.errors import AuthenticationError, ConfigError
 from infeed.http2.keepalive import SERVER_PING_INTERVAL_SECONDS, SERVER_PING_TIMEOUT_SECONDS
@@ -27,6 +26,7 @@ from infeed_server.rpc import health
 from infeed_server.rpc.batch_encoder import BatchEncoder
 from infeed_server.rpc.call import ServerCall, StatusError
 from infeed_server.rpc.limits import MAX_PEER_STREAMS, ConcurrencyLimit
+from infeed_server.rpc.reflection import add_reflection
 from infeed_server.rpc.router import Router
 from infeed_server.rpc.servicer import SERVICE, FeedServicer
 from infeed_server.rpc.shutdown import Shutdown
@@ -101,8 +101,7 @@ class RpcServer:
         servicer = FeedServicer(catalog, self._encoder, monitor, self._shutdown)
         self._router = Router(servicer, authenticate=self._authenticate)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._router)
-        names = (SERVICE, health.SERVICE, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._router)
+        add_reflection((SERVICE, health.SERVICE), self._router)
         threads = MAX_STREAMS + _MAX_SHORT_CALLS + _MAX_HEALTH_CALLS
         self._pool = futures.ThreadPoolExecutor(threads, "infeed-rpc")
         self._streams = ConcurrencyLimit("streams", MAX_STREAMS, peer_streams)
