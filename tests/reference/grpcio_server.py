@@ -21,6 +21,7 @@ from infeed_server.rpc.batch_encoder import BatchEncoder
 from infeed_server.rpc.call import GrpcFrames, StatusError
 from infeed_server.rpc.limits import Limits
 from infeed_server.rpc.servicer import SERVICE, FeedServicer
+from infeed_server.rpc.shutdown import Shutdown
 from infeed_server.rpc.status import to_status_error
 from infeed_server.runtime.certificate import TLSFiles
 from infeed_server.serving.auth import AllowAll, Authenticator, Caller
@@ -52,7 +53,7 @@ class GrpcioServer:
     ) -> None:
         self._encoder = BatchEncoder(monitor)
         self._health = health.HealthServicer()
-        servicer = FeedServicer(catalog, self._encoder, monitor)
+        servicer = FeedServicer(catalog, self._encoder, monitor, Shutdown())
         self._server = grpc.server(
             futures.ThreadPoolExecutor(limits.streams, "infeed-rpc"),
             handlers=[_Handlers(servicer, authenticator or AllowAll())],

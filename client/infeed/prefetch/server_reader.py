@@ -13,7 +13,13 @@ from infeed.prefetch.server_pool import ServerPool
 from infeed.prefetch.server_state import Stream
 from infeed.transport import Call, Transport
 from infeed.v1 import stream_pb2
-from infeed.wire.assembler import BatchAssembler, EndOfData, PendingRequest, ReceivedBatch
+from infeed.wire.assembler import (
+    BatchAssembler,
+    Draining,
+    EndOfData,
+    PendingRequest,
+    ReceivedBatch,
+)
 from infeed.wire.buffer_pool import BufferPool
 
 
@@ -86,7 +92,9 @@ class ServerReader:
             if assembler.is_open and not stream.accepted:
                 with self._pool.locked() as coordinator:
                     coordinator.on_stream_accepted(stream)
-            if isinstance(result, EndOfData):
+            if isinstance(result, Draining):
+                self._drain(stream)
+            elif isinstance(result, EndOfData):
                 self._check_end_of_data(result)
                 with self._pool.locked() as coordinator:
                     coordinator.on_end_of_data(result)

@@ -66,18 +66,20 @@ class BatchRequest(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., start: _Optional[int] = ..., count: _Optional[int] = ..., min_position_count: _Optional[int] = ..., step_end: _Optional[int] = ...) -> None: ...
 
 class StreamBatchesResponse(_message.Message):
-    __slots__ = ("opened", "header", "end", "heartbeat", "chunk")
+    __slots__ = ("opened", "header", "end", "heartbeat", "draining", "chunk")
     OPENED_FIELD_NUMBER: _ClassVar[int]
     HEADER_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     opened: StreamOpened
     header: BatchHeader
     end: EndOfData
     heartbeat: Heartbeat
+    draining: Draining
     chunk: Chunk
-    def __init__(self, opened: _Optional[_Union[StreamOpened, _Mapping]] = ..., header: _Optional[_Union[BatchHeader, _Mapping]] = ..., end: _Optional[_Union[EndOfData, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
+    def __init__(self, opened: _Optional[_Union[StreamOpened, _Mapping]] = ..., header: _Optional[_Union[BatchHeader, _Mapping]] = ..., end: _Optional[_Union[EndOfData, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
 
 class StreamOpened(_message.Message):
     __slots__ = ("fingerprint", "spec", "batch_size", "seed", "batch_stride")
@@ -138,5 +140,9 @@ class EndOfData(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., position_count: _Optional[int] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Draining(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

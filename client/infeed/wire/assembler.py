@@ -63,6 +63,11 @@ class EndOfData:
 
 
 @dataclass(frozen=True)
+class Draining:
+    """The server shuts down: it answers the requests that it has, and takes no more."""
+
+
+@dataclass(frozen=True)
 class ReceivedBatch:
     """The batch of one step, in the wire spec, and its payload bytes."""
 
@@ -88,8 +93,10 @@ class BatchAssembler:
         self._filled = 0
         self.is_open = False
 
-    def read_message(self, size: int, read_into: ReadInto) -> ReceivedBatch | EndOfData | None:
-        """Reads a message of `size` bytes, and returns the batch or end that it completes."""
+    def read_message(
+        self, size: int, read_into: ReadInto
+    ) -> ReceivedBatch | EndOfData | Draining | None:
+        """Reads a message of `size` bytes; returns the batch or end that it completes, if any."""
         prefix = _read(min(size, MAX_HEAD_BYTES), read_into)
         if head := parse_head(prefix, size):
             return self._add_chunk(head, prefix, read_into)
@@ -101,6 +108,8 @@ class BatchAssembler:
             return self._add_chunk(head, bytearray(chunk.data), read_into)
         if kind == "heartbeat":
             return None
+        if kind == "draining":
+            return Draining()
         if self._header is not None:
             raise ProtocolError(
                 f"the batch at position {self._header.start} ended after {self._filled} of "

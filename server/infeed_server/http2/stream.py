@@ -99,14 +99,16 @@ class Stream:
     def closed(self) -> bool:
         return self._closed
 
-    def receive(self) -> bytes | None:
-        """Waits for data of the request and returns it; None at its end.
+    def receive(self, timeout: float | None = None) -> bytes | None:
+        """Waits for data of the request and returns it; None at its end. Raises `TimeoutError`.
 
         Flow control stops the peer while no thread receives.
         """
         with self._changed:
-            while not (self._unacknowledged or self._request_ended or self._closed):
-                self._changed.wait()
+            if not self._changed.wait_for(
+                lambda: self._unacknowledged or self._request_ended or self._closed, timeout
+            ):
+                raise TimeoutError(f"the request did not continue or end within {timeout:g} s")
             if self._closed:
                 raise StreamClosedError
             if not self._unacknowledged:

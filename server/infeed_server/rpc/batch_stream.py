@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError
 
-from infeed.errors import InvalidRequestError
+from infeed.errors import InvalidRequestError, ServerUnavailableError
 from infeed.v1 import stream_pb2
 from infeed_server.engines.monitor import Monitor
 from infeed_server.rpc.batch_encoder import BatchEncoder, EncodedAnswer
 from infeed_server.rpc.call import CallCancelledError, GrpcFrames, ServerCall, grpc_frames
+from infeed_server.rpc.shutdown import Shutdown
 from infeed_server.serving.auth import Caller
 from infeed_server.serving.catalog import BatchStream, Catalog
 
@@ -34,6 +34,7 @@ def serve_stream(
     catalog: Catalog,
     encoder: BatchEncoder,
     monitor: Monitor,
+    shutdown: Shutdown,
     messages: Iterator[bytes],
     context: ServerCall,
 ) -> Iterator[GrpcFrames]:
@@ -66,7 +67,8 @@ def serve_stream(
         reader.start()
         opened = stream_pb2.StreamBatchesResponse(opened=stream.opened_message())
         yield grpc_frames([opened.SerializeToString()])
-        yield from _responses(stream, reader, monitor)
+        with shutdown.notifies(reader.wake):
+            yield from _responses(stream, reader, monitor, shutdown)
     finally:
         end_once()
 
@@ -112,30 +114,59 @@ class RequestReader:
         self._stream = stream
         self._encoder = encoder
         self._requests = requests
-        self._pending: queue.SimpleQueue[_Pending] = queue.SimpleQueue()
+        self._pending: deque[_Pending] = deque()
+        self._wakeup = threading.Event()
         self._stopped = False
+        self._ended = False
         self._lock = threading.Lock()
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="infeed-requests", daemon=True).start()
 
     def stop(self) -> None:
-        """Wakes the thread in `next`. Nothing is submitted afterwards.
+        """Ends the stream's answers, and wakes the thread in `wait`. Nothing is submitted later.
 
         A request that was submitted to a closed session would never be freed.
         """
         with self._lock:
             self._stopped = True
-        self._pending.put(None)
-
-    def next(self, timeout: float) -> _Pending:
-        """Returns the response to the oldest request; None at the end. Raises `queue.Empty`."""
-        pending = self._pending.get(timeout=timeout)
-        return None if self._stopped else pending
+        self.wake()
 
     @property
-    def stopped(self) -> bool:
-        return self._stopped
+    def ended(self) -> bool:
+        """Whether `take` returns nothing more."""
+        return self._stopped or self._ended
+
+    def take(self) -> EncodedAnswer | None:
+        """Returns the answer to the oldest request if it is ready. Raises the error in its place.
+
+        Called by one thread.
+        """
+        if not self._pending:
+            return None
+        oldest = self._pending[0]
+        if isinstance(oldest, Future) and not oldest.done():
+            return None
+        self._pending.popleft()
+        if isinstance(oldest, Exception):
+            raise oldest
+        try:
+            if oldest is not None:
+                return oldest.result()
+        except CancelledError:
+            pass  # the session was closed, by the client or by the server's end
+        self._ended = True
+        return None
+
+    def wait(self, timeout: float) -> bool:
+        """Waits until `take` may return something, or `wake`; returns False if it times out."""
+        is_woken = self._wakeup.wait(timeout)
+        self._wakeup.clear()
+        return is_woken
+
+    def wake(self) -> None:
+        """Ends the current or next `wait`. Callable from any thread."""
+        self._wakeup.set()
 
     def _run(self) -> None:
         try:
@@ -143,18 +174,26 @@ class RequestReader:
                 with self._lock:
                     if self._stopped:
                         return
-                    self._pending.put(self._submit(message))
+                    self._add(self._submit(message))
         except CallCancelledError:
             pass  # `stop` has been called, or will be
         except Exception as error:  # noqa: BLE001 - else the stream would seem to end normally
-            self._pending.put(error)
+            self._add(error)
         finally:
-            self._pending.put(None)
+            self._add(None)
+
+    def _add(self, pending: _Pending) -> None:
+        self._pending.append(pending)
+        if isinstance(pending, Future):
+            wakeup = self._wakeup  # the reader refers to the future: a cycle would keep its batch
+            pending.add_done_callback(lambda _: wakeup.set())
+        else:
+            self.wake()
 
     def _submit(self, message: stream_pb2.StreamBatchesRequest) -> _Pending:
         if message.WhichOneof("event") != "batch":
             raise InvalidRequestError("after StreamOpen, a stream takes BatchRequest only")
-        if self._pending.qsize() >= _MAX_PENDING_REQUESTS:
+        if len(self._pending) >= _MAX_PENDING_REQUESTS:
             raise InvalidRequestError(f"more than {_MAX_PENDING_REQUESTS} requests are unanswered")
         self._check_access()
         answer = self._stream.submit(message.batch)
@@ -162,29 +201,23 @@ class RequestReader:
 
 
 def _responses(
-    stream: BatchStream, reader: RequestReader, monitor: Monitor
+    stream: BatchStream, reader: RequestReader, monitor: Monitor, shutdown: Shutdown
 ) -> Iterator[GrpcFrames]:
-    while True:
-        try:
-            pending = reader.next(_HEARTBEAT_INTERVAL_SECONDS)
-        except queue.Empty:
-            yield _HEARTBEAT
+    is_announced = False
+    heartbeat_at = time.monotonic() + _HEARTBEAT_INTERVAL_SECONDS
+    while not reader.ended:
+        if shutdown.ended:
+            raise ServerUnavailableError("the server is shutting down: connect to another one")
+        if shutdown.draining and not is_announced:
+            is_announced = True
+            yield _DRAINING
+        if (answer := reader.take()) is not None:
+            yield from _send(stream, answer, monitor)
+        elif reader.wait(heartbeat_at - time.monotonic()):
             continue
-        if pending is None:
-            return
-        if isinstance(pending, Exception):
-            raise pending
-        while True:
-            try:
-                encoded = pending.result(_HEARTBEAT_INTERVAL_SECONDS)
-                break
-            except CancelledError:
-                return  # the session was closed, by the client or by the server's end
-            except FutureTimeoutError:
-                if reader.stopped:
-                    return
-                yield _HEARTBEAT
-        yield from _send(stream, encoded, monitor)
+        else:
+            yield _HEARTBEAT
+        heartbeat_at = time.monotonic() + _HEARTBEAT_INTERVAL_SECONDS
 
 
 def _send(stream: BatchStream, encoded: EncodedAnswer, monitor: Monitor) -> Iterator[GrpcFrames]:
@@ -201,4 +234,7 @@ def _send(stream: BatchStream, encoded: EncodedAnswer, monitor: Monitor) -> Iter
 
 _HEARTBEAT = grpc_frames(
     [stream_pb2.StreamBatchesResponse(heartbeat=stream_pb2.Heartbeat()).SerializeToString()]
+)
+_DRAINING = grpc_frames(
+    [stream_pb2.StreamBatchesResponse(draining=stream_pb2.Draining()).SerializeToString()]
 )

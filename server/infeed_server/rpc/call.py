@@ -14,6 +14,8 @@ import grpc
 from infeed_server.http2.protocol import Headers
 from infeed_server.http2.socket import Buffer
 from infeed_server.http2.stream import Stream, StreamClosedError
+from infeed_server.rpc import compression
+from infeed_server.rpc.status_error import StatusError
 
 GrpcFrames: TypeAlias = "list[Buffer]"
 """Messages with their prefixes, in buffers that are not copied."""
@@ -22,7 +24,11 @@ _MAX_REQUEST_BYTES = 64 << 10
 """The largest message that a client may send; requests have a few dozen bytes."""
 
 _PREFIX_BYTES = 5
-_RESPONSE_HEADERS: Headers = [(":status", "200"), ("content-type", "application/grpc")]
+_RESPONSE_HEADERS: Headers = [
+    (":status", "200"),
+    ("content-type", "application/grpc"),
+    ("grpc-accept-encoding", compression.ACCEPTED),
+]
 
 
 def grpc_frames(*messages: Sequence[Buffer]) -> GrpcFrames:
@@ -32,18 +38,6 @@ def grpc_frames(*messages: Sequence[Buffer]) -> GrpcFrames:
         frames.append(b"\0" + sum(map(len, message)).to_bytes(4, "big"))
         frames.extend(message)
     return frames
-
-
-class StatusError(Exception):
-    """Ends a call with a status."""
-
-    def __init__(
-        self, code: grpc.StatusCode, details: str, trailers: Sequence[tuple[str, Any]] = ()
-    ) -> None:
-        super().__init__(details)
-        self.code = code
-        self.details = details
-        self.trailers = trailers
 
 
 class CallCancelledError(grpc.RpcError):
@@ -144,26 +138,24 @@ class ServerCall:
         """Ends the call without a response."""
         self._stream.reset()
 
-    def messages(self) -> Iterator[bytes]:
-        """Yields the client's messages. Raises `CallCancelledError` and `StatusError`."""
-        while self._fill_buffer(_PREFIX_BYTES):
+    def messages(self, timeout: float | None = None) -> Iterator[bytes]:
+        """Yields the client's messages. Raises `CallCancelledError` and `StatusError`.
+
+        `timeout` bounds each wait for data, in seconds.
+        """
+        while self._fill_buffer(_PREFIX_BYTES, timeout):
             compressed, size = self._buffer[0], int.from_bytes(self._buffer[1:_PREFIX_BYTES], "big")
-            if compressed:
-                raise StatusError(
-                    grpc.StatusCode.UNIMPLEMENTED,
-                    "unsupported compressed message: send without compression",
-                )
             if size > _MAX_REQUEST_BYTES:
-                raise StatusError(
-                    grpc.StatusCode.RESOURCE_EXHAUSTED,
-                    f"message of {size} bytes: at most {_MAX_REQUEST_BYTES} are allowed",
-                )
+                raise compression.too_large(size, _MAX_REQUEST_BYTES)
             end = _PREFIX_BYTES + size
-            if not self._fill_buffer(end):
+            if not self._fill_buffer(end, timeout):
                 return
             message = bytes(self._buffer[_PREFIX_BYTES:end])
             del self._buffer[:end]
             self._has_request = True
+            if compressed:
+                encoding = self.headers.get("grpc-encoding")
+                message = compression.decompress(message, encoding, _MAX_REQUEST_BYTES)
             yield message
 
     def send(self, frames: GrpcFrames) -> None:
@@ -179,6 +171,8 @@ class ServerCall:
 
     def end(self, error: StatusError | None = None) -> None:
         """Sends the status: that of `error`, or what the handler has set, which is OK at first."""
+        if error is None and not self.ok:
+            error = StatusError(self._code, self._details)
         code, details = (error.code, error.details) if error else (self._code, self._details)
         trailers = [("grpc-status", str(code.value[0]))]
         if details:
@@ -196,13 +190,15 @@ class ServerCall:
         with contextlib.suppress(CallCancelledError):
             self.end(StatusError(grpc.StatusCode.DEADLINE_EXCEEDED, problem))
 
-    def _fill_buffer(self, count: int) -> bool:
+    def _fill_buffer(self, count: int, timeout: float | None) -> bool:
         """Receives until the buffer has `count` bytes; returns False at the request's end."""
         while len(self._buffer) < count:
             try:
-                data = self._stream.receive()
+                data = self._stream.receive(timeout)
             except StreamClosedError:
                 raise CallCancelledError from None
+            except TimeoutError as error:
+                raise StatusError(grpc.StatusCode.DEADLINE_EXCEEDED, str(error)) from None
             if data is None:
                 if self._buffer:
                     raise StatusError(grpc.StatusCode.INTERNAL, "truncated message")
@@ -229,3 +225,6 @@ def _encode_metadata(key: str, value: Any) -> tuple[str, str]:
     if key.endswith("-bin"):
         return key, b64encode(value).decode().rstrip("=")
     return key, value
+
+
+__all__ = ["CallCancelledError", "GrpcFrames", "ServerCall", "StatusError", "grpc_frames"]

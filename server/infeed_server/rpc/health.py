@@ -24,6 +24,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     def __init__(self) -> None:
         self._statuses: dict[str, int] = {}
         self._shut_down = False
+        self._ended = False
         self._changed = threading.Condition()
 
     def set(self, name: str, status: int) -> None:
@@ -38,6 +39,12 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         with self._changed:
             self._statuses = dict.fromkeys(self._statuses, _Status.NOT_SERVING)
             self._shut_down = True
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Ends all watches with an error."""
+        with self._changed:
+            self._ended = True
             self._changed.notify_all()
 
     def Check(  # noqa: N802 - gRPC's name
@@ -59,6 +66,8 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
             with self._changed:
                 status = self._statuses.get(request.service, _Status.SERVICE_UNKNOWN)
                 if status == last:
+                    if self._ended:
+                        context.abort(grpc.StatusCode.UNAVAILABLE, "the server is shutting down")
                     if context.is_active():  # checked under the lock, so no `_wake` is missed
                         self._changed.wait()
                     continue

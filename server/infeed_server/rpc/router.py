@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import grpc
@@ -23,6 +24,9 @@ _LOGGED_CODES = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DEN
 
 _MAX_LOGGED_CHARS = 500
 """Length of a logged refusal, which may contain data of the client."""
+
+_REQUEST_TIMEOUT_SECONDS = 10.0
+"""Between the parts of a unary request, up to its end."""
 
 _MAX_METHOD_CHARS = 200
 """Length of an unknown method's name in the error."""
@@ -93,7 +97,8 @@ class Router:
             name = repr(call.method[:_MAX_METHOD_CHARS])
             raise StatusError(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {name}")
         parse, serialize = handler.request_deserializer, handler.response_serializer
-        requests = _parse(parse, call.messages()) if parse else call.messages()
+        messages = call.messages(None if handler.request_streaming else _REQUEST_TIMEOUT_SECONDS)
+        requests = _parse(parse, messages) if parse else messages
         request = requests if handler.request_streaming else _single_request(requests)
         responses = _handler_function(handler)(request, call)
         if not handler.response_streaming:
@@ -126,9 +131,11 @@ def _handler_function(handler: Any) -> Callable[[Any, ServerCall], Any]:
 
 
 def _single_request(requests: Iterator[Any]) -> Any:
-    for request in requests:
-        return request
-    raise StatusError(grpc.StatusCode.UNIMPLEMENTED, "a call without a request message")
+    found = list(islice(requests, 2))
+    if len(found) == 1:
+        return found[0]
+    problem = "more than one" if found else "no"
+    raise StatusError(grpc.StatusCode.UNIMPLEMENTED, f"a unary call with {problem} request message")
 
 
 def _parse(parse: Callable[[bytes], Any], messages: Iterator[bytes]) -> Iterator[Any]:

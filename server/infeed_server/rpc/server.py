@@ -12,7 +12,6 @@ from concurrent import futures
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from infeed.errors import ConfigError
 from infeed.http2.keepalive import SERVER_PING_INTERVAL_SECONDS, SERVER_PING_TIMEOUT_SECONDS
@@ -35,8 +34,10 @@ from infeed_server.rpc.admission import (
 from infeed_server.rpc.batch_encoder import BatchEncoder
 from infeed_server.rpc.call import CallCancelledError, ServerCall, StatusError
 from infeed_server.rpc.limits import Limits
+from infeed_server.rpc.reflection import add_reflection
 from infeed_server.rpc.router import Router
 from infeed_server.rpc.servicer import SERVICE, FeedServicer
+from infeed_server.rpc.shutdown import Shutdown
 from infeed_server.rpc.status import to_call_error
 from infeed_server.rpc.timeouts import parse_timeout
 from infeed_server.serving.auth import AllowAll, Authenticator
@@ -54,6 +55,13 @@ _SEND_TIMEOUT_SECONDS = SERVER_PING_INTERVAL_SECONDS + SERVER_PING_TIMEOUT_SECON
 """A peer that accepts no data is lost after the same time as one that sends none."""
 
 _DRAIN_POLL_INTERVAL_SECONDS = 0.02
+_END_TIMEOUT_SECONDS = 1.0
+"""Wait for the calls that are ended at shutdown. Only clients that do not read take as long."""
+
+_CLOSE_TIMEOUT_SECONDS = 1.0
+"""Wait for clients to close their connections once no call is left: one that the server closes may
+lose what the client has not read yet."""
+
 _ABORT_TIMEOUT_SECONDS = 5.0
 """Wait for the thread of each aborted connection at shutdown."""
 
@@ -89,11 +97,11 @@ class RpcServer:
         )
         self._health = health.HealthServicer()
         self._encoder = BatchEncoder(monitor)
-        servicer = FeedServicer(catalog, self._encoder, monitor)
+        self._shutdown = Shutdown()
+        servicer = FeedServicer(catalog, self._encoder, monitor, self._shutdown)
         self._router = Router(servicer)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._router)
-        names = (SERVICE, health.SERVICE, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._router)
+        add_reflection((SERVICE, health.SERVICE), self._router)
         # Each call holds a thread of the pool, which starts threads on demand.
         threads = limits.streams + limits.calls + limits.health_calls
         self._pool = futures.ThreadPoolExecutor(threads, "infeed-rpc")
@@ -118,7 +126,10 @@ class RpcServer:
             self._health.set(name, value)
 
     def stop(self, grace: float) -> None:
-        """Refuses new calls, waits up to `grace` seconds for open streams, and ends the rest."""
+        """Refuses new calls, waits up to `grace` seconds for open streams, and ends the rest.
+
+        Streams announce it in a message too: proxies do not forward GOAWAY.
+        """
         self._health.shut_down()
         self._admission.stop()
         with self._lock:
@@ -126,9 +137,12 @@ class RpcServer:
         self._listener.close()
         for connection in list(self._connections):
             connection.drain()
-        deadline = time.monotonic() + grace
-        while len(self._admission.streams) and time.monotonic() < deadline:
-            time.sleep(_DRAIN_POLL_INTERVAL_SECONDS)
+        self._shutdown.drain()
+        _wait_until(lambda: not len(self._admission.streams), grace)
+        self._shutdown.end()
+        self._health.end()
+        _wait_until(lambda: not len(self._admission.streams), _END_TIMEOUT_SECONDS)
+        _wait_until(lambda: not self._connections, min(grace, _CLOSE_TIMEOUT_SECONDS))
         connections = dict(self._connections)
         for connection in connections:
             connection.abort()
@@ -235,3 +249,10 @@ class RpcServer:
     def _count(self, call: ServerCall) -> None:
         method = call.method if self._router.has_method(call.method) else "unknown"
         self._monitor.on_call(method, call.status.name)
+
+
+def _wait_until(condition: Callable[[], bool], timeout: float) -> None:
+    """Returns once the condition holds, or after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(_DRAIN_POLL_INTERVAL_SECONDS)

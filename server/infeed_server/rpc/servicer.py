@@ -14,6 +14,7 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.rpc.batch_encoder import BatchEncoder
 from infeed_server.rpc.batch_stream import parse_message, serve_stream
 from infeed_server.rpc.call import GrpcFrames, ServerCall
+from infeed_server.rpc.shutdown import Shutdown
 from infeed_server.rpc.status import to_call_error
 from infeed_server.serving.auth import Caller
 from infeed_server.serving.catalog import Catalog
@@ -31,10 +32,13 @@ class FeedServicer(grpc.GenericRpcHandler):
     they are bytes that `infeed.wire` has encoded.
     """
 
-    def __init__(self, catalog: Catalog, encoder: BatchEncoder, monitor: Monitor) -> None:
+    def __init__(
+        self, catalog: Catalog, encoder: BatchEncoder, monitor: Monitor, shutdown: Shutdown
+    ) -> None:
         self._catalog = catalog
         self._encoder = encoder
         self._monitor = monitor
+        self._shutdown = shutdown
         self._handlers = {
             f"/{SERVICE}/ListPipelines": _unary(self._list, messages.ListPipelinesRequest),
             f"/{SERVICE}/GetPipeline": _unary(self._get, messages.GetPipelineRequest),
@@ -77,7 +81,9 @@ class FeedServicer(grpc.GenericRpcHandler):
 
     def _stream(self, messages: Iterator[bytes], context: ServerCall) -> Iterator[GrpcFrames]:
         try:
-            yield from serve_stream(self._catalog, self._encoder, self._monitor, messages, context)
+            yield from serve_stream(
+                self._catalog, self._encoder, self._monitor, self._shutdown, messages, context
+            )
         except Exception as error:  # noqa: BLE001 - all errors become statuses
             raise to_call_error(error) from None
 

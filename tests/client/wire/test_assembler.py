@@ -17,6 +17,7 @@ from infeed.v1 import stream_pb2
 from infeed.wire import batch as wire
 from infeed.wire.assembler import (
     BatchAssembler,
+    Draining,
     EndOfData,
     PendingRequest,
     ReceivedBatch,
@@ -105,6 +106,13 @@ def test_batches() -> None:
 def test_end_of_data() -> None:
     end = response(end=stream_pb2.EndOfData(request_id=0, position_count=11))
     assert assemble(opened(), end) == [EndOfData(0, 11)]
+
+
+def test_announced_drain_is_no_answer() -> None:
+    draining = response(draining=stream_pb2.Draining())
+    first, second, last = assemble(draining, opened(), draining, *batch_messages())
+    assert first == second == Draining()
+    assert isinstance(last, ReceivedBatch)
 
 
 def test_payload_bytes_of_a_contract() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -11,13 +10,15 @@ from typing import Any
 
 import pytest
 from tests.harness.monitor import NullMonitor
+from tests.harness.waiting import wait_until
 
-from infeed.errors import InfeedError, InvalidRequestError
+from infeed.errors import InfeedError, InvalidRequestError, ServerUnavailableError
 from infeed.v1 import stream_pb2
 from infeed_server.rpc import batch_stream as module
 from infeed_server.rpc.batch_encoder import BatchEncoder, EncodedAnswer
 from infeed_server.rpc.batch_stream import Once, RequestReader, serve_stream
 from infeed_server.rpc.call import CallCancelledError, GrpcFrames, grpc_frames
+from infeed_server.rpc.shutdown import Shutdown
 
 BATCH = stream_pb2.StreamBatchesRequest(batch=stream_pb2.BatchRequest(request_id=7))
 
@@ -49,10 +50,20 @@ def read_all(requests: Iterator[Any], error: Exception | None = None) -> list[An
     """Returns what a reader makes of requests."""
     stream: Any = FakeStream(error)
     reader = RequestReader(stream, RequestIdEncoder(), requests, lambda: None)
-    reader.start()
-    result = []
-    while (pending := reader.next(60)) is not None:
-        result.append(pending)
+    reader._run()
+    return take_all(reader)
+
+
+def take_all(reader: RequestReader) -> list[Any]:
+    """Returns the answers and errors that are ready, up to the end."""
+    result: list[Any] = []
+    while not reader.ended:
+        try:
+            answer = reader.take()
+        except Exception as error:  # noqa: BLE001 - a result
+            result.append(error)
+        else:
+            result += [] if answer is None else [answer]
     return result
 
 
@@ -61,13 +72,13 @@ def test_requests_keep_their_order_and_ids() -> None:
         stream_pb2.StreamBatchesRequest(batch=stream_pb2.BatchRequest(request_id=number))
         for number in (5, 3, 9)
     ]
-    assert [pending.result() for pending in read_all(iter(requests))] == [5, 3, 9]
+    assert read_all(iter(requests)) == [5, 3, 9]
 
 
 def test_error_follows_the_valid_requests() -> None:
     again = stream_pb2.StreamBatchesRequest(open=stream_pb2.StreamOpen(pipeline="x"))
     first, error = read_all(iter([BATCH, again, BATCH]))
-    assert first.result() == 7
+    assert first == 7
     assert isinstance(error, InvalidRequestError)
 
 
@@ -78,8 +89,9 @@ def test_too_many_pending_requests_are_an_error() -> None:
 
     stream: Any = FakeStream()
     reader = RequestReader(stream, RequestIdEncoder(), endless(), lambda: None)
-    reader._run()  # to its end, before any `next`
-    results = [reader.next(1) for _ in range(1025)]
+    reader._run()  # to its end, before any `take`
+    results = take_all(reader)
+    assert len(results) == 1025
     assert isinstance(results[-1], InvalidRequestError)
     assert "more than 1024 requests are unanswered" in str(results[-1])
     assert not any(isinstance(pending, InfeedError) for pending in results[:-1])
@@ -99,14 +111,31 @@ def test_lost_client_ends_the_requests_without_error() -> None:
     assert len(read_all(lost())) == 1
 
 
-def test_stop_wakes_next() -> None:
+def test_stop_wakes_a_wait_and_ends_the_answers() -> None:
     stream: Any = FakeStream()
     reader = RequestReader(stream, RequestIdEncoder(), iter(()), lambda: None)
-    with pytest.raises(queue.Empty):
-        reader.next(0.01)
+    assert not reader.wait(0.01)
+    assert not reader.ended
     reader.stop()
-    assert reader.stopped
-    assert reader.next(60) is None
+    assert reader.wait(60)
+    assert reader.ended
+
+
+def test_answer_is_taken_once_it_is_ready() -> None:
+    answer: Future[Any] = Future()
+    encoder: Any = SimpleNamespace(encode=lambda *_: answer)
+    stream: Any = FakeStream()
+    reader = RequestReader(stream, encoder, iter([BATCH]), lambda: None)
+    reader._run()
+    assert reader.wait(0)
+    assert reader.take() is None
+    assert not reader.wait(0)
+    answer.set_result("batch")
+    assert reader.wait(0)
+    assert reader.take() == "batch"
+    assert not reader.ended
+    assert reader.take() is None
+    assert reader.ended
 
 
 def test_nothing_is_submitted_after_stop() -> None:
@@ -122,7 +151,7 @@ def test_nothing_is_submitted_after_stop() -> None:
     reader = RequestReader(stream, RequestIdEncoder(), requests(), lambda: None)
     reader._run()
     assert len(submitted) == 1
-    assert reader.next(60) is None
+    assert reader.ended
 
 
 def test_once_runs_its_function_once() -> None:
@@ -140,6 +169,7 @@ class FakeCall:
         self.caller = SimpleNamespace(require_access=lambda name: None)
         self.answers: list[Future[Any]] = []
         """The answer to each request."""
+        self.shutdown = Shutdown()
         self.closed = self.sent = 0
         self._is_active = is_active
         self._callbacks: list[Callable[[], None]] = []
@@ -176,7 +206,7 @@ class FakeCall:
 
     def serve(self, messages: Iterator[bytes]) -> Iterator[GrpcFrames]:
         fake: Any = self
-        return serve_stream(fake, fake, NullMonitor(), messages, fake)
+        return serve_stream(fake, fake, NullMonitor(), self.shutdown, messages, fake)
 
 
 OPEN = stream_pb2.StreamBatchesRequest(open=stream_pb2.StreamOpen(pipeline="n"))
@@ -267,3 +297,57 @@ def test_sent_batch_is_released(waiting_client: Iterator[bytes], frequent_heartb
     assert (bool(batch), call.sent) == (True, 0)
     next(answer)
     assert (bool(batch), call.sent) == (False, 1)
+
+
+def event(frames: GrpcFrames) -> str | None:
+    """Returns the kind of a response."""
+    return stream_pb2.StreamBatchesResponse.FromString(bytes(frames[1])).WhichOneof("event")
+
+
+def test_draining_is_announced_once_while_an_answer_is_awaited(
+    waiting_client: Iterator[bytes],
+) -> None:
+    call = FakeCall()
+    answer = call.serve(waiting_client)
+    assert event(next(answer)) == "opened"
+    waiting = threading.Thread(target=lambda: kinds.append(event(next(answer))))
+    kinds: list[str | None] = []
+    waiting.start()
+    wait_until(lambda: call.answers, "the request is submitted")
+    call.shutdown.drain()  # the next heartbeat is 5 s away
+    waiting.join(60)
+    assert kinds == ["draining"]
+    batch = grpc_frames([b"batch"])
+    call.answers[0].set_result(EncodedAnswer(batch, 4, 5))
+    assert next(answer) is batch
+
+
+def test_stream_that_opens_during_a_drain_announces_it(waiting_client: Iterator[bytes]) -> None:
+    call = FakeCall()
+    call.shutdown.drain()
+    answer = call.serve(waiting_client)
+    assert [event(next(answer)) for _ in range(2)] == ["opened", "draining"]
+
+
+def test_end_of_the_server_ends_a_stream_that_waits_with_an_error(
+    waiting_client: Iterator[bytes],
+) -> None:
+    call = FakeCall()
+    answer = call.serve(waiting_client)
+    next(answer)
+    errors: list[Exception] = []
+
+    def read() -> None:
+        try:
+            for _ in answer:
+                pass
+        except Exception as error:  # noqa: BLE001 - checked below
+            errors.append(error)
+
+    waiting = threading.Thread(target=read)
+    waiting.start()
+    wait_until(lambda: call.answers, "the request is submitted")
+    call.shutdown.end()
+    waiting.join(60)
+    assert [type(error) for error in errors] == [ServerUnavailableError]
+    assert call.closed == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import urllib.parse
+import zlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,8 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from infeed.errors import ProtocolError, ServerError, ServerUnavailableError
+from infeed.rpc.status import error_from_details
+from infeed.v1 import status_pb2
 from infeed_server.http2.stream import StreamClosedError
+from infeed_server.rpc import call as call_module
 from infeed_server.rpc.call import CallCancelledError, ServerCall, StatusError, grpc_frames
+
+DETAILS = "grpc-status-details-bin"
 
 
 class FakeStream:
@@ -28,7 +35,7 @@ class FakeStream:
         self._data = list(data)
         self._lost = lost
 
-    def receive(self) -> bytes | None:
+    def receive(self, timeout: float | None = None) -> bytes | None:
         if self._data:
             return self._data.pop(0)
         if self._lost:
@@ -59,9 +66,17 @@ def frame(content: bytes, flag: int = 0) -> bytes:
 
 def status_only(code: int, **more: str) -> tuple[dict[str, str], bool]:
     """Returns the headers of a response that is only a status."""
-    first = {":status": "200", "content-type": "application/grpc"}
+    first = dict(call_module._RESPONSE_HEADERS)
     rest = {name.replace("_", "-"): value for name, value in more.items()}
     return {**first, "grpc-status": str(code), **rest}, True
+
+
+def without_details(stream: FakeStream) -> list[Any]:
+    """Returns what was sent, without the details of a status."""
+    return [
+        ({name: value for name, value in headers.items() if name != DETAILS}, end)
+        for headers, end in stream.sent
+    ]
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8), st.lists(st.integers(1, 30)))
@@ -83,7 +98,7 @@ def test_largest_message_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("data", "code", "message"),
     [
-        (frame(b"x", flag=1), "UNIMPLEMENTED", "unsupported compressed message"),
+        (frame(b"x", flag=1), "INTERNAL", "compressed message without grpc-encoding"),
         (frame(bytes(65537)), "RESOURCE_EXHAUSTED", "65537 bytes: at most 65536"),
         (b"\0\xff\xff\xff\xff", "RESOURCE_EXHAUSTED", "4294967295 bytes"),
         (frame(b"xy")[:-1], "INTERNAL", "truncated message"),
@@ -123,7 +138,7 @@ def test_messages_are_sent_without_copies() -> None:
     call.send(grpc_frames([b"f"]))
     call.end()
     assert stream.sent == [
-        ({":status": "200", "content-type": "application/grpc"}, False),
+        (dict(call_module._RESPONSE_HEADERS), False),
         b"\0\0\0\0\4abcd" + b"\0\0\0\0\0" + b"\0\0\0\0\1e",
         b"\0\0\0\0\1f",
         ({"grpc-status": "0"}, True),
@@ -134,7 +149,7 @@ def test_call_without_messages_sends_only_a_status() -> None:
     call, stream = make_call()
     assert call.ok
     call.end()
-    assert stream.sent == [status_only(0)]
+    assert without_details(stream) == [status_only(0)]
 
 
 def test_status_of_the_handler_is_sent() -> None:
@@ -143,7 +158,7 @@ def test_status_of_the_handler_is_sent() -> None:
     call.set_details("no such thing")
     assert not call.ok
     call.end()
-    assert stream.sent == [status_only(5, grpc_message="no such thing")]
+    assert without_details(stream) == [status_only(5, grpc_message="no such thing")]
 
 
 def test_abort_sends_code_details_and_trailers() -> None:
@@ -151,7 +166,7 @@ def test_abort_sends_code_details_and_trailers() -> None:
     with pytest.raises(StatusError) as caught:
         call.abort(grpc.StatusCode.ABORTED, "why")
     call.end(caught.value)
-    assert stream.sent == [status_only(10, grpc_message="why")]
+    assert without_details(stream) == [status_only(10, grpc_message="why")]
 
     trailers = (("grpc-status-details-bin", b"\0\xff\1\2"), ("key", "value"))
     call, stream = make_call()
@@ -179,7 +194,7 @@ def test_abort_sends_code_details_and_trailers() -> None:
 def test_details_are_percent_encoded(details: str, encoded: str) -> None:
     call, stream = make_call()
     call.end(StatusError(grpc.StatusCode.INTERNAL, details))
-    assert stream.sent == [status_only(13, grpc_message=encoded)]
+    assert without_details(stream) == [status_only(13, grpc_message=encoded)]
 
 
 @given(st.text())
@@ -202,3 +217,41 @@ def test_context_for_handlers() -> None:
     stream.closed = True
     assert not call.is_active()
     assert not call.add_callback(print)
+
+
+def test_compressed_messages_are_read_among_others() -> None:
+    call, stream = make_call(frame(zlib.compress(b"one"), flag=1), frame(b"two"))
+    stream.headers["grpc-encoding"] = "deflate"
+    assert list(call.messages()) == [b"one", b"two"]
+
+
+def test_accepted_encodings_are_answered() -> None:
+    call, stream = make_call()
+    call.end()
+    assert stream.sent[0][0]["grpc-accept-encoding"] == "identity,gzip,deflate"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "error"),
+    [
+        ("UNAVAILABLE", "SERVER_UNAVAILABLE", ServerUnavailableError),
+        ("UNIMPLEMENTED", "PROTOCOL", ProtocolError),
+        ("NOT_FOUND", "NOT_FOUND", ServerError),
+    ],
+)
+def test_status_of_the_handler_has_a_reason(code: str, reason: str, error: type) -> None:
+    call, stream = make_call()
+    call.set_code(grpc.StatusCode[code])
+    call.set_details("a problem")
+    call.end()
+    details = base64.b64decode(stream.sent[0][0][DETAILS] + "==")
+    (detail,) = status_pb2.Status.FromString(details).details
+    assert status_pb2.ErrorInfo.FromString(detail.value).reason == reason
+    received = error_from_details(details)
+    assert (type(received), str(received)) == (error, "a problem")
+
+
+def test_details_of_a_long_message_stay_small() -> None:
+    call, stream = make_call()
+    call.end(StatusError(grpc.StatusCode.INTERNAL, "ü" * 9000))
+    assert len(stream.sent[0][0][DETAILS]) < 2000

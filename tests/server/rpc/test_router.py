@@ -15,7 +15,6 @@ import h2.connection
 import h2.events
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 from tests.harness.waiting import wait_until
 
 from infeed_server.http2.connection import Connection
@@ -23,6 +22,7 @@ from infeed_server.http2.listener import Listener
 from infeed_server.http2.socket import ServerSocket
 from infeed_server.http2.stream import Stream
 from infeed_server.rpc import health
+from infeed_server.rpc import router as router_module
 from infeed_server.rpc.call import CallCancelledError, ServerCall, StatusError, grpc_frames
 from infeed_server.rpc.router import Router
 
@@ -241,18 +241,42 @@ def test_error_after_a_response(channel: grpc.Channel) -> None:
     assert call_error(lambda: next(call)) == ("ABORTED", "after one")
 
 
-def test_compressed_message_is_refused(server: RouterServer) -> None:
-    with grpc.insecure_channel(server.address, compression=grpc.Compression.Gzip) as channel:
-        code, details = call_error(
-            lambda: channel.unary_unary("/t/double")(bytes(9000), timeout=60)
-        )
-    assert code == "UNIMPLEMENTED"
-    assert "compressed" in details
+@pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+def test_compressed_message_is_read(server: RouterServer, compression: grpc.Compression) -> None:
+    with grpc.insecure_channel(server.address, compression=compression) as channel:
+        response = channel.unary_unary("/t/double")(bytes(9000), timeout=60)
+        assert response == bytes(18000)
+        call = channel.unary_unary("/t/double")
+        code, details = call_error(lambda: call(bytes(1 << 20), timeout=60))
+    assert (code, details) == (
+        "RESOURCE_EXHAUSTED",
+        "message of more than 65536 bytes: at most 65536 are allowed",
+    )
 
 
-def test_unary_call_without_a_request_is_refused(channel: grpc.Channel) -> None:
-    call = channel.stream_stream("/t/double")(iter([]), timeout=60)
-    assert call_error(lambda: next(call)) == ("UNIMPLEMENTED", "a call without a request message")
+@pytest.mark.parametrize(("messages", "problem"), [([], "no"), ([b"1", b"2"], "more than one")])
+def test_unary_call_has_one_request(
+    channel: grpc.Channel, messages: list[bytes], problem: str
+) -> None:
+    call = channel.stream_stream("/t/double")(iter(messages), timeout=60)
+    error = ("UNIMPLEMENTED", f"a unary call with {problem} request message")
+    assert call_error(lambda: next(call)) == error
+
+
+def test_unary_request_that_does_not_end_is_refused(
+    channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(router_module, "_REQUEST_TIMEOUT_SECONDS", 0.05)
+    is_over = threading.Event()
+
+    def messages() -> Iterator[bytes]:
+        yield b"1"
+        is_over.wait(60)
+
+    call = channel.stream_stream("/t/double")(messages(), timeout=60)
+    code, details = call_error(lambda: next(call))
+    is_over.set()
+    assert (code, "did not continue or end" in details) == ("DEADLINE_EXCEEDED", True)
 
 
 def test_refused_call_ends_with_its_status(server: RouterServer, channel: grpc.Channel) -> None:
@@ -413,18 +437,3 @@ def test_health_watch_ends_with_its_call() -> None:
     assert not watching.is_alive()
     # Nothing is kept of a name that was only watched.
     assert {name: repr(value) for name, value in vars(servicer).items()} == state_before
-
-
-def test_reflection_lists_services_and_files(router: Router, channel: grpc.Channel) -> None:
-    reflection.enable_server_reflection([health.SERVICE], router)
-    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-    request_type = reflection_pb2.ServerReflectionRequest
-    requests = [
-        request_type(list_services=""),
-        request_type(file_containing_symbol=health.SERVICE),
-        request_type(file_by_filename="none"),
-    ]
-    names, file, error = stub.ServerReflectionInfo(iter(requests), timeout=60)
-    assert [service.name for service in names.list_services_response.service] == [health.SERVICE]
-    assert b"HealthCheckRequest" in file.file_descriptor_response.file_descriptor_proto[0]
-    assert error.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]

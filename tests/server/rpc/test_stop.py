@@ -15,7 +15,9 @@ import h2.settings
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+import infeed
 from infeed.v1 import stream_pb2
+from infeed_server.http2 import connection as connection_module
 from infeed_server.http2 import receiver
 from infeed_server.rpc import server as server_module
 
@@ -147,6 +149,7 @@ def test_stop_waits_only_for_open_streams(
     thread = start_stop(live)
     assert next(health).status == health_pb2.HealthCheckResponse.NOT_SERVING
     eventually(lambda: live.server._stopping, "the stop has begun")
+    assert call.next().HasField("draining")
     live.held.held = False
     live.held.release()
     assert call.next().HasField("header")
@@ -187,3 +190,45 @@ def test_connection_accepted_during_stop_is_aborted(
         while connection.recv(1 << 16):
             pass
     eventually(lambda: not len(live.server._admission.connections), "it is no longer counted")
+
+
+def test_feed_behind_a_proxy_leaves_a_server_that_drains(
+    live: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module.Connection, "drain", lambda self: None)  # no GOAWAY
+    with infeed.connect(live.address, "held", prefetch_bytes=1, reconnect_timeout=0.1) as feed:
+        next(feed)
+        thread = start_stop(live)
+        with pytest.raises(infeed.ServerUnavailableError, match="no reconnect within"):
+            for _ in feed:
+                pass
+        thread.join(100)
+        assert not thread.is_alive()
+
+
+def test_stream_that_is_open_after_the_grace_period_ends_with_a_status(
+    live: Any, new_call: Any, error_of: Any
+) -> None:
+    live.held.held = True
+    call = new_call().open().request(0)
+    assert call.next().HasField("opened")
+    thread = threading.Thread(target=live.server.stop, args=(0.2,))
+    thread.start()
+    assert call.next().HasField("draining")
+    responses, error = call.rest()
+    thread.join()
+    assert responses == []
+    code, reason = error_of(error)
+    assert code == "UNAVAILABLE"
+    assert isinstance(reason, infeed.ServerUnavailableError)
+    assert "shutting down" in str(reason)
+
+
+def test_watch_of_the_health_ends_with_a_status(live: Any, channel: grpc.Channel) -> None:
+    watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+    assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+    live.server.stop(0.2)
+    assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
+    with pytest.raises(grpc.RpcError, match="the server is shutting down") as caught:
+        next(watch)
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
