@@ -100,9 +100,10 @@ class Prefetcher:
             return
         # A second call must not wait again for a thread that hangs.
         self._join_until = self._join_until or time.monotonic() + JOIN_TIMEOUT_SECONDS
-        readers = [reader.thread for reader in list(self._readers.values())]
-        for thread in (*self._threads, *readers):
+        for thread in self._threads:
             thread.wait_until(self._join_until)
+        for reader in list(self._readers.values()):  # after the supervisor, which starts them
+            reader.thread.wait_until(self._join_until)
         self.ready.close()  # again, for a batch that was put while it was closed
 
     def _on_taken(self) -> None:

@@ -25,6 +25,7 @@ from infeed.errors import (
 )
 from infeed.prefetch import prefetcher as prefetcher_module
 from infeed.prefetch import server_state as state_module
+from infeed.prefetch.server_reader import ServerReader
 from infeed.rpc import call as call_module
 from infeed.rpc.channel import GrpcTransport
 from infeed.spec import Normalize
@@ -464,6 +465,30 @@ def test_finished_batches_are_bounded(arrays: Any, monkeypatch: pytest.MonkeyPat
         until(lambda: blocked_in(finisher, "wait", "put"))
         assert len(finished) == 3  # one of them waits for space
         assert len(feed._prefetcher.ready.items) == 2
+
+
+def test_close_waits_for_a_reader_that_is_being_started(
+    arrays: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starting = threading.Event()
+    start = ServerReader.start
+
+    def start_late(self: ServerReader) -> None:
+        starting.set()
+        until(lambda: blocked_in(threading.main_thread(), "wait", "wait_until"))
+        start(self)
+
+    class Slow(FakeTransport):
+        def open_stream(self, *options: Any) -> Any:
+            until(lambda: not infeed_threads("infeed-servers"))
+            return super().open_stream(*options)
+
+    monkeypatch.setattr(ServerReader, "start", start_late)
+    monkeypatch.setattr(prefetcher_module, "JOIN_TIMEOUT_SECONDS", HANG_SECONDS)
+    feed = infeed.connect("-", "fake", transport=Slow(arrays))
+    assert starting.wait(HANG_SECONDS)
+    feed.close()
+    assert not infeed_threads()
 
 
 def test_ended_feed_has_no_threads(fake: FakeTransport) -> None:
