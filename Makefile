@@ -74,6 +74,10 @@ bench: $(BENCH_READY) ## Compare infeed with its peers (half an hour); see bench
 chaos: $(READY) ## Disturb servers, kill trainers, compare every batch (quarter of an hour).
 	@$(BIN)/python -m tests.stress.chaos $(CHAOS)
 
+.PHONY: proxies
+proxies: $(READY) ## Test deploy/proxies with each proxy that is installed (two minutes).
+	@$(BIN)/python -m pytest -n 0 -rsP tests/proxies tests/foreign
+
 .PHONY: fuzz
 fuzz: $(READY) ## Send 120,000 malformed inputs to a server and a client (ten minutes).
 	@$(BIN)/python -m tests.stress.fuzz $(FUZZ)

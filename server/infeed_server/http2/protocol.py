@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
@@ -33,6 +34,11 @@ _MAX_SETTINGS = 64
 
 _MAX_HEADER_TABLE_BYTES = 1 << 12
 """The encoder's header table, however large a table the peer allows: it takes memory here too."""
+
+_MAX_HALF_OPEN_STREAMS = 16
+"""Streams whose response ended before their request. The peer ends or resets them; more are reset,
+the oldest first. A reset right after a response makes haproxy drop what it has not forwarded yet,
+which is the status."""
 
 _FRAME_HEADER = struct.Struct(">BHBBI")
 _DATA_FRAME = 0
@@ -81,6 +87,7 @@ class Http2Protocol:
     def __init__(self) -> None:
         self._h2 = _h2_connection()
         self._unsent = bytearray()
+        self._half_open: deque[int] = deque()
         self._h2.initiate_connection()
 
     # To the peer.
@@ -99,7 +106,9 @@ class Http2Protocol:
     def send_headers(self, stream_id: int, headers: Headers, *, end: bool) -> None:
         self._h2.send_headers(stream_id, headers, end_stream=end)
         if end and not h2_internals.is_closed(self._h2, stream_id):
-            self._h2.reset_stream(stream_id, ErrorCodes.NO_ERROR)  # the rest of the request is void
+            self._half_open.append(stream_id)
+            if len(self._half_open) > _MAX_HALF_OPEN_STREAMS:
+                self.reset_stream(self._half_open.popleft(), ErrorCodes.NO_ERROR)
 
     def send_window(self, stream_id: int) -> int:
         """Returns how many bytes may be sent on a stream now; 0 when it is closed."""
