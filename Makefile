@@ -78,6 +78,10 @@ chaos: $(READY) ## Disturb servers, kill trainers, compare every batch (quarter 
 simulate: $(READY) ## Run feeds through 100,000 simulated faults (four minutes); SEED=n replays a seed.
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --seeds 1) $(SIMULATE)
 
+.PHONY: proxies
+proxies: $(READY) ## Test deploy/proxies with each proxy that is installed (two minutes).
+	@$(BIN)/python -m pytest -n 0 -rsP tests/proxies tests/foreign
+
 .PHONY: fuzz
 fuzz: $(READY) ## Send 120,000 malformed inputs to a server and a client (ten minutes).
 	@$(BIN)/python -m tests.stress.fuzz $(FUZZ)

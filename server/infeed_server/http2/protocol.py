@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, TypeAlias
 
@@ -46,6 +47,11 @@ _MAX_SETTINGS = 64
 
 _MAX_HEADER_TABLE_BYTES = 1 << 12
 """The encoder's header table, however large a table the peer allows: it takes memory here too."""
+
+_MAX_HALF_OPEN_STREAMS = 16
+"""Streams whose response ended before their request. The peer ends or resets them; more are reset,
+the oldest first. A reset right after a response makes haproxy drop what it has not forwarded yet,
+which is the status."""
 
 _FRAME_HEADER = struct.Struct(">BHBBI")
 _DATA_FRAME = 0
@@ -116,6 +122,7 @@ class Http2Protocol:
         self._frames = h2_internals.FrameFilter(self._budget.charge, _MAX_BLOCK_BYTES)
         self._h2 = _h2_connection(self._frames)
         self._unsent = bytearray()
+        self._half_open: deque[int] = deque()
         self._h2.initiate_connection()
         h2_internals.accept_any_number_of_streams(self._h2)
 
@@ -137,7 +144,9 @@ class Http2Protocol:
         if end:
             self._budget.on_answered(stream_id)
         if end and not h2_internals.is_closed(self._h2, stream_id):
-            self._h2.reset_stream(stream_id, ErrorCodes.NO_ERROR)  # the rest of the request is void
+            self._half_open.append(stream_id)
+            if len(self._half_open) > _MAX_HALF_OPEN_STREAMS:
+                self.reset_stream(self._half_open.popleft(), ErrorCodes.NO_ERROR)
 
     def send_window(self, stream_id: int) -> int:
         """Returns how many bytes may be sent on a stream now; 0 when it is closed."""

@@ -205,7 +205,7 @@ def _responses(
 ) -> Iterator[GrpcFrames]:
     is_announced = False
     heartbeat_at = time.monotonic() + _HEARTBEAT_INTERVAL_SECONDS
-    while not reader.ended:
+    while True:
         if shutdown.ended:
             raise ServerUnavailableError("the server is shutting down: connect to another one")
         if shutdown.draining and not is_announced:
@@ -213,6 +213,8 @@ def _responses(
             yield _DRAINING
         if (answer := reader.take()) is not None:
             yield from _send(stream, answer, monitor)
+        elif reader.ended:
+            return
         elif reader.wait(heartbeat_at - time.monotonic()):
             continue
         else:

@@ -508,7 +508,7 @@ def test_unread_data_is_acknowledged_when_its_stream_ends(served: Any) -> None:
             else:
                 assert peer.read()
         stream.send_headers([*RESPONSE, *TRAILERS], end=True)
-        peer.expect(h2.events.StreamReset, stream_id=stream_id)
+        peer.expect(h2.events.StreamEnded, stream_id=stream_id)
 
 
 def test_data_after_the_response_is_acknowledged(scripted_socket: Any) -> None:

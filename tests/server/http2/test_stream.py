@@ -8,6 +8,7 @@ from typing import Any
 import h2.events
 import pytest
 
+from infeed_server.http2.protocol import _MAX_HALF_OPEN_STREAMS
 from infeed_server.http2.stream import StreamClosedError
 
 RESPONSE = [(":status", "200")]
@@ -39,17 +40,28 @@ def test_request_and_response(served: Any) -> None:
     assert not peer.has(h2.events.StreamReset)
 
 
-def test_response_before_the_request_ends_resets_the_rest(served: Any) -> None:
+def test_response_before_the_request_ends_leaves_the_reset_to_the_peer(served: Any) -> None:
     server, peer = served
     stream_id = peer.open()
     peer.send_data(stream_id, b"x" * 1000)
     stream = server.stream()
     stream.send_headers([*RESPONSE, *TRAILERS], end=True)
     peer.expect(h2.events.StreamEnded, stream_id=stream_id)
-    assert peer.expect(h2.events.StreamReset, stream_id=stream_id).error_code == 0
+    peer.send_data(stream_id, b"y" * 1000)  # on its way when the response ended
     other = peer.open(end=True)
     server.stream().send_headers(RESPONSE, end=True)
     peer.expect(h2.events.StreamEnded, stream_id=other)
+    assert not peer.has(h2.events.StreamReset)
+
+
+def test_oldest_of_many_half_open_streams_is_reset(served: Any) -> None:
+    server, peer = served
+    opened = [peer.open() for _ in range(_MAX_HALF_OPEN_STREAMS + 1)]
+    for _ in opened:
+        server.stream().send_headers([*RESPONSE, *TRAILERS], end=True)
+    assert peer.expect(h2.events.StreamReset, stream_id=opened[0]).error_code == 0
+    peer.expect(h2.events.StreamEnded, stream_id=opened[-1])
+    assert not peer.has(h2.events.StreamReset)
 
 
 def test_reset_wakes_a_blocked_receive(served: Any, background: Any) -> None:

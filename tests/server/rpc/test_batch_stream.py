@@ -304,6 +304,12 @@ def event(frames: GrpcFrames) -> str | None:
     return stream_pb2.StreamBatchesResponse.FromString(bytes(frames[1])).WhichOneof("event")
 
 
+def test_half_closed_stream_ends_without_a_wait() -> None:
+    call = FakeCall()
+    answer = call.serve(iter([OPEN.SerializeToString()]))
+    assert [event(each) for each in answer] == ["opened"]  # no heartbeat, which takes 5 s
+
+
 def test_draining_is_announced_once_while_an_answer_is_awaited(
     waiting_client: Iterator[bytes],
 ) -> None:

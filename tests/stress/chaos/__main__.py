@@ -10,10 +10,12 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from tests.harness.proxies import INSTALLED
 from tests.harness.waiting import HarnessError
 from tests.stress.chaos.pipelines import PIPELINES
 from tests.stress.chaos.report import Report
 from tests.stress.chaos.server_faults import run_server_faults
+from tests.stress.chaos.setup import PROXIES
 from tests.stress.chaos.trainer_kills import run_trainer_kills
 
 _WIDTH = 150
@@ -29,6 +31,9 @@ def main(
     ] = None,
     pace: Annotated[float, typer.Option(min=0.1, help="Mean seconds between events.")] = 4.0,
     pipeline: Annotated[str, typer.Option(help=" or ".join(PIPELINES))] = "photos",
+    proxy: Annotated[
+        str, typer.Option(help=f"Between trainers and servers: {', '.join(PROXIES)}.")
+    ] = "none",
     report: Annotated[Path | None, typer.Option(help="Write the report as JSON, too.")] = None,
     keep: Annotated[
         Path | None, typer.Option(help="Keep logs and steps in this new directory.")
@@ -40,6 +45,10 @@ def main(
     """
     if pipeline not in PIPELINES:
         raise typer.BadParameter(f"no pipeline {pipeline}; available: {', '.join(PIPELINES)}")
+    if proxy not in PROXIES:
+        raise typer.BadParameter(f"no proxy {proxy}; available: {', '.join(PROXIES)}")
+    if proxy == "nginx" and proxy not in INSTALLED:
+        raise typer.BadParameter("--proxy nginx: nginx is not installed")
     # SIGTERM acts as Ctrl-C: child processes must be stopped.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console()
@@ -54,7 +63,7 @@ def main(
         try:
             served = PIPELINES[pipeline](folder.resolve())
             result = Report(
-                run_server_faults(served, folder / "server_faults", seed, events, pace)
+                run_server_faults(served, folder / "server_faults", seed, events, pace, proxy=proxy)
                 if events
                 else None,
                 run_trainer_kills(served, folder / "kills", seed, kill_count)

@@ -66,12 +66,21 @@ class ServerFaults:
 
 
 def run_server_faults(
-    served: ServedPipeline, folder: Path, seed: int, count: int, pace: float, launch: Launch = spawn
+    served: ServedPipeline,
+    folder: Path,
+    seed: int,
+    count: int,
+    pace: float,
+    launch: Launch = spawn,
+    proxy: str = "none",
 ) -> ServerFaults:
-    """Runs both jobs and compares them. Raises `HarnessError` if a server or a rank fails."""
+    """Runs both jobs and compares them. Raises `HarnessError` if a server or a rank fails.
+
+    `proxy` is one of `setup.PROXIES`.
+    """
     events = draw_schedule(seed, count, pace, SERVERS, PROXIED, served.reset_bytes)
     with ExitStack() as cleanup:
-        setup = cleanup.enter_context(Setup(served, folder, launch))
+        setup = cleanup.enter_context(Setup(served, folder, launch, proxy))
         setup.start()
         outages = cleanup.enter_context(Outages(lambda: setup.can_answer))
         job = _start_job(served, folder / "disturbed", setup.target, launch, served.pause)

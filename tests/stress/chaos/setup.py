@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.harness.proxies import ProxyProcess
 from tests.harness.server import Launch
 from tests.harness.waiting import wait_until
 from tests.stress.chaos.fault_schedule import Event, FaultKind
@@ -16,16 +17,36 @@ PROXIED = 0
 """Index of the server that trainers reach through the proxy."""
 
 
-class Setup:
-    """Servers, one of them behind a proxy. A context manager that ends all of them."""
+PROXIES = ("none", "tcp", "nginx")
+"""What is between trainers and servers, besides the proxy with faults: nothing, a TCP proxy for
+each server, or one nginx for all, so that the trainers' target is a single address."""
 
-    def __init__(self, served: ServedPipeline, folder: Path, launch: Launch) -> None:
+
+class Setup:
+    """Servers, one of them behind a proxy with faults. A context manager that ends all of them."""
+
+    def __init__(
+        self, served: ServedPipeline, folder: Path, launch: Launch, proxy: str = "none"
+    ) -> None:
+        """`proxy` is one of `PROXIES`."""
         self.servers = [
             FaultyServer(served.definition, folder, launch=launch) for _ in range(SERVERS)
         ]
         self.proxy = FaultyProxy(self.servers[PROXIED].port)
         addresses = [server.address for server in self.servers]
         addresses[PROXIED] = self.proxy.address
+        self._proxies: list[FaultyProxy | ProxyProcess] = [self.proxy]
+        if proxy == "tcp":
+            for index in set(range(SERVERS)) - {PROXIED}:
+                forwarding = FaultyProxy(self.servers[index].port)
+                self._proxies.append(forwarding)
+                addresses[index] = forwarding.address
+        elif proxy == "nginx":
+            upstreams = " ".join(f"server {each};" for each in addresses)
+            replacements = {"server 10.0.0.1:8470;": upstreams, "server 10.0.0.2:8470;": ""}
+            balancer = ProxyProcess("nginx", folder / "nginx", replacements)
+            self._proxies.append(balancer)
+            addresses = [balancer.address]
         self.target = ",".join(addresses)
 
     def start(self) -> None:
@@ -72,9 +93,10 @@ class Setup:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.proxy.close()
+        for proxy in self._proxies:
+            proxy.close()
         for server in self.servers:
             server.close()
 
 
-__all__ = ["PROXIED", "SERVERS", "Setup"]
+__all__ = ["PROXIED", "PROXIES", "SERVERS", "Setup"]
