@@ -69,11 +69,19 @@ def odd_http(rng: random.Random, catalog: Catalog) -> Call:
     return Call(headers(path, content_type=content), codes=codes("HTTP 415"))
 
 
+_TIMEOUTS = {
+    "1H": ("OK",),
+    **dict.fromkeys(("0n", "1u"), ("OK", "DEADLINE_EXCEEDED")),
+    **dict.fromkeys(("", "-1S", "9" * 20 + "S", "x"), ("INVALID_ARGUMENT",)),
+}
+"""Values of grpc-timeout, with the allowed status codes."""
+
+
 @CALLS.add(2)
 def odd_headers(rng: random.Random, catalog: Catalog) -> Call:
     """Draws a valid call with irrelevant or meaningless headers."""
     more = [
-        ("grpc-timeout", rng.choice(["", "1H", "0n", "-1S", "9" * 20 + "S", "x", "1u"])),
+        ("grpc-timeout", rng.choice([*_TIMEOUTS])),
         ("grpc-encoding", rng.choice(["gzip", "identity", "deflate", "\xff", "zstd" * 99])),
         ("grpc-accept-encoding", "gzip," * rng.randint(1, 200)),
         ("user-agent", odd_string(rng).encode().decode("latin-1").strip() or "x"),
@@ -89,7 +97,8 @@ def odd_headers(rng: random.Random, catalog: Catalog) -> Call:
     changes = {"p_authority": rng.choice(["fuzz", "", "a:99999", "[::", "\xe4\xf6", "a" * 2000])}
     content = rng.choice(["application/grpc", "application/grpc+proto", "application/grpc;x=\xfc"])
     fields = headers(f"{FEED}GetPipeline", content_type=content, **changes)
-    return Call([*fields, *chosen], [get("numbers")], codes=codes("OK"))
+    allowed = _TIMEOUTS[dict(chosen).get("grpc-timeout", "1H")]
+    return Call([*fields, *chosen], [get("numbers")], codes=codes(*allowed))
 
 
 @CALLS.add(4)
