@@ -34,6 +34,16 @@ server = tf.data.experimental.service.DispatchServer(DispatcherConfig(
 print(f"serving on 127.0.0.1:{server._address.rpartition(':')[2]} (http off)", flush=True)
 sys.stdin.read()
 """
+# A trainer that always reads, so that the worker requests its next elements from the dispatcher.
+READER = """
+import sys, tensorflow as tf
+service = tf.data.experimental.service
+policy = service.ShardingPolicy.DYNAMIC
+dataset = tf.data.Dataset.range(10**9).apply(service.distribute(policy, f"grpc://{sys.argv[1]}"))
+for number, _ in enumerate(dataset):
+    if number == 10:
+        print("reads", flush=True)
+"""
 IMPATIENT = (sys.executable, str(Path(__file__).with_name("impatient.py")))
 
 
@@ -267,15 +277,13 @@ def test_worker_that_has_served_exits_with_0_although_its_dispatcher_ends(
     dispatcher = start_role("dispatcher")
     worker = start_role("worker", "--dispatcher", dispatcher.address)
     assert worker.address
-    # Each worker requests its next elements from the dispatcher.
-    policy = SERVICE.ShardingPolicy.DYNAMIC
-    dataset = tf.data.Dataset.range(10**9).apply(
-        SERVICE.distribute(policy, f"grpc://{dispatcher.address}")
-    )
-    next(iter(dataset))
+    (tmp_path / "reader.py").write_text(READER)
+    reader = command_line.start("python", "reader.py", dispatcher.address, cwd=tmp_path)
+    assert reader.read_line() == "reads"
     dispatcher.kill()
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0, worker.stderr
+    reader.kill()
 
 
 @pytest.mark.slow
