@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.harness import examples
-from tests.harness.nursery import Nursery
 from tests.harness.server import InfeedServer
 
 from infeed_server.imports import without_gc
 
 if TYPE_CHECKING:
+    from tests.harness.nursery import Nursery
+
     from infeed_server.runtime.server import Server
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -28,7 +29,9 @@ examples.register()
 pytest_plugins = [
     "tests.plugins.final_line",
     "tests.plugins.longest_first",
+    "tests.plugins.nursery",
     "tests.plugins.selected_paths",
+    "tests.plugins.spread_collection",
 ]
 
 Serve = Callable[..., "Server"]
@@ -85,13 +88,6 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     yield start
     for server in running:
         server.stop(grace=0.2)
-
-
-@pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    """Forks processes from one that has loaded TensorFlow."""
-    with Nursery() as nursery:
-        yield nursery
 
 
 @pytest.fixture

@@ -5,10 +5,12 @@ from __future__ import annotations
 import http.client
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
 import tensorflow as tf
+from tests.harness.nursery import Nursery
 from tests.harness.waiting import wait_until
 
 from infeed.errors import ServerError
@@ -26,6 +28,12 @@ def dispatcher() -> Iterator[str]:
     role.start()
     yield role.address
     role.stop()
+
+
+@pytest.fixture
+def forked_workers(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starts workers in interpreters that have loaded TensorFlow."""
+    monkeypatch.setattr(sys, "executable", str(nursery.python))
 
 
 def pids(workers: LocalWorkers) -> list[int]:
@@ -82,6 +90,7 @@ def test_workers_restart_on_their_addresses(
     assert [each.status for each in processes] == [0, 0]
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_worker_that_exits_at_start_is_an_error() -> None:
     workers = LocalWorkers(1, "not an address")
     with pytest.raises(ServerError, match="worker 0 ended with status 1"):
@@ -89,6 +98,7 @@ def test_worker_that_exits_at_start_is_an_error() -> None:
     workers.stop(100)
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_worker_exits_with_its_parent(dispatcher: str) -> None:
     workers = LocalWorkers(1, dispatcher)
     workers.start()

@@ -1,9 +1,13 @@
-"""Processes forked from one that has loaded TensorFlow, which saves seconds per start."""
+"""Processes forked from one that has loaded TensorFlow, which saves seconds per start.
+
+A run of tests has one template, which loads TensorFlow. Each test process has a nursery, which is
+forked from the template, forks the processes that the tests start, and ends with the test process.
+"""
 
 from __future__ import annotations
 
 import json
-import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +19,7 @@ from tests.harness.process import ROOT, Process
 from tests.harness.waiting import TIMEOUT_SECONDS, HarnessError, wait_until
 
 _PROGRAM = Path(__file__).with_name("nursery_main.py")
+_PYTHON = Path(__file__).with_name("forked_python.py")
 
 
 class ForkedProcess(Process):
@@ -41,22 +46,49 @@ class ForkedProcess(Process):
 F = TypeVar("F", bound=ForkedProcess)
 
 
-class Nursery:
-    """Forks processes from a template process; all end with it. Also a context manager."""
+class Template:
+    """The process that loads TensorFlow, on the first request."""
 
     def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="infeed-template-")
+        folder = Path(self._folder.name)
+        self.address = str(folder / "socket")
+        """Path of the Unix socket for nurseries."""
+        self.python = folder / "python"
+        """An interpreter that is forked from this process."""
+        self.python.write_text(f"#!{sys.executable} -IS\n{_PYTHON.read_text()}")
+        self.python.chmod(0o755)
         # With `-c`, not as a file: `multiprocessing` in a forked process would run the file of its
         # main module again.
-        command = [sys.executable, "-c", _PROGRAM.read_text()]
-        # A folder for temporary files, removed at its end: killed processes leave some.
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env=os.environ | {"TMPDIR": tempfile.mkdtemp(prefix="infeed-")},
-        )
+        command = [sys.executable, "-c", _PROGRAM.read_text(), str(self.python)]
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(self.address)
+            listener.listen()
+            self._process = subprocess.Popen(command, stdin=listener, cwd=ROOT)
+
+    def close(self) -> None:
+        """Kills the process; nurseries must be closed before."""
+        self._process.kill()
+        self._process.wait(TIMEOUT_SECONDS)
+        self._folder.cleanup()
+
+    def __enter__(self) -> Template:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Nursery:
+    """Forks processes for this process; all end with it. Also a context manager."""
+
+    def __init__(self, template: str) -> None:
+        """`template` is the address of a template."""
+        self.python = Path(template).with_name("python")
+        """An interpreter that is forked from the template."""
+        self._connection = socket.socket(socket.AF_UNIX)
+        self._connection.connect(template)
+        self._connection.sendall(b"{}\n")
         self._is_ready = False
         self._processes: list[ForkedProcess] = []
 
@@ -76,32 +108,27 @@ class Nursery:
             "log": str(log.resolve()),
             "env": dict(environment or {}),
         }
-        process = kind(log, lambda: self._send(json.dumps(request)))
+        line = f"{json.dumps(request)}\n".encode()
+        process = kind(log, lambda: self._connection.sendall(line))
         self._processes.append(process)
         return process
 
     def _wait_until_ready(self) -> None:
         """Returns once TensorFlow is loaded, so that a process's start does not include it."""
         if not self._is_ready:
-            assert self._process.stdout is not None
-            if not self._process.stdout.readline():
-                raise HarnessError(f"the nursery exited with status {self._process.wait()}")
+            if not self._connection.recv(64):
+                raise HarnessError("the template of the nursery ended; its error is on stderr")
             self._is_ready = True
-
-    def _send(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{line}\n")
-        self._process.stdin.flush()
 
     def close(self) -> None:
         """Kills all processes."""
         for process in self._processes:
             process.kill()
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        self._process.wait(TIMEOUT_SECONDS)
+        self._connection.shutdown(socket.SHUT_WR)
+        self._connection.settimeout(TIMEOUT_SECONDS)
+        while self._connection.recv(64):  # it removes its folder, and ends
+            pass
+        self._connection.close()
 
     def __enter__(self) -> Nursery:
         return self
@@ -110,4 +137,4 @@ class Nursery:
         self.close()
 
 
-__all__ = ["ForkedProcess", "Nursery"]
+__all__ = ["ForkedProcess", "Nursery", "Template"]

@@ -1,20 +1,26 @@
-"""Main program of the nursery: imports what `infeed serve` needs, then forks on request.
+"""Main program of the template: imports what `infeed serve` needs, then forks on request.
 
-A request is a line of JSON on stdin. A second fork beside each process writes its exit status.
+A request comes as a line of JSON on a connection to the Unix socket that is stdin. It is that of an
+interpreter (`forked_python.py`), with its standard files, or that of a nursery, which forks a
+process for each further line; a second fork beside the process writes its exit status.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import json
 import os
 import runpy
+import select
 import shutil
 import signal
+import socket
 import sys
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 _MODULES = (
     "infeed.cli",
@@ -36,28 +42,114 @@ def end_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def run_command(request: dict[str, Any]) -> None:
-    """Runs the requested command in this process."""
-    os.chdir(request["cwd"])
-    os.environ.update(request["env"])
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        log = os.open(f"{request['log']}.{name}", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-        os.dup2(log, number)
-    sys.stdin.close()
-    sys.path[0] = ""
-    match request["arguments"]:
-        case ["python", "-m", module, *arguments]:
-            sys.argv = [module, *arguments]
-            runpy.run_module(module, run_name="__main__", alter_sys=True)
-        case ["python", *arguments]:
-            sys.argv = arguments
-            runpy.run_path(arguments[0], run_name="__main__")
-        case arguments:
+def serve(connection: socket.socket, python: str) -> NoReturn:
+    """Serves the requests of a connection; `python` is the interpreter for child processes."""
+    end_with_parent()
+    line, files, _, _ = socket.recv_fds(connection, 1 << 20, 3)
+    while not line.endswith(b"\n"):
+        line += connection.recv(1 << 20)
+    if files:
+        run_interpreter(connection, files, **json.loads(line))
+    run_nursery(connection, python)
+
+
+def run_nursery(connection: socket.socket, python: str) -> NoReturn:
+    """Forks a process for each request, until the test process closes the connection or ends."""
+    # A folder for temporary files, removed at the end: killed processes leave some.
+    os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="infeed-")
+    connection.sendall(b"ready\n")
+    requests = connection.makefile()
+    for line in requests:
+        if not os.fork():
+            requests.close()
+            connection.close()
+            run_request(json.loads(line), python)
+    shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
+    os._exit(0)  # TensorFlow's shutdown would take seconds
+
+
+def run_request(request: dict[str, Any], python: str) -> NoReturn:
+    """Forks the requested process, and writes its id and its exit status."""
+    end_with_parent()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    child = os.fork()
+    if not child:
+        end_with_parent()
+        os.chdir(request["cwd"])
+        os.environ.update(request["env"])
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            log = os.open(f"{request['log']}.{name}", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+            os.dup2(log, number)
+        sys.stdin.close()
+        run_command(request["arguments"], python)
+        sys.exit(0)
+    write(request["log"] + ".pid", str(child))
+    _, status = os.waitpid(child, 0)
+    write(request["log"] + ".status", str(os.waitstatus_to_exitcode(status)))
+    os._exit(0)
+
+
+def run_command(arguments: list[str], python: str) -> None:
+    """Runs `infeed ARGUMENTS`, or `python ...`, in this process."""
+    if arguments[0] != "demo":  # the demo starts its server in a new interpreter, as a user's does
+        sys.executable = python
+    match arguments:
+        case ["python", *rest]:
+            run_python(rest)
+        case _:
             if arguments[0] == "serve":
                 signals: Any = importlib.import_module("infeed_server.processes.signals")
                 signals._EXIT_TIMEOUT_SECONDS = SERVE_EXIT_TIMEOUT_SECONDS
             sys.argv = ["infeed", *arguments]
             importlib.import_module("infeed.cli").main()
+
+
+def run_python(arguments: list[str]) -> None:
+    """Runs `python ARGUMENTS` in this process."""
+    sys.path[0] = ""
+    match arguments:
+        case ["-m", module, *rest]:
+            sys.argv = [module, *rest]
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        case ["-u", "-c", program]:
+            sys.argv = ["-c"]
+            exec(program, {"__name__": "__main__"})
+        case [file, *_]:
+            sys.argv = arguments
+            runpy.run_path(file, run_name="__main__")
+
+
+def run_interpreter(
+    connection: socket.socket, files: list[int], arguments: list[str], cwd: str, env: dict[str, str]
+) -> NoReturn:
+    """Forks an interpreter, forwards signals to it, and sends its exit status."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    child = os.fork()
+    if not child:
+        end_with_parent()
+        connection.close()
+        os.setsid()
+        for number, file in enumerate(files):
+            os.dup2(file, number)
+            os.close(file)
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
+        os.chdir(cwd)
+        os.environ.clear()
+        os.environ.update(env)
+        run_python(arguments)
+        sys.exit(0)
+    for file in files:
+        os.close(file)
+    pidfd = os.pidfd_open(child)
+    while pidfd not in select.select([connection, pidfd], [], [])[0]:
+        number = connection.recv(1)
+        os.kill(child, number[0] if number else signal.SIGKILL)
+        if not number:
+            break
+    _, status = os.waitpid(child, 0)
+    with contextlib.suppress(BrokenPipeError):
+        connection.sendall(b"%d" % os.waitstatus_to_exitcode(status))
+    os._exit(0)
 
 
 def write(path: str, text: str) -> None:
@@ -67,29 +159,23 @@ def write(path: str, text: str) -> None:
     part.rename(path)
 
 
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-# Else each process would collect garbage among all imported objects at its end.
-with importlib.import_module("infeed_server.imports").without_gc():
-    for name in _MODULES:
-        importlib.import_module(name)
-print("ready", flush=True)
+def import_modules() -> None:
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    # Else each process would collect garbage among all imported objects at its end.
+    with importlib.import_module("infeed_server.imports").without_gc():
+        for name in _MODULES:
+            importlib.import_module(name)
 
+
+end_with_parent()
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-for line in iter(sys.stdin.readline, ""):
-    request = json.loads(line)
-    if os.fork():
-        continue
-    end_with_parent()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    child = os.fork()
-    if not child:
-        end_with_parent()
-        run_command(request)
-        sys.exit(0)
-    write(request["log"] + ".pid", str(child))
-    _, status = os.waitpid(child, 0)
-    write(request["log"] + ".status", str(os.waitstatus_to_exitcode(status)))
-    os._exit(0)
-shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
-os._exit(0)  # TensorFlow's shutdown would take seconds
+listener = socket.socket(fileno=os.dup(0))
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+while True:
+    accepted, _ = listener.accept()
+    import_modules()  # not before: most selections of tests start no process
+    if not os.fork():
+        listener.close()
+        serve(accepted, sys.argv[1])
+    accepted.close()

@@ -67,7 +67,12 @@ class LongestFirst:
     ) -> None:
         keys = [_item_key(item) for item in items]
         seconds = expected_seconds(keys, load(config.rootpath))
-        items.sort(key=lambda item: -seconds[item.nodeid.partition("::")[0]])
+
+        def rank(item: pytest.Item) -> tuple[float, str]:
+            file = item.nodeid.partition("::")[0]
+            return -seconds[file], file
+
+        items.sort(key=rank)
 
 
 class Recorder:
