@@ -70,7 +70,8 @@ def _error_info(code: grpc.StatusCode, details: str, reason: str | None) -> byte
     status = status_pb2.Status(
         code=code.value[0], message=text[:_MAX_DETAILS_CHARS], details=[detail]
     )
-    return status.SerializeToString()
+    serialized: bytes = status.SerializeToString()
+    return serialized
 
 
 __all__ = ["StatusError"]
