@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _weakrefset
 import dis
 import sys
 from collections.abc import Callable
@@ -37,6 +38,8 @@ def interrupt(call: Callable[[], Any], at: int) -> bool:
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if frame.f_code.co_filename == _weakrefset.__file__:
+            return None  # a callback of the garbage collector, where Python ignores exceptions
         if event == "opcode" and (frame.f_code, frame.f_lasti) not in UNREACHABLE:
             left -= 1
             if left < 0:

@@ -101,8 +101,9 @@ async function main() {
       if (fingerprint && fingerprint !== spec.fingerprint) throw new Error("another fingerprint");
       fingerprint = spec.fingerprint;
       const positions = Number(epochs) * spec.sampleCount;
-      steps = Math.ceil(positions / spec.batchStride);
-      const plan = { address, fingerprint, positions, steps, seed: spec.seed, stride: spec.batchStride };
+      const stride = spec.batchStride || spec.batchSize;
+      steps = Math.ceil(positions / stride);
+      const plan = { address, fingerprint, positions, steps, seed: spec.seed, stride };
       next = await readStream(client, plan, next);
       backoff = MIN_BACKOFF;
     } catch (error) {

@@ -40,7 +40,7 @@ def token() -> str:
 def servers(tmp_path: Path, token: str) -> Iterator[list[RpcServer]]:
     """Two servers that require the token."""
     file = tmp_path / "tokens.yaml"
-    file.write_text("tokens:\n" + token_entry(token, "javascript", ["n"]))
+    file.write_text(token_entry(token, "javascript", ["n"]))
     catalog = Catalog({"n": CountingEngine("n")})
     running = [
         RpcServer(
@@ -84,7 +84,7 @@ def lines(process: SpawnedProcess) -> list[dict[str, Any]]:
 def test_every_sample_is_read_across_a_drain(
     servers: list[RpcServer], start_client: Any, token: str
 ) -> None:
-    epochs = 300  # long enough to be under way when the server stops
+    epochs = 8  # long enough to be under way when the server stops
     process = start_client("n", epochs, token)
     process.read_line()
     stop = threading.Thread(target=servers[0].stop, args=(LONG_SECONDS,))

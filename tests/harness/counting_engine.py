@@ -40,7 +40,8 @@ class CountingEngine:
             answer.set_exception(SampleError(f"sample {request.start} is bad"))
             return answer
         epoch = request.start // SAMPLES
-        answer.set_result(HostBatch(request.start, epoch, {"x": values}, ids, mask))
+        sample_ids = np.where(mask, ids, -1)
+        answer.set_result(HostBatch(request.start, epoch, {"x": values}, sample_ids, mask))
         return answer
 
     def set_batch_bytes(self, size: int) -> None: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +30,10 @@ NO_CREDENTIALS = Credentials()
 
 MAX_MESSAGE_BYTES = 1 << 26
 """A message with a larger length is refused as corrupt. Batches travel in chunks of 1 MiB."""
+
+
+_TIMEOUT_LIMIT = 10**8
+"""One more than the largest number in `grpc-timeout`."""
 
 
 class GrpcCall:
@@ -137,7 +142,7 @@ class GrpcCall:
             *self._credentials.headers(),
         ]
         if self._timeout is not None:
-            headers.append(("grpc-timeout", f"{max(1, round(self._timeout * 1000))}m"))
+            headers.append(("grpc-timeout", _encode_timeout(self._timeout)))
         return headers
 
     def _send_requests(self) -> None:
@@ -213,3 +218,11 @@ def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "it did not respond in time"
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+
+
+def _encode_timeout(seconds: float) -> str:
+    """Returns the value of `grpc-timeout`, which has at most 8 digits."""
+    milliseconds = max(1, round(seconds * 1000))
+    if milliseconds < _TIMEOUT_LIMIT:
+        return f"{milliseconds}m"
+    return f"{min(math.ceil(seconds), _TIMEOUT_LIMIT - 1)}S"

@@ -171,6 +171,9 @@ def test_request_headers_and_messages(peer: Any, dial: Open) -> None:
     seen.clear()
     assert dial(address).read_all() == []
     assert "grpc-timeout" not in seen
+    seen.clear()
+    dial(address, timeout=100_000).read_all()
+    assert seen["grpc-timeout"] == "100000S"  # at most eight digits
 
 
 def test_call_connects_at_the_first_next(dial: Open) -> None:

@@ -232,3 +232,17 @@ def test_watch_of_the_health_ends_with_a_status(live: Any, channel: grpc.Channel
     with pytest.raises(grpc.RpcError, match="the server is shutting down") as caught:
         next(watch)
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_stop_leaves_it_to_clients_to_close_connections_without_streams(
+    live: Any, connect_stalled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "_CLOSE_TIMEOUT_SECONDS", LONG_SECONDS)
+    client = connect_stalled(MAX_WINDOW)
+    client.await_settings()
+    thread = start_stop(live)
+    thread.join(0.2)
+    assert thread.is_alive()
+    client.close()
+    thread.join(100)
+    assert not thread.is_alive()

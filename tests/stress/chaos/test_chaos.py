@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from tests.harness.nursery import Nursery
+from tests.harness.proxies import INSTALLED
 from tests.stress.chaos import pipelines
 from tests.stress.chaos.server_faults import run_server_faults
 from tests.stress.chaos.trainer_kills import run_trainer_kills
@@ -51,6 +52,19 @@ def test_each_kind_of_fault_leaves_batches_equal(nursery: Nursery, tmp_path: Pat
     assert result.exact, result
     assert min(result.events.values()) >= 1, result.events
     assert result.resets >= 1
+    assert result.unclean == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("proxy", ["tcp", "nginx"])
+def test_faults_behind_a_proxy_leave_batches_equal(
+    nursery: Nursery, tmp_path: Path, proxy: str
+) -> None:
+    if proxy == "nginx" and proxy not in INSTALLED:
+        pytest.skip("nginx is not installed")
+    served = pipelines.arrays(tmp_path)
+    result = run_server_faults(served, tmp_path, QUICK_SEED, 10, 0.6, nursery.start, proxy)
+    assert result.exact, result
     assert result.unclean == 0
 
 

@@ -1,4 +1,4 @@
-"""Tests of `data_service/dispatcher/journal.py`; TensorFlow reads a journal in `test_role.py`."""
+"""Tests of `data_service/dispatcher/journal.py`; TensorFlow reads a journal in `test_roles.py`."""
 
 from __future__ import annotations
 

@@ -344,11 +344,11 @@ def test_data_sets_are_limited(dispatcher: str, monkeypatch: pytest.MonkeyPatch)
         transport.register_dataset(DatasetRequest("n", seed=5))
         with infeed.connect(str(server.address), "n", seed=6, epochs=1) as feed:
             next(feed)
-        with pytest.raises(InvalidRequestError, match=r"host 127\.0\.0\.1 has registered 2 data"):
+        with pytest.raises(InvalidRequestError, match=r"127\.0\.0\.1 has registered 2 data"):
             transport.register_dataset(DatasetRequest("n", seed=7))
         with (
             infeed.connect(str(server.address), "n", seed=7) as feed,
-            pytest.raises(InvalidRequestError, match=r"host 127\.0\.0\.1 has registered 2 data"),
+            pytest.raises(InvalidRequestError, match=r"127\.0\.0\.1 has registered 2 data"),
         ):
             next(feed)
         transport.register_dataset(DatasetRequest("n", seed=5))
