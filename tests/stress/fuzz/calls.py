@@ -22,7 +22,11 @@ REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 ALLOWED_CODES = frozenset(CODES) - {"UNKNOWN", "INTERNAL"}
 """Allowed status codes by default; the other two mean an unexpected error in the server."""
 
-PARSE_ERROR_TEXTS = {"truncated message", "bytes cannot be parsed"}
+PARSE_ERROR_TEXTS = {
+    "truncated message",
+    "bytes cannot be parsed",
+    "compressed message without grpc-encoding",
+}
 """Parts of allowed INTERNAL messages: gRPC's own code for an invalid frame or message."""
 
 READER_LIMIT_TEXT = "jobs that read at different positions"

@@ -109,7 +109,7 @@ def framing(rng: random.Random, catalog: Catalog) -> Call:
     variant = rng.randrange(7)
     if variant == 0:
         data = frames.message(body, compressed=rng.choice((1, 2, 0xFF)))
-        return Call(headers(path), [data], codes=codes("UNIMPLEMENTED"))
+        return Call(headers(path), [data], codes=codes("INTERNAL"))
     if variant == 1:
         length = rng.choice((65537, 1 << 20, 1 << 31, (1 << 32) - 1))
         data = frames.message(rng.randbytes(rng.randrange(2000)), length=length)
@@ -122,15 +122,14 @@ def framing(rng: random.Random, catalog: Catalog) -> Call:
         return Call(headers(path), parts, codes=codes("UNIMPLEMENTED", "INVALID_ARGUMENT", "OK"))
     if variant == 4 and path in UNARY:
         data = frames.message(b"") * rng.randint(2, 50)
-        return Call(headers(path), [data], codes=codes("OK", "NOT_FOUND"))
+        return Call(headers(path), [data], codes=codes("UNIMPLEMENTED"))
     if variant == 5 and path in UNARY:
-        # The server may answer before the rest arrives, and then ignore it.
+        # What follows the first message may be part of another, compressed or too large.
         data = get("numbers") + rng.randbytes(rng.randrange(1, 9000))
-        return Call(
-            headers(path),
-            random_pieces(rng, data),
-            codes=codes("OK", "NOT_FOUND", "INVALID_ARGUMENT", "INTERNAL"),
+        allowed = codes(
+            "OK", "NOT_FOUND", "INVALID_ARGUMENT", "INTERNAL", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED"
         )
+        return Call(headers(path), random_pieces(rng, data), codes=allowed)
     data = get("numbers")
     return Call(headers(f"{FEED}GetPipeline"), [bytes((byte,)) for byte in data], codes=codes("OK"))
 
