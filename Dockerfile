@@ -50,9 +50,9 @@ RUN python -m pip install --quiet --constraint /opt/infeed/constraints.txt \
 COPY --from=build /dist/*.whl /opt/infeed/
 RUN python -m pip install --quiet --no-deps /opt/infeed/*.whl
 USER infeed
-EXPOSE 8470 8471
+EXPOSE 7470 7471
 HEALTHCHECK --interval=5s --timeout=3s --start-period=120s --retries=3 \
-  CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8471/readyz', timeout=2)"]
+  CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:7471/readyz', timeout=2)"]
 # --insecure: a container listens beyond loopback, and TLS is not set up here.
 CMD ["infeed", "serve", "/config/pipelines.yaml", \
-     "--listen", "0.0.0.0:8470", "--http", "0.0.0.0:8471", "--insecure"]
+     "--listen", "0.0.0.0:7470", "--http", "0.0.0.0:7471", "--insecure"]

@@ -49,7 +49,8 @@ demo: $(READY) ## Serve an embedded data set and train a small model on it.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --max-worker-restart 3 \
   --dist loadfile --no-loadscope-reorder
 
-# Without oneDNN's pass over each graph, tests of graphs take a fifth less time; test-all has it.
+# Without passes over each graph, tests of graphs take half the time; test-all has them. Grappler is
+# left out by tests/plugins/quick_graphs.py, and oneDNN here.
 .PHONY: test
 test: $(READY) ## Run all tests not marked slow; TESTS=tests/client runs a part.
 	@TF_ENABLE_ONEDNN_OPTS=0 $(PYTEST) -m "not slow" --hypothesis-profile=quick $(TESTS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 
 from benchmarks import memory, records, servers
 from benchmarks.duel import (
@@ -114,6 +115,16 @@ def _first_batch(plan: Plan) -> list[Finding]:
     return duel(ours, theirs, [goal], Plan(max(_MIN_FIRST_BATCH_PAIRS, plan.pairs), 0.1))
 
 
+def _beside_dataloader(plan: Plan) -> list[Finding]:
+    if find_spec("torch") is None:
+        print("skipped: PyTorch is not installed; pip install torch==2.13.0 into .venv")
+        return []
+    ours = Side("infeed", "infeed", servers.infeed_map_style, "map_style")
+    theirs = Side("DataLoader", "dataloader", servers.no_server, "map_style")
+    ours, theirs = (replace(side, warm_up=_DECODE_WARM_UP_SECONDS) for side in (ours, theirs))
+    return duel(ours, theirs, [Goal("images/s", images_per_second, Target(0.95))], plan)
+
+
 def _aim(ratio: float) -> Target:
     return Target(ratio, is_aim=True)
 
@@ -186,6 +197,10 @@ CASES: dict[str, Case] = {
         replace(_GATEWAY, name="distribute", kind="distribute"),
     ),
     "crop-default": _decode("cropped", _service("cropped", "auto"), 1.7),
+    "python-dataloader": Case(
+        "photos of a map-style data set, decoded by Pillow in 4 processes: infeed ÷ DataLoader",
+        _beside_dataloader,
+    ),
     "grpcio-uint8": _beside_grpcio("both ends", "uint8"),
     "grpcio-client-uint8": _beside_grpcio("client", "uint8"),
     "grpcio-server-uint8": _beside_grpcio("server", "uint8"),

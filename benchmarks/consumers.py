@@ -85,6 +85,31 @@ def inprocess(_: str, dataset: str, __: str, ___: int) -> Batches:
     return (element["image"] for element in source)
 
 
+def dataloader(_: str, __: str, ___: str, seed: int) -> Batches:
+    """Reads the photos of the Python data set with PyTorch, in the trainer's own host."""
+    import torch
+    from benchmarks.arrays import BATCH
+    from benchmarks.map_style import PROCESSES, CroppedPhotos
+    from torch.utils.data import DataLoader
+
+    loader = DataLoader(
+        CroppedPhotos(),
+        batch_size=BATCH,
+        shuffle=True,
+        generator=torch.Generator().manual_seed(seed),
+        num_workers=PROCESSES,
+        persistent_workers=True,
+        drop_last=True,
+    )
+
+    def batches() -> Batches:
+        while True:
+            for batch in loader:
+                yield batch["image"].numpy()
+
+    return batches()
+
+
 def flight(address: str, dataset: str, _: str, __: int) -> Batches:
     from benchmarks.flight import batches
 
@@ -103,6 +128,7 @@ KINDS: dict[str, Consumer] = {
     "distribute": distribute,
     "service": service,
     "inprocess": inprocess,
+    "dataloader": dataloader,
     "flight": flight,
     "tcp": tcp,
 }

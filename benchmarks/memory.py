@@ -90,7 +90,7 @@ def _peak(server: tuple[int, ...], trainer: int, seconds: float) -> tuple[float,
 
 def _prefetch_window() -> str:
     """Returns a description of infeed's default prefetch window."""
-    from infeed.feed import PREFETCH_BYTES
+    from infeed.client import PREFETCH_BYTES
 
     batch = uint8_batch().nbytes
     return (

@@ -28,15 +28,22 @@ Server = Callable[[], AbstractContextManager[Running]]
 
 
 @contextmanager
-def infeed(*options: str, launch: Launch = spawn) -> Iterator[Running]:
+def infeed(
+    *options: str, launch: Launch = spawn, pipelines: str = "pipelines.yaml"
+) -> Iterator[Running]:
     """Runs `infeed serve` on the benchmarks' pipelines."""
-    text = (ROOT / "benchmarks/pipelines.yaml").read_text().replace("PHOTOS", str(photo_folder()))
+    text = (ROOT / "benchmarks" / pipelines).read_text().replace("PHOTOS", str(photo_folder()))
     with tempfile.TemporaryDirectory() as folder:
         definition = Path(folder) / "pipelines.yaml"
         definition.write_text(text)
         log = Path(folder) / "server"
         with InfeedServer(definition, log, *options, cwd=ROOT, launch=launch) as server:
             yield Running(server.address, (server.pid,))
+
+
+def infeed_map_style() -> AbstractContextManager[Running]:
+    """Runs `infeed` on a Python data set, read by worker processes."""
+    return infeed(pipelines="map_style.yaml")
 
 
 def grpcio() -> AbstractContextManager[Running]:

@@ -30,6 +30,7 @@ pytest_plugins = [
     "tests.plugins.final_line",
     "tests.plugins.longest_first",
     "tests.plugins.nursery",
+    "tests.plugins.quick_graphs",
     "tests.plugins.selected_paths",
     "tests.plugins.spread_collection",
 ]
@@ -141,6 +142,7 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     loopback = ("127.0.0.1", "::1", "localhost")
     save("ca", ca.cert_pem)
     save("untrusted_ca", untrusted_ca.cert_pem)
+    save("untrusted_ca_key", untrusted_ca.private_key_pem)
     issue("server", ca, *loopback)
     issue("server_expired", ca, *loopback, not_after=past)
     issue("elsewhere", ca, "infeed.example.org")

@@ -18,7 +18,14 @@ FOLDERS = (
 )
 GENERATED = "client/infeed/v1/"
 
-USERS_FILES = {"my_data.py", "my_transforms.py"}
+USERS_FILES = {
+    "hf_data.py",
+    "my_data.py",
+    "my_functions.py",
+    "my_transforms.py",
+    "parquet_data.py",
+    "torch_data.py",
+}
 
 _OWN_FILE = re.compile(r"\w\.(?:md|proto|py|sh)$")
 """Files of the repository; users have YAML, JSON and CSV files too."""

@@ -66,6 +66,31 @@ def test_version_is_the_same_in_package_and_project(project: dict[str, Any]):
     assert infeed.__version__ == project["version"]
 
 
+def test_readme_has_the_versions_and_extras_of_the_project(project: dict[str, Any]):
+    readme, contributing = text("README.md"), text("docs/contributing.md")
+    python = project["requires-python"].removeprefix(">=")
+    assert f"with Python {python} or newer" in readme
+    assert f"also run on Python {python}" in contributing
+    clone = re.search(r"sys.version_info >= \((\d+), (\d+)\)", text("Makefile"))
+    assert f"In a fresh clone, with Python {clone[1]}.{clone[2]} or newer" in readme
+    extras = project["optional-dependencies"]
+    documented = set(re.findall(r"infeed\[(\w+)\]", readme))
+    assert documented == {"cli", "tensorflow", "server"} <= set(extras)
+    (tensorflow,) = map(Requirement, extras["tensorflow"])
+    assert extras["tensorflow"][0] in extras["server"]
+    named = re.findall(r"TensorFlow (\d+\.\d+)", readme)
+    assert named
+    assert all(tensorflow.specifier.contains(f"{version}.0") for version in named)
+
+
+def test_the_extra_of_the_client_has_what_its_commands_import(project: dict[str, Any]):
+    # Pillow is for `peek --png`; the server's extra has all of them.
+    extras = project["optional-dependencies"]
+    names = {Requirement(each).name for each in extras["cli"]}
+    assert names == {"pillow", "rich", "typer"}
+    assert set(extras["cli"]) <= set(extras["server"])
+
+
 def test_every_direct_requirement_is_pinned_within_its_range(project: dict[str, Any]):
     lines = [line for line in text("requirements/dev.txt").splitlines() if not line.startswith("#")]
     pins = dict(line.split("==") for line in lines)
@@ -116,7 +141,7 @@ def test_trainer_container_waits_for_its_server():
     for shape, server in (("", "server"), (".service", "gateway")):
         trainer = compose(shape)["trainer"]
         assert trainer["depends_on"] == {server: {"condition": "service_healthy"}}
-        assert trainer["environment"]["TARGET"] == f"{server}:8470"
+        assert trainer["environment"]["TARGET"] == f"{server}:7470"
 
 
 @pytest.mark.parametrize("shape", [".service", ".service.host"])

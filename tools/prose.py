@@ -26,8 +26,8 @@ SELF = "tools/prose.py"
 BANNED = {
     r"anew": "again, or: re-…",
     r"anybody|anyone": "name the client, peer, rank or thread",
-    r"for ever": "forever, or: without a timeout",
-    r"nobody|no one": "name what is absent: no client, no rank",
+    r"for\s+ever": "forever, or: without a timeout",
+    r"nobody|no\s+one": "name what is absent: no client, no rank",
     r"somebody|someone": "name the client, peer, rank or thread",
     r"strangers?": "an unauthenticated client, an unknown id",
     r"told": "passed, reported, configured, requested",
@@ -42,7 +42,11 @@ _PROSE = re.compile(rf"\b(?:{'|'.join(BANNED)})\b", re.IGNORECASE)
 _INLINE_CODE = re.compile(r"`[^`\n]+`")
 _NAME_PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _NOT_A_NOUN = ("How", "What", "When", "Where", "Whether", "Which", "Who", "Why")
-_VERB = re.compile(r"[A-Z][a-z-]*s\b")
+_VERB = re.compile(r"(?!(?:As|Is|This)\b)[A-Z][a-z-]*s\b")
+_TEXTS = {
+    *(tokenize.COMMENT, tokenize.STRING),
+    getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING),  # from Python 3.12 on
+}
 
 
 class Violation(NamedTuple):
@@ -59,7 +63,7 @@ class Violation(NamedTuple):
 def check_code(path: Path, source: str) -> Iterator[Violation]:
     """Checks comments, docstrings, other strings, names, and the first lines of docstrings."""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type in (tokenize.COMMENT, tokenize.STRING):
+        if token.type in _TEXTS:
             yield from _banned_words(path, token.start[0], token.string)
         elif token.type == tokenize.NAME and not keyword.iskeyword(token.string):
             parts = {part.lower() for part in _NAME_PARTS.findall(token.string)}
@@ -122,7 +126,8 @@ def _first_lines(path: Path, module: ast.Module) -> Iterator[Violation]:
     elif first.split(maxsplit=1)[0].rstrip(",:") in _NOT_A_NOUN:
         yield Violation(path, 1, f"a module's first line is a noun phrase: {first!r}")
     for node in ast.walk(module):
-        if isinstance(node, ast.FunctionDef) and not is_test and not _is_property(node):
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if is_function and not is_test and not _is_property(node):
             first = _first_line(node)
             if first is not None and node.name != "__init__" and not _VERB.match(first):
                 problem = f"{node.name}: a function's first line begins with a verb: {first!r}"

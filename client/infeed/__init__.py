@@ -5,7 +5,7 @@ exactly once, and can resume at any step:
 
     import infeed
 
-    with infeed.connect("localhost:8470", "imagenet-train", batch_size=128, epochs=1) as feed:
+    with infeed.connect("localhost:7470", "imagenet-train", batch_size=128, epochs=1) as feed:
         for batch in feed:                       # a dict of field name → np.ndarray
             step(batch["image"], batch["label"])
             checkpoint["feed"] = feed.state()    # later: connect(..., state=checkpoint["feed"])
@@ -19,7 +19,7 @@ workers. For tests, `infeed.testing.FakeTransport` serves arrays without a serve
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from infeed.batch import Batch
 from infeed.cursor import Shard
@@ -28,6 +28,7 @@ from infeed.errors import (
     ConfigError,
     CursorError,
     FeedClosedError,
+    FieldNotFoundError,
     FingerprintError,
     InfeedError,
     InvalidRequestError,
@@ -42,20 +43,39 @@ from infeed.errors import (
     StallError,
     UserCodeError,
 )
-from infeed.feed import Feed, connect
-from infeed.http2.tls_config import TLS
-from infeed.stats import Stats
+
+if TYPE_CHECKING:
+    from infeed.client import connect
+    from infeed.feed import Feed
+    from infeed.http2.tls_config import TLS
+    from infeed.stats import Stats
 
 __version__ = "0.1.0"
 
 _LAZY_MODULES = ("tensorflow", "testing")
 
+_LAZY_NAMES = {
+    "Feed": "infeed.feed",
+    "Stats": "infeed.stats",
+    "TLS": "infeed.http2.tls_config",
+    "connect": "infeed.client",
+}
+"""Name → the module that has it. Commands that connect to no server load none of these."""
 
-def __getattr__(name: str) -> ModuleType:
-    """Imports `infeed.tensorflow` on first use: `import infeed` must not load TensorFlow."""
+
+def __getattr__(name: str) -> Any:
+    """Imports modules on first use: `import infeed` must not load TensorFlow."""
     if name in _LAZY_MODULES:
         return importlib.import_module(f"infeed.{name}")
+    if name in _LAZY_NAMES:
+        value = globals()[name] = getattr(importlib.import_module(_LAZY_NAMES[name]), name)
+        return value
     raise AttributeError(f"module 'infeed' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Returns the public names, without the modules that this one imports."""
+    return sorted([*__all__, *_LAZY_MODULES])
 
 
 __all__ = [
@@ -66,6 +86,7 @@ __all__ = [
     "CursorError",
     "Feed",
     "FeedClosedError",
+    "FieldNotFoundError",
     "FingerprintError",
     "InfeedError",
     "InvalidRequestError",

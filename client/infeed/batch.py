@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NoReturn
 
+from infeed.arguments import did_you_mean
+from infeed.errors import FieldNotFoundError
 from infeed.spec import Array
 
 
@@ -24,6 +27,12 @@ class Batch(dict[str, Array]):
         self.epoch = epoch
         self.sample_ids = sample_ids
         self.mask = mask
+
+    def __missing__(self, name: object) -> NoReturn:
+        raise FieldNotFoundError(
+            f"the batch has no field {name!r}{did_you_mean(name, self)}; fields: {', '.join(self)}",
+            field=name,
+        )
 
     def replaced(self, arrays: Mapping[str, Array]) -> Batch:
         """Returns a batch of the same slots with other arrays."""

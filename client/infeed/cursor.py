@@ -12,10 +12,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from infeed.arguments import check_integer
 from infeed.errors import CursorError, InvalidRequestError
 from infeed.spec import PipelineSpec, Remainder
 
 CURSOR_VERSION = 1
+
+MAX_WORLD_SIZE = 1 << 16
+"""Ranks of a job that a server accepts."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +30,10 @@ class Shard:
     world_size: int = 1
 
     def __post_init__(self) -> None:
-        if self.world_size < 1:
-            raise InvalidRequestError(
-                f"world_size must be at least 1, not {self.world_size}", world_size=self.world_size
-            )
-        if not 0 <= self.rank < self.world_size:
+        world_size = check_integer("world_size", self.world_size, 1, MAX_WORLD_SIZE)
+        object.__setattr__(self, "world_size", world_size)
+        object.__setattr__(self, "rank", check_integer("rank", self.rank, 0, MAX_WORLD_SIZE - 1))
+        if self.rank >= self.world_size:
             raise InvalidRequestError(
                 f"rank {self.rank} is out of range: with world_size {self.world_size}, it must be "
                 f"from 0 to {self.world_size - 1}",
@@ -98,6 +101,11 @@ class Cursor:
                 f"its {name} is {saved!r}, expected {expected!r}"
                 for name, (saved, expected) in differing.items()
             )
+            if "fingerprint" in differing:
+                details += (
+                    " (the pipeline's definition, its data, TensorFlow, or an algorithm of infeed "
+                    "has changed since; restore it, or connect without state to restart)"
+                )
             raise CursorError(
                 f"the cursor belongs to another run: {details}", differs=", ".join(differing)
             )

@@ -10,11 +10,12 @@ InfeedError
 ├── CursorError             CURSOR_MISMATCH        the cursor is of another pipeline or seed
 ├── FingerprintError        FINGERPRINT_MISMATCH   the server's pipeline is another version
 ├── ServerUnavailableError  SERVER_UNAVAILABLE     no server answers
+├── FieldNotFoundError      FIELD_NOT_FOUND        a batch has no field of that name
 ├── StallError              STALLED                no batch within the timeout
 ├── ProtocolError           PROTOCOL               the peer sent invalid data
 ├── AuthenticationError     UNAUTHENTICATED        the token or a certificate was rejected
 ├── PermissionDeniedError   PERMISSION_DENIED      the token gives no access to the pipeline
-├── FeedClosedError         FEED_CLOSED            the feed was closed
+├── FeedClosedError         FEED_CLOSED            the feed was closed or has ended
 ├── MissingExtraError       MISSING_EXTRA          an optional dependency is not installed
 └── ServerError             INTERNAL               any other failure of the server
 
@@ -150,6 +151,19 @@ class ServerUnavailableError(InfeedError, ConnectionError):
         return self.metadata.get("code") == "RESOURCE_EXHAUSTED"
 
 
+class FieldNotFoundError(InfeedError, KeyError):
+    """A batch has no field of that name; the message lists its fields.
+
+    Remedy: correct the name.
+    """
+
+    reason = "FIELD_NOT_FOUND"
+    code = "NOT_FOUND"
+
+    def __str__(self) -> str:
+        return self.message  # KeyError's own is the message in quotation marks
+
+
 class StallError(InfeedError, TimeoutError):
     """No batch arrived within the `timeout` of `next`.
 
@@ -191,9 +205,10 @@ class PermissionDeniedError(InfeedError, PermissionError):
 
 
 class FeedClosedError(InfeedError):
-    """The feed was closed, or was opened by the parent process of a fork.
+    """The feed was closed, has ended before this loop, or was opened by the parent process of a
+    fork.
 
-    Remedy: connect in the process that reads, with `spawn`.
+    Remedy: connect again for each pass, and in the process that reads, with `spawn`.
     """
 
     reason = "FEED_CLOSED"
@@ -239,6 +254,7 @@ __all__ = [
     "ConfigError",
     "CursorError",
     "FeedClosedError",
+    "FieldNotFoundError",
     "FingerprintError",
     "InfeedError",
     "InvalidRequestError",

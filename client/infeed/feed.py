@@ -7,106 +7,25 @@ import math
 import os
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from infeed.arguments import check_integer, check_seconds
 from infeed.batch import Batch
 from infeed.cursor import Cursor, Shard
 from infeed.errors import FeedClosedError, StallError
-from infeed.http2.tls_config import TLS
 from infeed.prefetch.feed_item import EndOfFeed
-from infeed.prefetch.feed_plan import FeedPlan, check_options, plan_feed
+from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.prefetcher import Prefetcher
 from infeed.prefetch.ready_batches import ReadyItem
-from infeed.rpc.channel import open_transport
-from infeed.rpc.credentials import Token
-from infeed.spec import FinishPlacement, Guarantee, PipelineSpec, Remainder, Spec
+from infeed.spec import Guarantee, PipelineSpec, Spec
 from infeed.stats import Stats, StatsRecorder
-from infeed.transport import Transport
 
 log = logging.getLogger(__name__)
 
-PREFETCH_BYTES = 256 << 20
-"""Default bound on the bytes of prefetched batches."""
-
 STALL_WARNING_INTERVAL_SECONDS = 20.0
 """Wait for a batch after which a warning is logged; doubles with each further warning."""
-
-
-def connect(
-    target: str,
-    pipeline: str,
-    *,
-    batch_size: int | None = None,
-    shard: Shard | None = None,
-    seed: int | None = None,
-    epochs: int | None = None,
-    remainder: Remainder | None = None,
-    state: Mapping[str, Any] | None = None,
-    finish: FinishPlacement = "trainer",
-    job_name: str | None = None,
-    prefetch_bytes: int = PREFETCH_BYTES,
-    timeout: float = 20.0,
-    reconnect_timeout: float = 60.0,
-    token: Token | None = None,
-    tls: TLS | bool | None = None,
-    transport: Transport | None = None,
-) -> Feed:
-    """Opens a feed and starts to prefetch its batches.
-
-    target             `host:port`, `dns:///host:port`, `unix:/path`, or several servers separated
-                       by commas, all of which are used
-    pipeline           name of the pipeline; the error for an unknown name lists the known ones
-    batch_size         slots of each batch of this rank; None: the pipeline's. A batch larger than
-                       the pipeline's may have up to 1 GiB; byte strings count as in the pipeline's
-                       first batch
-    shard              rank and world size, an `infeed.Shard`; None: a single trainer
-    seed               seed of order and augmentation, 0 to 2^63 - 1; None: the cursor's, else the
-                       pipeline's
-    epochs             number of epochs; None: endless
-    remainder          `"drop"` or `"pad"` the samples at the end of the last epoch that do not
-                       fill a batch on every rank; None: the pipeline's
-    state              the cursor to resume from, a result of `Feed.state()`
-    finish             where the finish transforms run; `"server"` runs them in the server, which
-                       makes the batches larger
-    job_name           for a pipeline on TensorFlow's data service: the job to join, whose samples
-                       are split among its trainers; None: a job of this feed alone
-    prefetch_bytes     bound on the prefetched batches; at least two batches are prefetched
-    timeout            seconds to wait for a server that is starting
-    reconnect_timeout  seconds to wait for a lost server before the feed fails
-    token              authenticates this trainer: a string, or a function that returns one for
-                       each call; sent unencrypted only to this machine, unless `tls` is False
-    tls                `infeed.TLS(...)`, or True for the system's authorities; None: no encryption
-    transport          replaces gRPC, for example with a fake: `infeed.testing.FakeTransport`
-
-    Raises `ServerUnavailableError`, `PipelineNotFoundError` (lists the available ones),
-    `InvalidRequestError`, `ConfigError`, `AuthenticationError`, `PermissionDeniedError` and
-    `CursorError`.
-    """
-    check_options(batch_size, seed, epochs, remainder, finish, job_name, prefetch_bytes)
-    cursor = None if state is None else Cursor.from_json(state)
-    channel = open_transport(target, token, tls, transport)
-    try:
-        plan = plan_feed(
-            channel.get_pipeline(pipeline, timeout),
-            batch_size=batch_size,
-            shard=shard or Shard(),
-            seed=seed,
-            epochs=epochs,
-            remainder=remainder,
-            cursor=cursor,
-            finish=finish,
-            job_name=job_name,
-            prefetch_bytes=prefetch_bytes,
-            reconnect_timeout=reconnect_timeout,
-        )
-        feed = Feed(Prefetcher(channel, plan, owns_transport=transport is None), plan)
-    except BaseException:
-        if transport is None:
-            channel.close()
-        raise
-    return feed
 
 
 class Feed(Iterator[Batch]):
@@ -128,6 +47,8 @@ class Feed(Iterator[Batch]):
         self._recorder = StatsRecorder()
         self._pid = os.getpid()
         self._closed = False
+        self._ended = False
+        """Whether `next` has raised `StopIteration`."""
         self._warned_of_state = False
         # A feed that is dropped without close() must not keep its threads running. An exit of the
         # interpreter ends them anyway: stopped before it, the feed would raise an error in a daemon
@@ -163,7 +84,27 @@ class Feed(Iterator[Batch]):
     @property
     def steps_left(self) -> int | None:
         """Batches that are still to be delivered; None if endless or unknown."""
-        return None if self.steps is None else self.steps - self._ready.progress.steps
+        return None if self.steps is None else self.steps - self.delivered
+
+    @property
+    def delivered(self) -> int:
+        """Batches that were delivered."""
+        return self._ready.progress.steps
+
+    @property
+    def first_step(self) -> int:
+        """Steps of the run before this feed, 0 if it began at position 0."""
+        return self._plan.shard_plan.base // self._plan.shard_plan.global_stride
+
+    @property
+    def shard(self) -> Shard:
+        """Rank and world size."""
+        return self._plan.shard_plan.shard
+
+    @property
+    def endless(self) -> bool:
+        """Whether the feed has no end, as without `epochs`."""
+        return not self._plan.open_message.epochs
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -179,7 +120,35 @@ class Feed(Iterator[Batch]):
         padded = ends and self._plan.shard_plan.remainder == "pad"
         return padded or self._spec.on_error == "mask"
 
+    def __len__(self) -> int:
+        """Returns `steps`; raises `TypeError` if the feed is endless or its end is unknown."""
+        if (steps := self.steps) is not None:
+            return steps
+        if self.endless:
+            raise TypeError(
+                f"the feed of {self._spec.name!r} is endless, so it has no len(); connect with "
+                "epochs=1 or more for a finite feed"
+            )
+        raise TypeError(
+            f"the feed of {self._spec.name!r} has no len(): the number of samples of its dataset "
+            "is unknown until it has been read"
+        )
+
+    def __bool__(self) -> bool:
+        """Returns True, also for a feed without batches or without a length."""
+        return True
+
     def __iter__(self) -> Feed:
+        """Returns the feed itself: a second loop continues after the last delivered batch.
+
+        Raises `FeedClosedError` if the feed has reported its end already: a second loop over it
+        would silently do nothing.
+        """
+        if self._ended:
+            raise FeedClosedError(
+                f"the feed of {self._spec.name!r} has ended: all of its batches were delivered. "
+                "Connect again for each pass, or once with epochs=n for n passes in one loop"
+            )
         return self
 
     def next(self, timeout: float | None = None) -> Batch:
@@ -192,6 +161,8 @@ class Feed(Iterator[Batch]):
         batch: the next call returns it.
         """
         requested_at = time.monotonic()
+        if timeout is not None:
+            timeout = check_seconds("timeout", timeout, endless=True)
         while True:
             ready = self._wait_for_item(requested_at, timeout)
             item = ready.item
@@ -200,6 +171,7 @@ class Feed(Iterator[Batch]):
             if item.position_count is not None:
                 self._shard_plan = replace(self._shard_plan, position_count=item.position_count)
             if isinstance(item, EndOfFeed):
+                self._ended = True
                 raise StopIteration
             self._recorder.record(requested_at, time.monotonic(), ready.after)
             batch, items, number = item.batch, self._ready.items, ready.before.steps
@@ -213,15 +185,18 @@ class Feed(Iterator[Batch]):
 
     __next__ = next  # noqa: A003 - this class's `next`, without a frame between it and the loop
 
-    def state(self) -> dict[str, Any]:
+    def state(self, steps: int | None = None) -> dict[str, Any]:
         """Returns the cursor after the last delivered batch, a dict that JSON can encode.
 
         Save it with the model. `connect(..., state=...)` resumes there, with any world size. With
         a `guarantee` that has no resume, it is marked with `"resumable": False`, and the first one
-        logs a warning.
+        logs a warning. With `steps` it is the cursor after the first so many batches, for a
+        consumer that takes batches in advance.
         """
         spec = self._spec
-        position = self._shard_plan.position_after(self._ready.progress.steps)
+        if steps is not None:
+            steps = check_integer("steps", steps, 0, self.delivered)
+        position = self._shard_plan.position_after(self.delivered if steps is None else steps)
         resumable = not position or spec.guarantee.resume != "none"
         if not resumable and not self._warned_of_state:
             self._warned_of_state = True
@@ -252,10 +227,12 @@ class Feed(Iterator[Batch]):
         self.close()
 
     def __repr__(self) -> str:
-        shard = self._plan.shard_plan.shard
+        of = "" if self.steps is None else f" of {self.steps}"
+        closed = ", closed" if self._closed else ""
         return (
             f"Feed({self._spec.name!r} at {self._prefetcher.target}, batch_size={self.batch_size}, "
-            f"rank {shard.rank} of {shard.world_size}, {self._ready.progress.steps} delivered)"
+            f"rank {self.shard.rank} of {self.shard.world_size}, {self.delivered}{of} delivered"
+            f"{closed})"
         )
 
     def _check_open(self) -> None:

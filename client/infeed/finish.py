@@ -1,7 +1,7 @@
 """Finish transforms in NumPy: the elementwise tail of a pipeline, run in the trainer by default.
 
 With `finish="server"` the server runs the same code, so both placements give the same bits. So does
-`infeed.tensorflow.finish`, except that TensorFlow flushes subnormal results to 0.
+`infeed.tensorflow.finish`, except that TensorFlow takes subnormal numbers as 0.
 """
 
 from __future__ import annotations
@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from infeed.errors import ProtocolError
-from infeed.spec import Array, FieldSpec, FinishTransform, Normalize, OneHot, Spec, numpy_dtype
+from infeed.spec import (
+    Array,
+    FieldSpec,
+    FinishTransform,
+    Normalize,
+    OneHot,
+    Spec,
+    numpy_dtype,
+    shared_range,
+)
 
 Empty = Callable[[tuple[int, ...], np.dtype[np.generic]], Array]
 """Returns an uninitialised array of a shape and a type."""
@@ -48,7 +57,7 @@ def apply(transform: FinishTransform, x: Array, empty: Empty = np.empty) -> Arra
             return _one_hot(transform, x)
         result = empty(x.shape, numpy_dtype(transform.data_type))
         for rows, finished in _blocks(x, result):
-            np.copyto(finished, rows, casting="unsafe")
+            _cast(rows, finished)
             if isinstance(transform, Normalize):
                 _normalize(transform, finished)
         return result
@@ -80,6 +89,28 @@ def _blocks(x: Array, result: Array) -> Iterator[tuple[Array, Array]]:
     rows = max(1, _BLOCK_BYTES * len(x) // max(result.nbytes, 1))
     for begin in range(0, len(x), rows):
         yield x[begin : begin + rows], result[begin : begin + rows]
+
+
+def _cast(x: Array, result: Array) -> None:
+    """Converts `x`; in an integer type, the nearest value represents one out of range, 0 NaN."""
+    if x.dtype == np.float64 and result.dtype == np.float16:
+        # TensorFlow rounds such a number twice.
+        x = x.astype(np.float32)
+    if result.dtype.kind not in "iu" or np.can_cast(x.dtype, result.dtype):
+        np.copyto(result, x, casting="unsafe")
+        return
+    low, high = shared_range(x.dtype, result.dtype)
+    inside = np.minimum(np.maximum(x, low), high)
+    if x.dtype.kind in "iu":
+        np.copyto(result, inside, casting="unsafe")
+        return
+    np.copyto(result, np.where(np.isnan(x), x.dtype.type(0), inside), casting="unsafe")
+    # A float type may not have the limits of the integer type.
+    limits = np.iinfo(result.dtype)
+    if int(high) != limits.max:
+        result[x > high] = limits.max
+    if int(low) != limits.min:
+        result[x < low] = limits.min
 
 
 def _normalize(transform: Normalize, x: Array) -> None:

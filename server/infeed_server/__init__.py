@@ -35,3 +35,8 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module  # noqa: PLC0415
 
     return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Returns the public names."""
+    return __all__

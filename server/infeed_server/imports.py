@@ -1,10 +1,17 @@
-"""Imports of TensorFlow without garbage collection, which would take a second."""
+"""Imports of TensorFlow: without garbage collection, which would take a second, or deferred."""
 
 from __future__ import annotations
 
 import gc
+import importlib
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+_TENSORFLOW = "tensorflow"
 
 
 @contextmanager
@@ -22,3 +29,51 @@ def without_gc() -> Iterator[None]:
         gc.freeze()
         if was_enabled:
             gc.enable()
+
+
+def defer_tensorflow() -> None:
+    """Makes `import tensorflow` return a module that loads TensorFlow when it is first used.
+
+    For commands that need definitions, and graphs only later or not at all: modules of definitions
+    use nothing of TensorFlow at import. Does nothing where TensorFlow is imported already.
+    """
+    sys.modules.setdefault(_TENSORFLOW, _DeferredTensorFlow(_TENSORFLOW))
+
+
+def load_tensorflow() -> None:
+    """Loads TensorFlow, deferred or not: only then can its submodules be imported."""
+    module = sys.modules.get(_TENSORFLOW)
+    if isinstance(module, _DeferredTensorFlow):
+        module.load()
+    else:
+        with without_gc():
+            importlib.import_module(_TENSORFLOW)
+
+
+def is_tensorflow_loaded() -> bool:
+    """Returns whether TensorFlow is imported, and not deferred."""
+    module = sys.modules.get(_TENSORFLOW)
+    return module is not None and not isinstance(module, _DeferredTensorFlow)
+
+
+class _DeferredTensorFlow(ModuleType):
+    """Stands for TensorFlow in the modules that imported it, even after it is loaded."""
+
+    _lock = threading.RLock()
+
+    def __getattr__(self, name: str) -> Any:
+        # Tools that go through all modules look for such names.
+        if name.startswith("__") and name not in ("__internal__", "__version__"):
+            raise AttributeError(f"module {_TENSORFLOW!r} has no attribute {name!r}")
+        value = getattr(self.load(), name)
+        setattr(self, name, value)
+        return value
+
+    def load(self) -> ModuleType:
+        """Returns TensorFlow itself."""
+        with self._lock:
+            if sys.modules.get(_TENSORFLOW) is self:
+                del sys.modules[_TENSORFLOW]
+                with without_gc():
+                    return importlib.import_module(_TENSORFLOW)
+        return sys.modules[_TENSORFLOW]

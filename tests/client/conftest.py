@@ -17,13 +17,18 @@ import pytest
 from google.protobuf import any_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
-from tests.client.waiting import infeed_threads
+from tests.client.waiting import infeed_threads, leave_out_running_threads
 from tests.harness.listener import Listener
 
 from infeed.errors import DOMAIN, InfeedError, PipelineNotFoundError
 from infeed.testing import FakeTransport
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
+
+
+@pytest.fixture(autouse=True)
+def earlier_threads() -> None:
+    leave_out_running_threads()
 
 
 def to_status(error: InfeedError) -> Any:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -186,15 +188,15 @@ def test_cursor_of_another_pipeline_is_rejected(fake: FakeTransport, arrays: Any
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch_size must be from 1 to 131072, not 0"),
+        ({"batch_size": 0}, "batch_size must be from 1 to 131072, .*, not 0"),
         ({"batch_size": 1 << 18}, "batch_size must be"),
         ({"batch_size": 51}, "batch size 51 is larger than the data set.*50 samples"),
-        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"epochs": 0}, "epochs must be from 1 to"),
         ({"seed": -1}, "seed must be"),
         ({"seed": 1 << 63}, "seed must be"),
         ({"remainder": "keep"}, "remainder must be.*'keep'"),
         ({"finish": "nowhere"}, "finish must be.*'nowhere'"),
-        ({"job_name": ""}, "job_name must have from 1 to .* characters, not 0"),
+        ({"job_name": ""}, "job_name must be a str that is not empty"),
         ({"prefetch_bytes": -1}, "prefetch_bytes must"),
         (
             {"batch_size": 30, "epochs": 1, "shard": infeed.Shard(0, 2)},
@@ -536,6 +538,81 @@ def test_feed_cannot_be_used_after_a_fork(fake: FakeTransport) -> None:
 def test_repr_names_pipeline_target_and_rank(fake: FakeTransport) -> None:
     with connect(fake, shard=infeed.Shard(1, 2)) as feed:
         assert repr(feed) == "Feed('fake' at fake, batch_size=4, rank 1 of 2, 0 delivered)"
+
+
+def test_repr_has_the_progress_and_the_end(fake: FakeTransport) -> None:
+    feed = connect(fake, epochs=1)
+    next(feed)
+    feed.close()
+    assert repr(feed) == (
+        "Feed('fake' at fake, batch_size=4, rank 0 of 1, 1 of 12 delivered, closed)"
+    )
+
+
+def test_len_is_the_number_of_batches(fake: FakeTransport) -> None:
+    with connect(fake, epochs=1) as feed:
+        assert len(feed) == 12
+        assert len(list(feed)) == 12
+        assert len(feed) == 12
+        assert feed
+
+
+@pytest.mark.parametrize(
+    ("options", "epochs", "message"),
+    [
+        ({}, None, "the feed of 'fake' is endless, so it has no len(); connect with epochs=1"),
+        ({"length_known": False}, 1, "the number of samples of its dataset is unknown until"),
+    ],
+)
+def test_a_feed_without_a_known_end_has_no_len(
+    arrays: Any, options: Any, epochs: int | None, message: str
+) -> None:
+    with connect(FakeTransport(arrays, **options), epochs=epochs) as feed:
+        with pytest.raises(TypeError, match=re.escape(message)):
+            len(feed)
+        assert feed  # without a length too
+
+
+def test_a_second_loop_continues_until_the_end_was_reported(fake: FakeTransport) -> None:
+    with connect(fake, epochs=1) as feed:
+        assert len(list(islice(feed, 5))) == 5
+        assert len(list(feed)) == 12 - 5
+        with pytest.raises(FeedClosedError, match=r"has ended.*Connect again for each pass"):
+            list(feed)
+        assert next(feed, None) is None
+
+
+def test_a_run_that_resumes_at_its_end_has_an_empty_loop(fake: FakeTransport) -> None:
+    with connect(fake, epochs=1) as feed:
+        list(feed)
+        state = feed.state()
+    with connect(fake, epochs=1, state=state) as feed:
+        assert len(feed) == 0
+        assert list(feed) == []
+
+
+def test_state_after_fewer_steps(fake: FakeTransport) -> None:
+    with connect(fake, epochs=1) as feed:
+        next(feed), next(feed)
+        assert feed.state(1) == {**feed.state(), "position": 4}
+        assert feed.state(2) == feed.state()
+        with pytest.raises(InvalidRequestError, match="steps must be from 0 to 2, not 3"):
+            feed.state(3)
+
+
+def test_a_batch_is_a_mapping_without_defaults(fake: FakeTransport) -> None:
+    with connect(fake) as feed:
+        batch = next(feed)
+    assert batch.get("images") is None
+    assert "images" not in batch
+    with pytest.raises(KeyError) as caught:
+        batch["images"]
+    assert isinstance(caught.value, infeed.FieldNotFoundError)
+    assert caught.value.metadata == {"field": "images"}
+
+
+def test_dir_has_the_public_names() -> None:
+    assert dir(infeed) == sorted([*infeed.__all__, "tensorflow", "testing"])
 
 
 class EndsAt(FakeTransport):

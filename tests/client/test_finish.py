@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tests.harness.examples import examples
+from tests.harness.numbers import INTS, NUMBERS, extreme_values
 
 from infeed.errors import ProtocolError
 from infeed.finish import apply, finish, finished_spec
@@ -52,17 +54,29 @@ def test_cast_truncates_floats_towards_zero(x: Any) -> None:
     np.testing.assert_array_equal(apply(Cast("x", "int8"), x), np.trunc(x).astype(np.int64))
 
 
-@examples(50)
-@given(x=hnp.arrays(np.int64, 5))
-def test_cast_wraps_integers(x: Any) -> None:
-    np.testing.assert_array_equal(apply(Cast("x", "uint8"), x), x % 256)
+@pytest.mark.parametrize("source", NUMBERS)
+@pytest.mark.parametrize("target", INTS)
+def test_cast_saturates_in_each_integer_type(source: str, target: str) -> None:
+    x = extreme_values(source)
+    limits = np.iinfo(target)
+    exact = x if source in ("bool", *INTS) else x.astype(np.float64)
+    expected = [saturated(value, limits.min, limits.max) for value in exact.tolist()]
+    assert apply(Cast("x", target), x).tolist() == expected
+    assert [apply(Cast("x", target), value).tolist() for value in x] == expected
+
+
+def saturated(value: float, low: int, high: int) -> int:
+    if math.isnan(value):
+        return 0
+    return int(max(low, min(value, high)))
 
 
 def test_overflow_causes_no_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         huge = apply(Normalize("x", scale=1e-4, data_type="float16"), np.array([10**9, -(10**9)]))
-        apply(Cast("x", "int32"), np.array([np.nan, np.inf]))
+        whole = apply(Cast("x", "int32"), np.array([np.nan, np.inf]))
+    assert whole.tolist() == [0, 2**31 - 1]
     np.testing.assert_array_equal(huge, [np.inf, -np.inf])
 
 
@@ -73,6 +87,12 @@ def test_one_hot_of_each_integer_type(dtype: str) -> None:
     expected = np.concatenate([np.eye(3), np.zeros((1, 3))])[labels.astype(int)]
     np.testing.assert_array_equal(result, expected)
     assert result.dtype == np.float32
+
+
+def test_one_hot_of_more_classes_than_the_labels_type_has() -> None:
+    result = apply(OneHot("x", 300), np.array([255, 43], np.uint8))
+    assert result.argmax(1).tolist() == [255, 43]
+    assert result.sum() == 2
 
 
 def test_one_hot_values_and_labels_out_of_range() -> None:
@@ -114,7 +134,7 @@ def test_empty_slots_are_zero_after_transforms() -> None:
 def test_transforms_run_in_order() -> None:
     x = np.array([300, 2], np.int64)
     transforms = [Cast("x", "uint8"), Normalize("x", scale=2.0)]
-    np.testing.assert_array_equal(finish({"x": x}, transforms, ALL)["x"], [22, 1])
+    np.testing.assert_array_equal(finish({"x": x}, transforms, ALL)["x"], [127.5, 1])
     assert finish({"x": x}, [], ALL)["x"] is x
 
 
@@ -122,7 +142,7 @@ def test_finished_spec_matches_the_finished_arrays() -> None:
     spec = (
         FieldSpec("image", "uint8", (4, 4, 3)),
         FieldSpec("name", "bytes"),
-        FieldSpec("label", "int64"),
+        FieldSpec("label", "int64", (5,)),
     )
     transforms = [
         Normalize("image", scale=255.0, data_type="float16"),
@@ -133,7 +153,7 @@ def test_finished_spec_matches_the_finished_arrays() -> None:
     assert finished == (
         FieldSpec("image", "float16", (4, 4, 3)),
         FieldSpec("name", "bytes"),
-        FieldSpec("label", "float64", (7,)),
+        FieldSpec("label", "float64", (5, 7)),
     )
     arrays = finish({field.name: field.zeros(2) for field in spec}, transforms, ALL)
     for field in finished:
@@ -150,7 +170,9 @@ def reference(transform: Any, x: Any) -> Any:
     """Returns the transform of the whole array at once."""
     with np.errstate(all="ignore"):
         if isinstance(transform, Cast):
-            return x.astype(numpy_dtype(transform.data_type))
+            dtype = numpy_dtype(transform.data_type)
+            limits = np.iinfo(dtype) if dtype.kind in "iu" else None
+            return (x if limits is None else np.clip(x, limits.min, limits.max)).astype(dtype)
         result = x.astype(numpy_dtype(transform.data_type))
         kind = result.dtype.type
         if transform.scale is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -18,7 +19,8 @@ def until(condition: Callable[[], Any], seconds: float = HANG_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() >= deadline:
-            raise TimeoutError(f"not within {seconds:g} s")
+            threads = ", ".join(thread.name for thread in infeed_threads())
+            raise TimeoutError(f"not within {seconds:g} s; infeed's threads: {threads or 'none'}")
         time.sleep(0.005)
 
 
@@ -43,13 +45,18 @@ def any_blocked_in(*functions: str) -> bool:
     return any(innermost(frame, len(functions)) == functions for frame in frames)
 
 
-def infeed_threads(name: str = "infeed") -> list[threading.Thread]:
-    """Returns the client's threads whose names start with `name`.
+_earlier_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
-    Excludes those of an earlier test's server that destroy iterators: TensorFlow can take a minute.
-    """
+
+def leave_out_running_threads() -> None:
+    """Leaves the threads of earlier tests, which may take a minute to end, out of what follows."""
+    _earlier_threads.update(threading.enumerate())
+
+
+def infeed_threads(name: str = "infeed") -> list[threading.Thread]:
+    """Returns the client's threads of this test whose names start with `name`."""
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(name)]
-    return [thread for thread in threads if thread.name != "infeed-retire"]
+    return [thread for thread in threads if thread not in _earlier_threads]
 
 
 class Clock:

@@ -176,7 +176,7 @@ def test_sequential_dataset_is_exact_across_resumes(address: str, name: str) -> 
     [
         (("photo",), "this server has: "),
         (("photos", "--world-size", "two"), "not 'two'"),
-        (("photos", "--epochs", "0"), "epochs must be at least 1"),
+        (("photos", "--epochs", "0"), "epochs must be from 1 to"),
         (("photos", "--quarantine", "none.jsonl"), "--quarantine none.jsonl: "),
         (("photos", "--quarantine", "audited_functions.py"), "line 1: not an entry"),
         (("photos", "--quarantine", "bad.jsonl"), "photos' has on_error: raise"),

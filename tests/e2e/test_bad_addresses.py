@@ -62,7 +62,10 @@ def test_port_in_use_is_refused(
 ) -> None:
     arguments = ("serve", "nowhere.yaml", option, listening, other, "127.0.0.1:0")
     error = command_line.start(*arguments, cwd=folder).error()
-    assert error == f"cannot listen on {listening}: address already in use"
+    assert error == (
+        f"cannot listen on {listening}: address already in use; stop the process that listens "
+        f"there, or give another {option}, where port 0 is any free one"
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,13 +73,13 @@ def test_port_in_use_is_refused(
     [
         ("0.0.0.0:0", "--listen 0.0.0.0:0: non-loopback address without TLS; .* add --insecure"),
         ("[::]:0", r"--listen \[::\]:0: non-loopback address without TLS; .* add --insecure"),
-        ("8470", "--listen '8470' is not of the form host:port"),
+        ("7470", "--listen '7470' is not of the form host:port"),
         ("127.0.0.1:", "not of the form host:port"),
         ("127.0.0.1:65536", "'127.0.0.1:65536' is not .*a port is from 0 to 65535"),
         ("127.0.0.1:²", "not of the form host:port"),
-        (":8470", "not of the form host:port"),
-        ("no-host.invalid:8470", "cannot listen on no-host.invalid:8470: no such host"),
-        ("a" * 80 + ":8470", "no such host"),
+        (":7470", "not of the form host:port"),
+        ("no-host.invalid:7470", "cannot listen on no-host.invalid:7470: no such host"),
+        ("a" * 80 + ":7470", "no such host"),
     ],
 )
 def test_invalid_or_unsafe_address_is_refused(folder: Path, listen: str, pattern: str) -> None:

@@ -90,7 +90,7 @@ pipelines:
         r"12: pipelines.second.batch.remainder: .*'drop' or 'pad', not 'keep'",
         r"13: pipelines.second.on_error: .*'raise', 'substitute' or 'mask', not 'ignore'",
         r"14: pipelines.third: should be a valid mapping, not 'nothing'",
-        r"16: pipelines.fourth.source: a source has one of: tfrecord, images, arrays, dataset; th",
+        r"16: pipelines.fourth.source: a source has one of: tfrecord, images, arrays, python, da",
         r"17: pipelines.fourth.batch.size: .*greater than or equal to 1, not 0",
     ]
     for pattern in patterns:
@@ -266,7 +266,7 @@ def test_error_names_line_and_key(
         ("bad_functions:numbers", "must be a Pipeline"),
         ("bad_functions:dataset_that_raises", "KeyError: 'no such data'"),
         ("bad_module:pipelines", r"line 3(.|\n)*KeyError: 'nothing'"),
-        ("nowhere.yaml", "cannot read nowhere.yaml: No such file"),
+        ("nowhere.yaml", "nowhere.yaml:1: the file cannot be read: No such file"),
         ("nowhere", "neither a YAML file that exists nor of the form module:attr"),
     ],
 )

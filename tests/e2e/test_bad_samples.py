@@ -24,7 +24,9 @@ IMAGES = "- decode_image: {field: image}\n      - random_resized_crop: {field: i
 CACHED = (
     "- decode_image: {field: image}\n      - resize: {field: image, size: [8, 8]}\n      - cache"
 )
-MISSING = "Feature: x (data type: int64) is required but could not be found."
+MISSING = (
+    "Feature: x (data type: int64) is required but could not be found; the record has: y: int64"
+)
 BAD = {
     "records": {4: "the CRC of its data does not match", 21: MISSING},
     "cut": {21: MISSING, 29: "the file is truncated inside it, after 29 whole records"},
@@ -170,6 +172,7 @@ def test_on_error_raise_names_sample_file_and_offset(
     assert error.metadata.get("offset") == (None if offset is None else str(offset))
     for text in (f"sample {first} ", file, BAD[name][first], *([str(offset)] if offset else [])):
         assert text in str(error)
+    assert ("on_error: substitute or mask" in str(error)) == (type(error) is infeed.SampleError)
     # A batch without the bad sample is still served.
     with infeed.connect(servers("first"), f"{name}-raise", batch_size=2) as feed:
         assert feed.next(60).sample_ids.tolist() == [0, 1]

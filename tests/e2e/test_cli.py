@@ -49,9 +49,9 @@ pipelines:
     for text in ("fingerprint", "float32", "uint8", "exactly once", "start 24, epoch 0"):
         assert text in run.stdout
     image = np.asarray(Image.open(tmp_path / "p.png"))
-    # Twelve images, eight in a row, one pixel apart.
-    assert image.shape == (2 * 41, 8 * 61, 3)
-    assert image[:40, :60].std() > 5
+    # Images of 40 x 60 are enlarged twice, to be as wide as their captions.
+    assert image[:80, :120].std() > 5
+    assert image.shape[1] > 8 * 120
 
     run = command_line.run("peek", server.address, "photo", cwd=tmp_path)
     assert run.status == 1

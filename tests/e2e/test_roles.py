@@ -193,6 +193,10 @@ def test_worker_log_omits_lines_of_tensorflow(worker: Role) -> None:
 
 
 OPEN = "neither encryption nor authentication; add --insecure"
+TAKEN = (
+    "cannot listen on {taken}: address already in use; stop the process that listens there, or "
+    "give another --listen"
+)
 
 
 @pytest.mark.parametrize(
@@ -200,12 +204,12 @@ OPEN = "neither encryption nor authentication; add --insecure"
     [
         pytest.param(
             ("dispatcher", "--listen", "{taken}", "--http", "off"),
-            "cannot listen on {taken}: address already in use",
+            TAKEN,
             id="dispatcher-port-in-use",
         ),
         pytest.param(
             ("worker", "--dispatcher", "{taken}", "--listen", "{taken}", "--http", "off"),
-            "cannot listen on {taken}: address already in use",
+            TAKEN,
             id="worker-port-in-use",
         ),
         pytest.param(

@@ -114,7 +114,7 @@ LACKING = {
         token=None,
     ),
     "known token": Lacking(
-        "unknown or revoked token",
+        "unknown or revoked token; the server's file of --tokens needs its entry",
         "unknown or revoked token",
         token="infeed_wrong",
     ),
@@ -185,7 +185,7 @@ def test_trainer_that_lacks_a_requirement_is_refused(
         pytest.param(
             ("--tokens", "/none.yaml", "--processes", "2"),
             "127.0.0.1:0",
-            "cannot read /none.yaml: No such file",
+            "/none.yaml:1: the file cannot be read: No such file",
             id="no-token-file",
         ),
         pytest.param(

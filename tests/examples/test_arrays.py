@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import infeed
+from infeed_server.pipeline import sample_graph
 
 
 def write_digits(data: Path, count: int = 300) -> dict[str, np.ndarray]:
@@ -78,9 +79,8 @@ def test_flip_and_brightness(example: Any, sample_keys: Any) -> None:
     assert rows.sizes == [32, 32, 32, 4]
 
     def augment(image: tf.Tensor, label: tf.Tensor, key: tf.Tensor) -> Any:
-        fold = tf.random.experimental.stateless_fold_in
-        image = tf.image.stateless_random_flip_left_right(image, fold(key, 0))
-        image = tf.image.stateless_random_brightness(image, 0.2, fold(key, 1))
+        image = tf.image.stateless_random_flip_left_right(image, sample_graph.fold(key, 0))
+        image = tf.image.stateless_random_brightness(image, 0.2, sample_graph.fold(key, 1))
         return tf.cast(image, tf.float32) / 255.0, label
 
     dataset = tf.data.Dataset.from_tensor_slices(

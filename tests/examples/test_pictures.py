@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from infeed_server.pipeline import sample_graph
+
 
 def decode_and_resize(file: tf.Tensor, size: int) -> tf.Tensor:
     """Decodes an image file to uint8[size, size, 3], rounded as infeed does."""
@@ -145,10 +147,9 @@ def test_labels_from_a_csv_with_brightness_and_contrast(
     rows = served.read(epochs=2)
 
     def load(file: tf.Tensor, label: tf.Tensor, key: tf.Tensor) -> Any:
-        fold = tf.random.experimental.stateless_fold_in
         image = decode_and_resize(file, 224)
-        image = tf.image.stateless_random_brightness(image, 0.2, fold(key, 2))
-        image = tf.image.stateless_random_contrast(image, 0.8, 1.2, fold(key, 3))
+        image = tf.image.stateless_random_brightness(image, 0.2, sample_graph.fold(key, 2))
+        image = tf.image.stateless_random_contrast(image, 0.8, 1.2, sample_graph.fold(key, 3))
         return normalize(image), label
 
     dataset = tf.data.Dataset.from_tensor_slices(

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from infeed_server.pipeline import sample_graph
+
 COUNT = 66
 SHAPE = [224, 224, 3]
 
@@ -58,9 +60,10 @@ def augment_in_tf_data(
     """Augments the samples with tf.data; flip and crop have the ordinals `first` and the next."""
 
     def augment(image: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-        fold = tf.random.experimental.stateless_fold_in
-        image = tf.image.stateless_random_flip_left_right(image, fold(key, first))
-        image = tf.image.stateless_random_crop(image, [200, 200, 3], fold(key, first + 1))
+        image = tf.image.stateless_random_flip_left_right(image, sample_graph.fold(key, first))
+        image = tf.image.stateless_random_crop(
+            image, [200, 200, 3], sample_graph.fold(key, first + 1)
+        )
         return normalize(image)
 
     # A tensor, since the graph would copy an array.

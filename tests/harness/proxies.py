@@ -16,8 +16,8 @@ from tests.harness.spawned import SpawnedProcess
 HOSTS = ("127.0.0.2", "127.0.0.3")
 """Addresses of the two servers. Their ports are the same, as in the configurations."""
 
-_OWN_PORT = "8480"
-"""The proxy's port in the configurations; that of the servers is 8470, of `--http` 8471."""
+_OWN_PORT = "7480"
+"""The proxy's port in the configurations; that of the servers is 7470, of `--http` 7471."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ INSTALLED = tuple(name for name in PROXIES if shutil.which(name))
 
 def in_front_of(rpc_port: int, http_port: int) -> dict[str, object]:
     """Returns the replacements for servers with these ports at `HOSTS`."""
-    return {"8470": rpc_port, "8471": http_port, "10.0.0.1": HOSTS[0], "10.0.0.2": HOSTS[1]}
+    return {"7470": rpc_port, "7471": http_port, "10.0.0.1": HOSTS[0], "10.0.0.2": HOSTS[1]}
 
 
 class ProxyProcess:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.plugins import final_line, longest_first, selected_paths
+from tests.plugins import final_line, longest_first, quick_graphs, selected_paths
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = (final_line, longest_first, selected_paths)
@@ -197,3 +197,16 @@ def test_missing_path_is_an_error_that_lists_its_folder(project: Path, run: Run)
     error = f"ERROR: no file or folder test_x.py::test_quick; {project} has: "
     for lines in (run(*paths, status=4), run_workers(project, 2, *paths, status=4)):
         assert f"{error}test_a.py, test_b.py, test_c.py, tests" in lines
+
+
+@pytest.mark.parametrize(("marks", "off"), [("not slow", True), ("", False)])
+def test_graphs_lack_grapplers_passes_in_quick_runs_only(
+    monkeypatch: pytest.MonkeyPatch, marks: str, off: bool
+) -> None:
+    options: dict[str, bool] = {}
+    optimizer = SimpleNamespace(set_experimental_options=options.update)
+    tensorflow = SimpleNamespace(config=SimpleNamespace(optimizer=optimizer))
+    monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
+    session: Any = SimpleNamespace(config=SimpleNamespace(getoption={"markexpr": marks}.get))
+    quick_graphs.pytest_collection_finish(session)
+    assert options == ({"disable_meta_optimizer": True} if off else {})

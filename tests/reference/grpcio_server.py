@@ -23,6 +23,7 @@ from infeed_server.rpc.limits import Limits
 from infeed_server.rpc.servicer import SERVICE, FeedServicer
 from infeed_server.rpc.shutdown import Shutdown
 from infeed_server.rpc.status import to_status_error
+from infeed_server.rpc.trainer_log import TrainerLog
 from infeed_server.runtime.certificate import TLSFiles
 from infeed_server.serving.auth import AllowAll, Authenticator, Caller
 from infeed_server.serving.catalog import Catalog
@@ -53,9 +54,11 @@ class GrpcioServer:
     ) -> None:
         self._encoder = BatchEncoder(monitor)
         self._health = health.HealthServicer()
-        servicer = FeedServicer(catalog, self._encoder, monitor, Shutdown())
+        servicer = FeedServicer(catalog, self._encoder, monitor, Shutdown(), TrainerLog())
+        # grpcio does not end the threads of its pool.
+        self._pool = futures.ThreadPoolExecutor(limits.streams, "infeed-rpc")
         self._server = grpc.server(
-            futures.ThreadPoolExecutor(limits.streams, "infeed-rpc"),
+            self._pool,
             handlers=[_Handlers(servicer, authenticator or AllowAll())],
             options=_OPTIONS,
             maximum_concurrent_rpcs=limits.streams,
@@ -73,14 +76,16 @@ class GrpcioServer:
     def start(self) -> None:
         self._server.start()
 
-    def set_serving(self, serving: bool) -> None:
+    def set_serving(self, serving: bool, reason: str = "", pipeline: str = "") -> None:
+        """Sets the health status. `reason` is not sent."""
         kind = health_pb2.HealthCheckResponse
-        for name in ("", SERVICE):
+        for name in (pipeline,) if pipeline else ("", SERVICE):
             self._health.set(name, kind.SERVING if serving else kind.NOT_SERVING)
 
     def stop(self, grace: float) -> None:
         self._health.enter_graceful_shutdown()
         self._server.stop(grace).wait()
+        self._pool.shutdown(wait=False)
         self._encoder.close()
 
 
@@ -128,7 +133,12 @@ class _Call:
 
     def __init__(self, context: Any, caller: Caller) -> None:
         self.caller = caller
+        self.feed: Any = None
+        """Set by the handler, for a log of trainers that this server does not have."""
         self._context = context
+
+    def peer(self) -> str:
+        return str(self._context.peer())
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         return bool(self._context.add_callback(callback))

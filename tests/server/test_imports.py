@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -45,9 +47,34 @@ def test_disabled_gc_stays_disabled() -> None:
         gc.enable()
 
 
-def test_parent_of_several_processes_does_not_load_tensorflow() -> None:
-    code = "import sys, infeed_server.runtime.multiprocess; print('tensorflow' in sys.modules)"
+@pytest.mark.parametrize("module", ["runtime.multiprocess", "sources.python.worker"])
+def test_parent_and_workers_do_not_load_tensorflow(module: str) -> None:
+    code = f"import sys, infeed_server.{module}; print('tensorflow' in sys.modules)"
     process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert process.stdout == "False\n"
+
+
+def test_deferred_tensorflow_is_loaded_by_its_first_use(tmp_path: Path) -> None:
+    # A package of that name, so that the test need not load the real one.
+    package = tmp_path / "tensorflow"
+    package.mkdir()
+    (package / "__init__.py").write_text("value = object()\n")
+    (package / "inner.py").write_text("other = 1\n")
+    code = """
+from infeed_server.imports import defer_tensorflow, is_tensorflow_loaded, load_tensorflow
+defer_tensorflow()
+import tensorflow as deferred
+assert not hasattr(deferred, '__file__') and not is_tensorflow_loaded()
+assert deferred.value and is_tensorflow_loaded()
+import tensorflow as loaded
+assert loaded is not deferred and loaded.value is deferred.value
+from tensorflow.inner import other
+load_tensorflow()
+defer_tensorflow()
+import tensorflow as again
+assert again is loaded
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=200)

@@ -22,8 +22,10 @@ from infeed.feed import Feed
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.feed_plan import plan_feed
 from infeed.prefetch.ready_batches import ReadyBatches
+from infeed.prefetch.server_state import MAX_LEFT_OUT_SECONDS, ServerState
 from infeed.stats import PrefetchCounters
 from infeed.testing import FakeTransport
+from infeed.transport import MAX_BACKOFF_SECONDS
 from infeed.wire.assembler import ReceivedBatch
 
 SLOTS = 4
@@ -230,6 +232,18 @@ class Simulation:
                 self._check(False, f"step {max(steps)} requested after {first}")
         buffered = window.received_bytes - ready.progress.bytes
         self._check(0 <= buffered <= window.max_bytes + 32, f"{buffered} bytes buffered")
+        for name, state in coordinator._servers.items():
+            self._check_unhealthy(name, state)
+
+    def _check_unhealthy(self, name: str, state: ServerState) -> None:
+        """Checks that a server that has failed is tried again soon, and with little at stake."""
+        requested = self._prefetcher.coordinator._scheduler.in_flight_count(name)
+        if state.left_out:
+            self._check(requested <= 1, f"{requested} steps requested from {name}, left out")
+        if state.unhealthy and not state.active:
+            limit = MAX_LEFT_OUT_SECONDS if state.left_out else MAX_BACKOFF_SECONDS
+            delay = state.retry_at - self.world.now
+            self._check(delay < limit + 0.01, f"{name} is not tried again for {delay:.0f} s")
 
     def _check_progress(self, waiting_since: float) -> None:
         since = max(waiting_since, min(each.healthy_since for each in self._prefetcher.servers))

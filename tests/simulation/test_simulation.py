@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.simulation.simulation import Simulation, ViolationError
 
+from infeed.prefetch import server_state
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.step_scheduler import StepScheduler
 
@@ -57,3 +58,17 @@ def test_simulation_finds_steps_that_are_not_reassigned(monkeypatch: Any) -> Non
 
     monkeypatch.setattr(StepScheduler, "remove_server", forget)
     assert first_violation(QUICK_SEEDS)
+
+
+def test_simulation_finds_that_a_sick_server_is_asked_for_many_steps(monkeypatch: Any) -> None:
+    def assign(self: StepScheduler[Any], server: str, step_limit: int) -> int | None:
+        return self.assign(server, step_limit)
+
+    monkeypatch.setattr(StepScheduler, "probe", assign)
+    assert "steps requested from" in (first_violation(QUICK_SEEDS) or "")
+
+
+@pytest.mark.parametrize("name", ["MAX_LEFT_OUT_SECONDS", "MAX_BACKOFF_SECONDS"])
+def test_simulation_finds_a_backoff_without_a_bound(monkeypatch: Any, name: str) -> None:
+    monkeypatch.setattr(server_state, name, 1e9)
+    assert "is not tried again for" in (first_violation(QUICK_SEEDS) or "")

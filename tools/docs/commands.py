@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable
+from enum import Enum
 from typing import Any
 
 import typer.main
@@ -82,8 +83,10 @@ def _default(parameter: Any) -> str:
         return "required"
     if match := _DEFAULT.search(parameter.help or ""):
         return code(match[1]) if _VALUE.fullmatch(match[1]) else cell(match[1])
-    is_absent = parameter.default is None or parameter.default is False
-    return "" if is_absent else code(parameter.default)
+    default = parameter.default
+    if isinstance(default, Enum):
+        default = default.value
+    return "" if default is None or default is False else code(default)
 
 
 def _help(command: str, parameter: Any) -> str:

@@ -2,7 +2,7 @@
 
 from infeed.audit import audit
 
-result = audit("127.0.0.1:8470", "photos", world_size=3, epochs=2)
+result = audit("127.0.0.1:7470", "photos", world_size=3, epochs=2)
 assert result.exact, result.findings()
 """
 

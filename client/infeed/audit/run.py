@@ -2,7 +2,7 @@
 
     from infeed.audit import audit
 
-    result = audit("127.0.0.1:8470", "photos", world_size=3, epochs=2)
+    result = audit("127.0.0.1:7470", "photos", world_size=3, epochs=2)
     assert result.exact, result.findings()
 
 The ranks are real feeds in this process, and read their batches in step, as a training job does.
@@ -17,11 +17,13 @@ from functools import partial
 from itertools import cycle
 from typing import Any
 
+from infeed.arguments import check_integer
 from infeed.audit.counter import DeliveryCounter
 from infeed.audit.report import AuditReport, AuditRun
+from infeed.client import PREFETCH_BYTES, connect
 from infeed.cursor import Shard
 from infeed.errors import InvalidRequestError
-from infeed.feed import PREFETCH_BYTES, Feed, connect
+from infeed.feed import Feed
 from infeed.spec import PipelineSpec, Remainder
 
 MAX_RANKS = 1024
@@ -71,6 +73,8 @@ def audit(
 
     Raises `InvalidRequestError`, and the errors of `connect` and `Feed.next`.
     """
+    check_integer("epochs", epochs, 1)
+    prefetch_bytes = check_integer("prefetch_bytes", prefetch_bytes, 0)
     options: dict[str, Any] = {
         **connection,
         "timeout": timeout,
@@ -184,17 +188,22 @@ class _EpochReader:
 
 
 def _world_sizes(world_size: int | Sequence[int], resume_every: int | None) -> tuple[int, ...]:
-    sizes = (world_size,) if isinstance(world_size, int) else tuple(world_size)
-    shown = ", ".join(map(str, sizes)) or "none"
-    if not sizes or not all(1 <= size <= MAX_RANKS for size in sizes):
-        raise InvalidRequestError(f"world_size must be from 1 to {MAX_RANKS}, not {shown}")
+    given = (
+        world_size
+        if isinstance(world_size, Sequence) and not isinstance(world_size, str)
+        else [world_size]
+    )
+    sizes = tuple(check_integer("world_size", size, 1, MAX_RANKS) for size in given)
+    shown = ", ".join(map(str, sizes))
+    if not sizes:
+        raise InvalidRequestError("world_size must have at least one number of ranks, not none")
     if resume_every is None and len(sizes) > 1:
         raise InvalidRequestError(
             f"world_size can have several values ({shown}) only with resume_every: the number of "
             "ranks changes at a resume; set resume_every, or give one world_size"
         )
-    if resume_every is not None and resume_every < 1:
-        raise InvalidRequestError(f"resume_every must be at least 1 step, not {resume_every}")
+    if resume_every is not None:
+        check_integer("resume_every", resume_every, 1)
     return sizes
 
 

@@ -10,25 +10,44 @@ import sys
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
+from infeed.cli.files import problem_of
 from infeed.errors import InfeedError
+from infeed.printable import printable_lines
 
 if TYPE_CHECKING:
     import typer
 
+LOOK = "Look at servers"
+"""The title of the client's commands in `infeed --help`."""
+
 
 def main() -> None:
-    """Runs a command; prints an `InfeedError` as one message, with exit status 1."""
+    """Runs a command; prints the mistake of a user as one message, with exit status 1."""
+    try:
+        _run()
+    except InfeedError as error:
+        sys.exit(f"error: {printable_lines(str(error))}")
+    except ModuleNotFoundError as error:
+        if (error.name or "infeed").startswith("infeed"):
+            raise
+        sys.exit(
+            f"error: this command needs the package {error.name!r}, which is not installed: "
+            "pip install 'infeed[server]'"
+        )
+    except OSError as error:
+        if error.filename is None:
+            raise
+        sys.exit(f"error: {error.filename}: {problem_of(error)}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _run() -> None:
     try:
         import typer  # noqa: F401, PLC0415 - not in the light install
     except ImportError:
-        sys.exit("the command line needs two more packages: pip install 'infeed[cli]'")
-    app = new_app()
-    try:
-        app()
-    except InfeedError as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit("error: the command line needs more packages: pip install 'infeed[cli]'")
+    new_app()()
 
 
 def new_app() -> typer.Typer:
@@ -37,18 +56,22 @@ def new_app() -> typer.Typer:
 
     # These import Typer too.
     from infeed.cli.audit import audit  # noqa: PLC0415
+    from infeed.cli.list import list_pipelines  # noqa: PLC0415
     from infeed.cli.peek import peek  # noqa: PLC0415
+    from infeed.cli.version import with_version  # noqa: PLC0415
 
     app = typer.Typer(
         name="infeed",
-        help="Ready-to-train batches over gRPC.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
-        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        epilog="infeed COMMAND --help has the options and examples of a command.",
     )
-    app.callback()(lambda: None)
-    app.command()(peek)
-    app.command()(audit)
+
+    app.callback(help="Ready-to-train batches over gRPC.")(with_version)
+    app.command("list", rich_help_panel=LOOK)(list_pipelines)
+    app.command(rich_help_panel=LOOK)(peek)
+    app.command(rich_help_panel=LOOK)(audit)
     for command in entry_points(group="infeed.commands"):
         _add_commands(app, command)
     return app

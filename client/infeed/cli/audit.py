@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,11 +14,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
-from infeed.audit.report import AuditReport
-from infeed.audit.run import Progress
-from infeed.audit.run import audit as run_audit
-from infeed.cli.connection import with_connection_options
+from infeed.cli.connection import Timeout, with_connection_options
+from infeed.cli.files import problem_of
 from infeed.errors import InvalidRequestError
+from infeed.printable import printable
+
+if TYPE_CHECKING:
+    from infeed.audit.report import AuditReport
+    from infeed.audit.run import Progress
 
 NOT_EXACT_STATUS = 2
 """The exit status of an audit that is not exact; that of every error is 1."""
@@ -66,27 +69,35 @@ def audit(
     quarantine: Annotated[
         list[Path] | None,
         typer.Option(
+            metavar="FILE",
             help="A server's quarantine log, for 'on_error: substitute'; give it once for each "
-            "server."
+            "server.",
         ),
     ] = None,
     output: Annotated[
         str | None,
         typer.Option(
             "--json",
+            metavar="FILE",
             help="Also write the result to this file; with '-' only to standard output, instead of "
             "the table.",
         ),
     ] = None,
-    timeout: Annotated[
-        float, typer.Option(help="Seconds to wait for a server that is starting.")
-    ] = 20.0,
+    timeout: Timeout = 20.0,
 ) -> None:
     """Reads epochs as a number of ranks, and counts how often each sample is delivered.
 
     Exit status: 0 if every sample is delivered exactly once or is accounted for, 1 on an error,
     2 if not exact.
+
+    \b
+    Examples:
+      infeed audit 127.0.0.1:7470 photos
+      infeed audit 127.0.0.1:7470 photos --world-size 3,2,5 --resume-every 100
+      infeed audit 127.0.0.1:7470 photos --json -
     """
+    from infeed.audit.run import audit as run_audit  # noqa: PLC0415 - other commands do not connect
+
     options = {"batch_size": batch_size, "seed": seed, "timeout": timeout, **connection}
     options |= {"epochs": epochs, "remainder": remainder, "resume_every": resume_every}
     options["world_size"] = _world_sizes(world_size)
@@ -118,7 +129,7 @@ def _substituted_samples(logs: list[Path], pipeline: str) -> set[int]:
         try:
             lines = log.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise InvalidRequestError(f"--quarantine {log}: {error}") from None
+            raise InvalidRequestError(f"--quarantine {log}: {problem_of(error)}") from None
         for number, line in enumerate(lines, 1):
             try:
                 entry = json.loads(line)
@@ -164,7 +175,7 @@ def _write_json(report: AuditReport, output: str) -> None:
     try:
         Path(output).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise InvalidRequestError(f"--json {output}: {error}") from None
+        raise InvalidRequestError(f"--json {output}: {problem_of(error)}") from None
 
 
 def _print(report: AuditReport, console: Console) -> None:
@@ -177,10 +188,10 @@ def _print(report: AuditReport, console: Console) -> None:
         f"{spec.guarantee}; on_error: {spec.on_error}; remainder: {report.remainder}",
         f"{batches}; world size {world_sizes}{more}",
     ):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
     console.print(_table(report))
     for line in [*report.notes(), *report.findings()]:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
     console.print("exact" if report.exact else "NOT exact", style="bold", highlight=False)
 
 

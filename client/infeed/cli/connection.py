@@ -10,42 +10,54 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+import infeed
+from infeed.cli.files import problem_of
 from infeed.errors import ConfigError
-from infeed.http2.tls_config import TLS
 
 File = Path | None
+
+SECURITY = "TLS and token"
+"""The title of these options in the help of a command."""
+
+
+def _option(*names: str, **options: Any) -> Any:
+    return typer.Option(*names, rich_help_panel=SECURITY, **options)
+
+
+def _file(variable: str, help_text: str) -> Any:
+    return _option(envvar=variable, metavar="FILE", help=help_text)
 
 
 def connection(
     *,
     tls: Annotated[
-        bool, typer.Option("--tls", help="Use TLS, and trust the system's authorities.")
+        bool, _option("--tls", help="Use TLS, and trust the system's authorities.")
     ] = False,
     tls_ca: Annotated[
-        File,
-        typer.Option(envvar="INFEED_TLS_CA", help="Use TLS, and trust these authorities (PEM)."),
+        File, _file("INFEED_TLS_CA", "Use TLS, and trust these authorities (PEM).")
     ] = None,
-    tls_cert: Annotated[
-        File, typer.Option(envvar="INFEED_TLS_CERT", help="The client's certificate (PEM).")
-    ] = None,
+    tls_cert: Annotated[File, _file("INFEED_TLS_CERT", "The client's certificate (PEM).")] = None,
     tls_key: Annotated[
-        File,
-        typer.Option(envvar="INFEED_TLS_KEY", help="Its private key. Default: in the same file."),
+        File, _file("INFEED_TLS_KEY", "Its private key. Default: in the same file.")
     ] = None,
     tls_server_name: Annotated[
-        str | None, typer.Option(help="The name in the server's certificate. Default: the host.")
+        str | None,
+        _option(metavar="NAME", help="The name in the server's certificate. Default: the host."),
     ] = None,
-    token_file: Annotated[
-        File, typer.Option(envvar="INFEED_TOKEN_FILE", help="A file that holds the token.")
-    ] = None,
+    token_file: Annotated[File, _file("INFEED_TOKEN_FILE", "A file that holds the token.")] = None,
 ) -> dict[str, Any]:
     """Returns the arguments of `infeed.connect` for these options."""
     arguments: dict[str, Any] = {}
     if tls or tls_ca or tls_cert or tls_key or tls_server_name:
-        arguments["tls"] = TLS(tls_ca, tls_cert, tls_key, tls_server_name)
+        arguments["tls"] = infeed.TLS(tls_ca, tls_cert, tls_key, tls_server_name)
     if token_file is not None:
         arguments["token"] = _token(token_file)
     return arguments
+
+
+Timeout = Annotated[
+    float, typer.Option(metavar="SECONDS", help="Seconds to wait for a server that is starting.")
+]
 
 
 def with_connection_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -79,5 +91,4 @@ def _token(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        problem = (getattr(error, "strerror", None) or "not a text file").lower()
-        raise ConfigError(f"--token-file {file}: {problem}", file=file) from None
+        raise ConfigError(f"--token-file {file}: {problem_of(error)}", file=file) from None

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 
 import h2.config
 import h2.connection
+import h2.errors
 import h2.events
 import h2.exceptions
 from h2.settings import SettingCodes
@@ -38,6 +39,9 @@ _WINDOW_UPDATE_BYTES = 1 << 26
 
 _MAX_CONTROL_FRAME_BYTES = 1 << 20
 """Limit of frames other than DATA, which are far smaller; a larger one is corrupt."""
+
+_RESET_TIMEOUT_SECONDS = 0.05
+"""Longest wait of a reset for a send of another thread: far longer than one that does not block."""
 
 _FRAME_HEADER_BYTES = 9
 _DATA, _SETTINGS, _GOAWAY, _WINDOW_UPDATE = 0, 4, 7, 8
@@ -73,12 +77,13 @@ class Http2Request:
         self.headers: dict[str, str] = {}
         """Of the response, names in lower case."""
         self.trailers: dict[str, str] = {}
+        self.has_begun = False
+        """Whether the peer has answered in HTTP/2."""
         self._socket = socket
         self._on_goaway = on_goaway
         self._receiver = BufferedReceiver(socket, deadline, self._ping)
         self._h2 = _h2_connection()
         self._h2_changed = threading.Condition()  # its lock guards `_h2` and the order of sends
-        self._settings_received = False
         self._cancelled = False
         self._response_ended = False
         self._data_left = 0
@@ -117,6 +122,19 @@ class Http2Request:
         self._data_left -= count
         return count
 
+    def reset(self) -> None:
+        """Tells the peer that this end has ended the request, unless a send blocks; from any
+        thread. Nothing can be sent later."""
+        if not self._h2_changed.acquire(timeout=_RESET_TIMEOUT_SECONDS):
+            return
+        try:
+            self._h2.reset_stream(_STREAM_ID, h2.errors.ErrorCodes.CANCEL)
+            self._socket.send_now(self._h2.data_to_send())
+        except (h2.exceptions.H2Error, OSError):
+            pass  # the stream is not open, or the connection is lost
+        finally:
+            self._h2_changed.release()
+
     def cancel(self) -> None:
         """Makes waiting and later sends fail; from any thread."""
         with self._h2_changed:
@@ -137,10 +155,10 @@ class Http2Request:
         header = self._receiver.read_exactly(_FRAME_HEADER_BYTES)
         length = int.from_bytes(header[:3], "big")
         frame_type, flags = header[3], header[4]
-        if not self._settings_received and frame_type != _SETTINGS:
+        if not self.has_begun and frame_type != _SETTINGS:
             protocol = "HTTP/1" if header.startswith(b"HTTP/1") else "an unknown protocol"
             raise Http2ProtocolError(f"it uses {protocol}, not HTTP/2")
-        self._settings_received = True
+        self.has_begun = True
         if frame_type == _DATA:
             self._start_data(length, flags, int.from_bytes(header[5:], "big"))
         elif length > _MAX_CONTROL_FRAME_BYTES:
@@ -154,12 +172,12 @@ class Http2Request:
             self._handle_control_frame(header + self._receiver.read_exactly(length))
 
     def _start_data(self, length: int, flags: int, stream_id: int) -> None:
-        if stream_id != _STREAM_ID or self._response_ended or not self.headers:
+        if stream_id != _STREAM_ID or not self.headers:
             raise Http2ProtocolError(
                 f"unexpected DATA frame of {length} bytes for stream {stream_id}"
             )
         padding = 0
-        if flags & _PADDED and length:
+        if flags & _PADDED:
             padding = self._receiver.read_exactly(1)[0] + 1
         if padding > length:
             raise Http2ProtocolError(f"padding of {padding} bytes in a frame of {length} bytes")

@@ -59,10 +59,16 @@ class BufferedReceiver:
         if self._deadline is None:
             count = self._receive_or_ping(into)
         else:
-            count = self._socket.receive(into, self._deadline - time.monotonic())
+            count = self._receive_until(self._deadline, into)
         if not count:
             raise ConnectionLostError("the connection was closed")
         return count
+
+    def _receive_until(self, deadline: float, into: memoryview) -> int:
+        left = deadline - time.monotonic()
+        if left <= 0:  # data may be there all the time: frames that complete nothing
+            raise TimeoutError
+        return self._socket.receive(into, left)
 
     def _receive_or_ping(self, into: memoryview) -> int:
         try:

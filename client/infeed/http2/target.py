@@ -5,9 +5,12 @@ from __future__ import annotations
 import ipaddress
 import socket
 
+from infeed.arguments import check_text
 from infeed.errors import InvalidRequestError
 
 _SCHEMES = ("dns", "ipv4", "ipv6")
+
+_ENCRYPTED_SCHEMES = ("https", "grpcs")
 
 SocketAddress = tuple[socket.AddressFamily, str | tuple[str, int]]
 """Address family, and the address in the form that `socket.connect` takes."""
@@ -16,20 +19,38 @@ SocketAddress = tuple[socket.AddressFamily, str | tuple[str, int]]
 def parse_target(target: str) -> tuple[str, ...]:
     """Splits a comma-separated target, in gRPC's syntax, into addresses.
 
-    Raises `InvalidRequestError` for an address without a port, which has no default.
+    Raises `InvalidRequestError` for an address without a port, which has no default, and for a URL.
     """
+    if target != "":
+        check_text("target", target, '"127.0.0.1:7470"')
     addresses = tuple(part.strip() for part in target.split(",") if part.strip())
     if not addresses:
         raise InvalidRequestError(f"target {target!r} has no address; use host:port", target=target)
     for address in addresses:
+        _refuse_url(address)
         host, port = _split_host_port(address)
-        if "\0" in address or not (is_unix(address) or (host and _is_port(port))):
+        if "\0" in address or not (_has_path(address) or (host and _is_port(port))):
             raise InvalidRequestError(
                 f"target {address!r} has no host and port; use host:port, dns:///host:port or "
                 "unix:/path, several separated by commas",
                 target=target,
             )
     return addresses
+
+
+def _refuse_url(address: str) -> None:
+    scheme, separator, rest = address.partition("://")
+    if separator and scheme not in (*_SCHEMES, "unix"):
+        tls = ", and turn TLS on: tls=True, or --tls" if scheme in _ENCRYPTED_SCHEMES else ""
+        raise InvalidRequestError(
+            f"target {address!r} is a URL; leave out {scheme}:// and give host:port, such as "
+            f"{rest.partition('/')[0]!r}{tls}",
+            target=address,
+        )
+
+
+def _has_path(address: str) -> bool:
+    return is_unix(address) and address.partition(":")[2].strip("/") != ""
 
 
 def _is_port(text: str) -> bool:

@@ -32,6 +32,19 @@ _ALERT_MESSAGES = {
 }
 """By the suffix of OpenSSL's name for the peer's alert."""
 
+_SET_AUTHORITY = "set its authority with TLS(ca=...)"
+_SET_NAME = "connect to a name that it has, or give one with TLS(server_name=...)"
+_CERTIFICATE_REMEDIES = {
+    9: "check the clocks of both machines",  # not yet valid
+    10: "renew it at the server, which reloads its file",  # expired
+    18: _SET_AUTHORITY,  # self-signed
+    19: _SET_AUTHORITY,  # self-signed, in the chain
+    20: _SET_AUTHORITY,  # its issuer is not among the authorities
+    62: _SET_NAME,  # of another host
+    64: _SET_NAME,  # of another IP address
+}
+"""By OpenSSL's code of the failed verification, X509_V_ERR_*."""
+
 
 class TLSClientSocket(ClientSocket):
     """Client socket over TLS, in the methods of its base class.
@@ -85,6 +98,14 @@ class TLSClientSocket(ClientSocket):
                 rest = rest[_SEND_BYTES:]
         self._flush_output()
 
+    def send_now(self, data: bytes) -> None:
+        if self._send_lock.acquire(blocking=False):
+            try:
+                self._engine.write(memoryview(data))
+                super().send_now(self._engine.take())
+            finally:
+                self._send_lock.release()
+
     def _handshake(self, deadline: float) -> None:
         is_first = True
         while not self._engine.handshake():
@@ -111,10 +132,10 @@ class TLSClientSocket(ClientSocket):
     def _map_error(self, error: ssl.SSLError) -> OSError:
         if isinstance(error, ssl.SSLCertVerificationError):
             reason = error.verify_message.rstrip(".")
-            remedy = "; set its authority with TLS(ca=...)" if "issuer" in reason else ""
+            remedy = _CERTIFICATE_REMEDIES.get(error.verify_code)
             return TLSVerificationError(
                 f"the certificate of {self._address} could not be verified for "
-                f"{self._server_name!r}: {reason}{remedy}"
+                f"{self._server_name!r}: {reason}" + (f"; {remedy}" if remedy else "")
             )
         for suffix, message in _ALERT_MESSAGES.items():
             if (error.reason or "").endswith(suffix):

@@ -121,6 +121,8 @@ class Coordinator:
     def on_stream_accepted(self, stream: Stream) -> None:
         """Makes the server available for steps: it has accepted the stream."""
         server, stream.accepted = stream.server, True
+        if self._servers[server].loss_logged:
+            log.warning("%s: %s is back", self._plan.spec.name, server)
         self._servers[server].on_stream_accepted()
         self._scheduler.add_server(server)
         if server not in self._counters.servers:
@@ -199,8 +201,10 @@ class Coordinator:
         if self._servers.all_have_failed(self._scheduler.next_step):
             self._end_feed(self._no_server("every server has failed at position {}"))
         elif since is not None and self._clock() >= since + timeout:
-            lost = f"connection lost at position {{}}, no reconnect within {timeout:g} s"
-            self._end_feed(self._no_server(lost))
+            problem = "connection lost at position {}, no reconnect"
+            if not self._counters.losses:
+                problem = "no server accepted the feed at position {}"
+            self._end_feed(self._no_server(f"{problem} within {timeout:g} s"))
 
     def _on_healthy(self, server: str) -> None:
         state = self._servers[server]
@@ -210,7 +214,16 @@ class Coordinator:
 
     def _lose(self, stream: Stream, error: InfeedError) -> None:
         self._counters.losses += stream.accepted
-        self._servers[stream.server].on_connection_lost(error, self._clock())
+        state = self._servers[stream.server]
+        # A server that drains has announced the end of the stream, often only to move it.
+        if not (state.loss_logged or stream.draining):
+            state.loss_logged = True
+            problem = "is lost" if stream.accepted else "cannot be reached"
+            log.warning(
+                "%s: %s %s, and is tried again: %s",
+                *(self._plan.spec.name, stream.server, problem, error.message),
+            )
+        state.on_connection_lost(error, self._clock())
         self._remove_server(stream.server)
         self.check_reconnect_timeout()
 

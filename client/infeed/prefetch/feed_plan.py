@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import get_args
 
+from infeed.arguments import MAX_INT64, check_integer
 from infeed.cursor import Cursor, Shard, ShardPlan
 from infeed.errors import InvalidRequestError
 from infeed.prefetch.spec_check import validate_spec
-from infeed.spec import MAX_BATCH_SIZE, FinishPlacement, FinishTransform, PipelineSpec, Remainder
-from infeed.spec.dataset import MAX_JOB_NAME_LENGTH
+from infeed.spec import FinishPlacement, FinishTransform, PipelineSpec, Remainder
 from infeed.v1 import stream_pb2
 from infeed.wire.assembler import StreamContract
 
@@ -49,7 +48,7 @@ def plan_feed(
     spec: PipelineSpec,
     *,
     batch_size: int | None,
-    shard: Shard,
+    shard: Shard | None,
     seed: int | None,
     epochs: int | None,
     remainder: Remainder | None,
@@ -70,12 +69,12 @@ def plan_feed(
     if cursor is not None:
         cursor.check(spec, seed)
     spec.check_batch_size(slots)
-    known_end = spec.sample_count is not None and epochs is not None
+    shard = shard or Shard()
     shard_plan = ShardPlan(
         base=0 if cursor is None else cursor.position,
         shard=shard,
         stride=spec.stride(slots),
-        position_count=(spec.sample_count or 0) * (epochs or 0) if known_end else None,
+        position_count=_position_count(spec, epochs),
         remainder=remainder or spec.remainder,
     )
     _check_steps(shard_plan)
@@ -113,37 +112,12 @@ def plan_feed(
     )
 
 
-def check_options(
-    batch_size: int | None,
-    seed: int | None,
-    epochs: int | None,
-    remainder: str | None,
-    finish: str,
-    job_name: str | None,
-    prefetch_bytes: int,
-) -> None:
-    """Raises `InvalidRequestError` for options that are invalid for every pipeline."""
-    if batch_size is not None and not 1 <= batch_size <= MAX_BATCH_SIZE:
-        raise InvalidRequestError(
-            f"batch_size must be from 1 to {MAX_BATCH_SIZE}, not {batch_size}",
-            batch_size=batch_size,
-        )
-    if epochs is not None and epochs < 1:
-        raise InvalidRequestError(
-            f"epochs must be at least 1, or None for an endless feed, not {epochs}", epochs=epochs
-        )
-    if seed is not None and not 0 <= seed < 1 << 63:
-        raise InvalidRequestError(f"seed must be from 0 to 2^63 - 1, not {seed}", seed=seed)
-    if remainder is not None and remainder not in get_args(Remainder):
-        raise InvalidRequestError(f'remainder must be "drop" or "pad", not {remainder!r}')
-    if finish not in get_args(FinishPlacement):
-        raise InvalidRequestError(f'finish must be "trainer" or "server", not {finish!r}')
-    if job_name is not None and not 1 <= len(job_name) <= MAX_JOB_NAME_LENGTH:
-        raise InvalidRequestError(
-            f"job_name must have from 1 to {MAX_JOB_NAME_LENGTH} characters, not {len(job_name)}"
-        )
-    if prefetch_bytes < 0:
-        raise InvalidRequestError(f"prefetch_bytes must be at least 0, not {prefetch_bytes}")
+def _position_count(spec: PipelineSpec, epochs: int | None) -> int | None:
+    """Returns the positions of a number of epochs; None if endless or unknown."""
+    if epochs is None or spec.sample_count is None:
+        return None
+    check_integer("epochs", epochs, 1, MAX_INT64 // max(1, spec.sample_count))
+    return spec.sample_count * epochs
 
 
 def _check_steps(plan: ShardPlan) -> None:

@@ -32,6 +32,8 @@ class ServerState:
     """Whether the server is connected, or its reader is connecting to it."""
     lost: bool = False
     """Whether the last connection failed, and the server has not accepted a stream since."""
+    loss_logged: bool = False
+    """Whether the loss was logged, so that the return is logged too."""
     left_out: bool = False
     """Whether the server has failed otherwise, and has not sent a batch since."""
     failed_step: int | None = None
@@ -50,7 +52,7 @@ class ServerState:
 
     def on_stream_accepted(self) -> None:
         """Marks the server as connected."""
-        self.lost = False
+        self.lost = self.loss_logged = False
         self.backoff = MIN_BACKOFF_SECONDS
 
     def on_batch(self) -> None:

@@ -110,6 +110,7 @@ class GrpcCall:
         self._message_left -= len(memory)
 
     def cancel(self) -> None:
+        self._http2.reset()  # so that the server knows that this trainer is not lost
         # The socket first: it wakes a blocked send, which holds the lock that `cancel` waits for.
         self._socket.abort()
         self._http2.cancel()
@@ -182,7 +183,8 @@ class GrpcCall:
             yield
         except Http2ProtocolError as error:
             raise ProtocolError(
-                f"{self.server} is not an infeed server: {error}", target=self.server
+                f"{self.server} is not an infeed server: {error}{self._tls_remedy()}",
+                target=self.server,
             ) from error
         except InfeedError:
             raise
@@ -191,9 +193,18 @@ class GrpcCall:
         except (ConnectionLostError, OSError) as error:
             if self._requests_error is not None:
                 raise self._requests_error from None
+            was_closed = isinstance(error, ConnectionLostError | ConnectionResetError)
+            remedy = self._tls_remedy() if was_closed else ""
             raise ServerUnavailableError(
-                f"no server at {self.server}: {_reason(error)}", target=self.server
+                f"no server at {self.server}: {_reason(error)}{remedy}", target=self.server
             ) from error
+
+    def _tls_remedy(self) -> str:
+        """Returns a remedy for a peer that never spoke HTTP/2: it may be a proxy's port with TLS,
+        which answers in HTTP/1 (nginx) or not at all (haproxy)."""
+        if self._http2.has_begun or self._credentials.tls_options is not None:
+            return ""
+        return "; if this port requires TLS, set tls=True or TLS(ca=...)"
 
 
 def read_single_response(call: Call, response: Any) -> Any:

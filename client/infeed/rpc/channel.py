@@ -25,6 +25,7 @@ from infeed.http2.target import expand_hosts, parse_target
 from infeed.http2.tls_config import TLS
 from infeed.rpc.call import NO_CREDENTIALS, GrpcCall, read_single_response
 from infeed.rpc.credentials import Credentials, Token
+from infeed.rpc.wait_notice import WaitNotice
 from infeed.spec import PipelineSpec
 from infeed.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, Call, Transport
@@ -53,6 +54,7 @@ def open_transport(
 
     Raises `InvalidRequestError` and `ConfigError`.
     """
+    _check_types(token, tls, transport)
     credentials = Credentials(token, tls)
     if transport is None:
         return GrpcTransport(target, credentials)
@@ -61,6 +63,22 @@ def open_transport(
             "token and tls cannot be combined with transport; pass them to the transport"
         )
     return transport
+
+
+def _check_types(token: object, tls: object, transport: object) -> None:
+    if not (token is None or isinstance(token, str) or callable(token)):
+        raise InvalidRequestError(
+            f"token must be a str, or a function that returns one, not {type(token).__name__}"
+        )
+    if not (tls is None or isinstance(tls, bool | TLS)):
+        raise InvalidRequestError(
+            f"tls must be True, False, None or infeed.TLS(ca=...), not {tls!r}"
+        )
+    if not (transport is None or hasattr(transport, "get_pipeline")):
+        raise InvalidRequestError(
+            "transport must be None or a transport such as infeed.testing.FakeTransport(...), not "
+            f"{transport!r}; the address of a server is the first argument"
+        )
 
 
 class GrpcTransport:
@@ -120,6 +138,12 @@ class GrpcTransport:
         self._names |= names
         return tuple(names)
 
+    def for_server(self, server: str) -> GrpcTransport:
+        """Returns a transport to one of `servers()` alone, with the same credentials."""
+        transport = GrpcTransport(server, self._credentials)
+        transport._names = {server: self._names.get(server, server)}
+        return transport
+
     def open_stream(
         self,
         server: str,
@@ -143,9 +167,16 @@ class GrpcTransport:
     def _call_unary(self, method: str, request: Any, response: Any, timeout: float) -> Any:
         """Calls one server after the other until one responds, or until the timeout.
 
-        Then raises a refusal, if a server refused the call, else the last error. A refusal is
-        raised at once when every server has refused.
+        Logs after two seconds what it waits for. At the timeout raises a refusal, if a server
+        refused the call, else the last error. A refusal is raised at once when every server has
+        refused.
         """
+        with WaitNotice(self.target) as notice:
+            return self._call_until(method, request, response, timeout, notice)
+
+    def _call_until(
+        self, method: str, request: Any, response: Any, timeout: float, notice: WaitNotice
+    ) -> Any:
         deadline = time.monotonic() + timeout
         call_timeout = max(1.0, timeout / len(self._addresses))
         backoff = MIN_BACKOFF_SECONDS
@@ -159,9 +190,11 @@ class GrpcTransport:
                     return read_single_response(call, response)
             except (ServerUnavailableError, StallError) as error:
                 last_error = error
+                notice.problem = error.message
                 self._switch_from(address)
             except _REFUSALS as error:
                 refusals[address] = error
+                notice.problem = error.message
                 if len(refusals) == len(set(self._addresses)):
                     raise
                 self._switch_from(address)
@@ -171,8 +204,8 @@ class GrpcTransport:
             raise refusal
         reason = last_error.message if last_error else "the timeout left no time for a call"
         raise ServerUnavailableError(
-            f"no infeed server answered at {self.target} within {timeout:g} s; last reason: "
-            f"{reason}",
+            f"no infeed server answered at {self.target} within {round(timeout, 2):g} s; last "
+            f"reason: {reason}",
             target=self.target,
             seconds=timeout,
         ) from None

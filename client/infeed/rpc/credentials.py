@@ -59,7 +59,7 @@ class Credentials:
         if not (token.isascii() and token.isprintable() and " " not in token):
             raise ConfigError(  # without the token itself
                 f"the token, of {len(token)} characters, has others than printable ASCII "
-                "characters without blanks"
+                "characters without blanks; strip the line break of a file"
             )
         return [("authorization", f"Bearer {token}")]
 

@@ -7,6 +7,7 @@ from infeed.spec.dtypes import (
     data_type_from_proto,
     data_type_to_proto,
     numpy_dtype,
+    shared_range,
 )
 from infeed.spec.finish import (
     Cast,
@@ -50,4 +51,5 @@ __all__ = [
     "finish_from_proto",
     "finish_to_proto",
     "numpy_dtype",
+    "shared_range",
 ]

@@ -41,6 +41,24 @@ def numpy_dtype(data_type: str) -> np.dtype[Any]:
     return np.dtype(data_type)
 
 
+def shared_range(source: np.dtype[Any], target: np.dtype[Any]) -> tuple[Any, Any]:
+    """Returns the least and the greatest value of the type `source` that the integer type has.
+
+    Both are finite and of the type `source`, a type of numbers other than bool.
+    """
+    limits = np.iinfo(target)
+    if source.kind in "iu":
+        own = np.iinfo(source)
+        return source.type(max(own.min, limits.min)), source.type(min(own.max, limits.max))
+    # Significant bits: 8 of bfloat16, 11, 24 or 53. NumPy's finfo does not know bfloat16.
+    digits = {"bfloat16": 8}.get(source.name) or np.finfo(source).nmant + 1
+    dropped = max(0, limits.max.bit_length() - digits)
+    low, high = limits.min, limits.max >> dropped << dropped
+    if source.name == "float16":
+        low, high = max(low, -65504), min(high, 65504)
+    return source.type(float(low)), source.type(float(high))
+
+
 def data_type_to_proto(data_type: str) -> spec_pb2.DataType:
     number = spec_pb2.DataType.Value(f"DATA_TYPE_{data_type.upper()}")
     return cast("spec_pb2.DataType", number)

@@ -12,7 +12,11 @@ from infeed.v1 import spec_pb2
 
 @dataclass(frozen=True)
 class Cast:
-    """Converts the elements of `field` to `data_type`, as C does."""
+    """Converts the elements of `field` to `data_type`.
+
+    Floats become integers by truncation towards zero; the nearest value of an integer type
+    represents one that is out of its range, and 0 represents NaN.
+    """
 
     field: str
     data_type: str

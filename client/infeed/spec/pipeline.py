@@ -126,6 +126,8 @@ class PipelineSpec:
     server_version: str = ""
     engine: Engine = "local"
     remainder_scope: RemainderScope = "job"
+    source_kind: str = ""
+    shuffle_mode: str = ""
 
     def stride(self, batch_size: int) -> int:
         """Returns the number of positions from one batch to the next, for a batch size."""
@@ -165,6 +167,8 @@ class PipelineSpec:
             server_version=self.server_version,
             engine=f"ENGINE_{self.engine.upper()}",
             remainder_scope=f"REMAINDER_SCOPE_{self.remainder_scope.upper()}",
+            source_kind=self.source_kind,
+            shuffle_mode=self.shuffle_mode,
         )
 
     @classmethod
@@ -189,4 +193,6 @@ class PipelineSpec:
                 message.remainder_scope or spec_pb2.REMAINDER_SCOPE_JOB,
                 "REMAINDER_SCOPE_",
             ),
+            source_kind=message.source_kind,
+            shuffle_mode=message.shuffle_mode,
         )

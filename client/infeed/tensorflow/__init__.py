@@ -1,10 +1,13 @@
 """TensorFlow adapters: the only package of the client that imports TensorFlow.
 
-`from_generator` turns a feed into a `tf.data.Dataset`; `distribute` returns one that reads a
-pipeline of TensorFlow's data service straight from its workers.
+`from_generator` turns a feed into a `tf.data.Dataset`, and `FeedCheckpoint` saves a Keras model
+with the feed's cursor; `distribute` returns a dataset that reads a pipeline of TensorFlow's data
+service straight from its workers.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from infeed.errors import MissingExtraError
 
@@ -18,4 +21,21 @@ except ImportError:
 from infeed.tensorflow.distribute import distribute
 from infeed.tensorflow.generator import from_generator
 
-__all__ = ["distribute", "from_generator"]
+if TYPE_CHECKING:
+    from infeed.tensorflow.feed_checkpoint import FeedCheckpoint
+
+__all__ = ["FeedCheckpoint", "distribute", "from_generator"]
+
+
+def __getattr__(name: str) -> Any:
+    # Imported on first use: it needs Keras, which takes a second.
+    if name != "FeedCheckpoint":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from infeed.tensorflow.feed_checkpoint import FeedCheckpoint  # noqa: PLC0415
+
+    return FeedCheckpoint
+
+
+def __dir__() -> list[str]:
+    """Returns the public names."""
+    return __all__

@@ -1,6 +1,6 @@
 """A `tf.data.Dataset` over a pipeline of TensorFlow's data service, read from its workers.
 
-    dataset = infeed.tensorflow.distribute("localhost:8470", "imagenet-train", epochs=1)
+    dataset = infeed.tensorflow.distribute("localhost:7470", "imagenet-train", epochs=1)
     model.fit(dataset)
 
 The infeed server only registers the pipeline; the batches come from the workers.
@@ -15,16 +15,22 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
+from infeed.arguments import check_flag, check_seconds, check_text
 from infeed.errors import InvalidRequestError
 from infeed.finish import finished_spec
 from infeed.http2.tls_config import TLS
-from infeed.prefetch.feed_plan import check_options
+from infeed.prefetch.feed_options import FeedOptions
 from infeed.rpc.channel import open_transport
 from infeed.rpc.credentials import Token
 from infeed.spec import PipelineSpec, Remainder
 from infeed.spec.dataset import COMPRESSIONS, Compression, DatasetRequest, RegisteredDataset
 from infeed.tensorflow.dispatcher_watchdog import DispatcherWatchdog, watch
-from infeed.tensorflow.elements import disable_auto_shard, fetch_element_spec, keras_arranger
+from infeed.tensorflow.elements import (
+    DEFAULT_LABEL,
+    disable_auto_shard,
+    fetch_element_spec,
+    keras_arranger,
+)
 from infeed.tensorflow.finish import finish
 from infeed.tensorflow.preflight import check_dispatcher, check_policy, check_version, check_workers
 from infeed.tensorflow.service_job import (
@@ -56,7 +62,7 @@ def distribute(
     compression: Compression | None = None,
     max_outstanding_requests: int | None = None,
     target_workers: TargetWorkers = "auto",
-    label: str | None = "label",
+    label: str | None = DEFAULT_LABEL,
     mask: bool | None = None,
     sample_ids: bool = False,
     timeout: float = 20.0,
@@ -67,8 +73,8 @@ def distribute(
     """Returns the pipeline's batches as a dataset with static shapes, ready for Keras' `fit`.
 
     Each element is `(x, y)`: y is the field `label`, x the only other field or a dict of the
-    others. Without such a field, or with `label=None`, it is the dict of all fields. With `mask` a
-    float32 weight per slot, 1 or 0, comes last: `(x, y, weights)` or `(dict, weights)`. All are
+    others. With `label=None`, or without a field "label", it is the dict of all fields. With `mask`
+    a float32 weight per slot, 1 or 0, comes last: `(x, y, weights)` or `(dict, weights)`. All are
     [slots, ...]; finish transforms are applied, and empty slots are zero.
 
     target                    the infeed server, as in `connect`
@@ -121,7 +127,12 @@ def distribute(
     that does not know the dataset), `ProtocolError`, `FingerprintError`, `AuthenticationError` and
     `PermissionDeniedError`.
     """
-    check_options(batch_size, seed, epochs, remainder, "trainer", job_name, 0)
+    options = FeedOptions(
+        batch_size=batch_size, seed=seed, epochs=epochs, remainder=remainder, job_name=job_name
+    )
+    check_text("pipeline", pipeline, '"photos"')
+    timeout = check_seconds("timeout", timeout)
+    check_flag("sample_ids", sample_ids)
     if compression is not None and compression not in COMPRESSIONS:
         raise InvalidRequestError(
             f"compression must be one of {', '.join(COMPRESSIONS)}, not {compression!r}"
@@ -143,10 +154,10 @@ def distribute(
         request = DatasetRequest(
             pipeline=pipeline,
             fingerprint=spec.fingerprint,
-            batch_size=batch_size,
-            seed=seed,
-            epochs=epochs or 0,
-            remainder=remainder,
+            batch_size=options.batch_size,
+            seed=options.seed,
+            epochs=options.epochs or 0,
+            remainder=options.remainder,
             compression=compression,
             shard_hint=job.policy == SHARDING_POLICIES["hint"],
         )

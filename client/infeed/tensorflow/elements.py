@@ -7,9 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from infeed.arguments import check_flag, check_text, did_you_mean
 from infeed.errors import ConfigError, InvalidRequestError, ProtocolError
 from infeed.spec import BYTES, FieldSpec, PipelineSpec
 from infeed.spec.dataset import RegisteredDataset
+
+DEFAULT_LABEL = "label"
+"""The field used as y, if the pipeline has it."""
 
 _SERVICE = tf.data.experimental.service
 
@@ -21,11 +25,20 @@ def keras_arranger(names: list[str], label: str | None, mask: bool) -> ToKerasEl
     """Returns a function that arranges the fields `names` as Keras takes them.
 
     The result is `(x, y)`: y is the field `label`, x the only other field or a dict of the others.
-    Without such a field, or if `label` is None, it is the dict of all. With `mask` the weights
-    come last: `(x, y, weights)` or `(dict, weights)`.
+    If `label` is None, or the default and no such field exists, it is the dict of all. With `mask`
+    the weights come last: `(x, y, weights)` or `(dict, weights)`.
 
-    Raises `InvalidRequestError` if the label is the only field.
+    Raises `InvalidRequestError` for another label that is no field, or is the only one.
     """
+    check_flag("mask", mask, or_none="weights if slots can be empty")
+    if label is not None:
+        check_text("label", label, repr(DEFAULT_LABEL))
+        if label not in (*names, DEFAULT_LABEL):
+            raise InvalidRequestError(
+                f"label={label!r}: the pipeline has no such field{did_you_mean(label, names)}; "
+                f"fields: {', '.join(names)}; label=None gives dicts of all fields",
+                label=label,
+            )
     if label is None or label not in names:
         return lambda fields, weights: (fields, weights) if mask else fields
     inputs = [name for name in names if name != label]

@@ -1,7 +1,6 @@
 """Finish transforms in TensorFlow, bit for bit equal to those of `infeed.finish` in NumPy.
 
-Except: TensorFlow flushes subnormal results to 0, and a cast to an integer type that cannot hold
-the float, or of NaN, has an undefined result, as in C.
+Except that TensorFlow takes subnormal numbers as 0.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from infeed.spec import Cast, FinishTransform, Normalize, OneHot, numpy_dtype
+from infeed.spec import Cast, FinishTransform, Normalize, OneHot, numpy_dtype, shared_range
 
 
 def finish(
@@ -35,10 +34,34 @@ def finish(
 def apply(transform: FinishTransform, x: tf.Tensor) -> tf.Tensor:
     """Applies one transform to one field of any shape."""
     if isinstance(transform, Cast):
-        return tf.cast(x, transform.data_type)
+        return saturating_cast(x, tf.as_dtype(transform.data_type))
     if isinstance(transform, Normalize):
         return _normalize(transform, tf.cast(x, transform.data_type))
     return _one_hot(transform, x)
+
+
+def saturating_cast(x: tf.Tensor, data_type: tf.DType) -> tf.Tensor:
+    """Converts as `tf.cast` does, but with a defined result for each value.
+
+    In an integer type, the nearest value represents one out of range, and 0 represents NaN.
+    `tf.cast` saturates or wraps such a float depending on its place in the tensor.
+    """
+    if not data_type.is_integer:
+        return tf.cast(x, data_type)
+    source, target = (numpy_dtype(each.name) for each in (x.dtype, data_type))
+    if np.can_cast(source, target):
+        return tf.cast(x, data_type)
+    low, high = shared_range(source, target)
+    inside = tf.minimum(tf.maximum(x, low), high)
+    if x.dtype.is_integer:
+        return tf.cast(inside, data_type)
+    result = tf.cast(tf.where(tf.math.is_nan(x), tf.zeros((), x.dtype), inside), data_type)
+    # A float type may not have the limits of the integer type.
+    if int(high) != data_type.max:
+        result = tf.where(x > high, tf.constant(data_type.max, data_type), result)
+    if int(low) != data_type.min:
+        result = tf.where(x < low, tf.constant(data_type.min, data_type), result)
+    return result
 
 
 def _normalize(transform: Normalize, x: tf.Tensor) -> tf.Tensor:

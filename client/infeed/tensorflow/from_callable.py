@@ -28,6 +28,26 @@ def from_callable(
     of images and batches must then be mapped and cleared again: some 65 page faults for each
     photo, instead of 1.
     """
+    return _call_for_each(tf.data.Dataset.counter(), function, signature)
+
+
+def from_iterations(
+    begin: Callable[[], int], function: Callable[[int], Element | None], signature: Signature
+) -> tf.data.Dataset:
+    """Returns a dataset like that of `from_callable`, whose function gets no number of an element,
+    but that of the iteration, which `begin` returns at its first element."""
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def iteration(_: tf.Tensor) -> tf.data.Dataset:
+        number = tf.numpy_function(lambda: np.int64(begin()), [], tf.int64)
+        return tf.data.Dataset.from_tensors(tf.ensure_shape(number, [])).repeat()
+
+    return _call_for_each(tf.data.Dataset.range(1).flat_map(iteration), function, signature)
+
+
+def _call_for_each(
+    numbers: tf.data.Dataset, function: Callable[[int], Element | None], signature: Signature
+) -> tf.data.Dataset:
     specs = tf.nest.flatten(signature)
     end = (False, *(_zeros(spec) for spec in specs))
 
@@ -42,7 +62,7 @@ def from_callable(
         parts = [tf.ensure_shape(part, spec.shape) for part, spec in zip(parts, specs, strict=True)]
         return tf.ensure_shape(exists, []), tf.nest.pack_sequence_as(signature, parts)
 
-    return take_elements(tf.data.Dataset.counter().map(call, synchronous=True))
+    return take_elements(numbers.map(call, synchronous=True))
 
 
 def take_elements(pairs: tf.data.Dataset) -> tf.data.Dataset:

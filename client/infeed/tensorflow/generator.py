@@ -1,16 +1,15 @@
 """A `tf.data.Dataset` over a feed.
 
-    feed = infeed.connect("localhost:8470", "imagenet-train", batch_size=128)
-    dataset = infeed.tensorflow.from_generator(feed)
-    model.fit(dataset, epochs=90, steps_per_epoch=feed.steps_per_epoch)
+    feed = infeed.connect("localhost:7470", "imagenet-train", batch_size=128)
+    dataset = infeed.tensorflow.from_generator(feed, steps_per_epoch=feed.steps_per_epoch)
+    model.fit(dataset, epochs=90, shuffle=False)
     feed.close()
 
 A feed is read once, and so is the dataset: a second iteration continues at the feed's position.
 
-TensorFlow and Keras prefetch batches before the training step (Keras often one or two), and
-`feed.state()` counts a batch when TensorFlow takes it. This module prefetches nothing, to keep
-the difference small. Where every sample counts, iterate over the feed itself, or save the cursor
-at the end of an epoch.
+TensorFlow and Keras take batches before the training step, and `feed.state()` counts a batch when
+TensorFlow takes it. This module prefetches nothing, to keep the difference small; the cursor of
+`FeedCheckpoint` counts the steps that are complete.
 """
 
 from __future__ import annotations
@@ -19,25 +18,39 @@ from typing import Any
 
 import tensorflow as tf
 
-from infeed.batch import Batch
-from infeed.errors import FeedClosedError
+from infeed.arguments import check_integer
 from infeed.feed import Feed
-from infeed.tensorflow.elements import batch_tensor_spec, disable_auto_shard, keras_arranger
-from infeed.tensorflow.from_callable import from_callable
+from infeed.tensorflow.batch_reader import reader_of
+from infeed.tensorflow.elements import (
+    DEFAULT_LABEL,
+    batch_tensor_spec,
+    disable_auto_shard,
+    keras_arranger,
+)
+from infeed.tensorflow.from_callable import from_iterations
 
 
 def from_generator(
-    feed: Feed, label: str | None = "label", *, mask: bool | None = None
+    feed: Feed,
+    label: str | None = DEFAULT_LABEL,
+    *,
+    mask: bool | None = None,
+    steps_per_epoch: int | None = None,
 ) -> tf.data.Dataset:
     """Returns the feed's batches as a dataset with static shapes, ready for Keras' `fit`.
 
     Each element is `(x, y)`: y is the field `label`, x the only other field or a dict of the
-    others. Without such a field, or with `label=None`, it is the dict of all fields. With `mask`
+    others. With `label=None`, or without a field "label", it is the dict of all fields. With `mask`
     (None: if slots can be empty) a float32 weight per slot, 1 or 0, comes last:
     `(x, y, weights)` or `(dict, weights)`.
 
-    An error of the feed ends the iteration as a TensorFlow error with its message. Closing the
-    feed ends it without an error, also while TensorFlow waits for a batch.
+    With `steps_per_epoch` each iteration ends at the next multiple of so many steps since position
+    0, so an epoch of `fit` is one of the data, also after a resume within it. Without it an
+    iteration ends with the feed, and an endless feed needs `fit(steps_per_epoch=...)`.
+
+    An error of the feed ends the iteration as a TensorFlow error with its message, as does an
+    iteration of a feed that has ended. Closing the feed ends it without an error, also while
+    TensorFlow waits for a batch.
     """
     if mask is None:
         mask = feed.may_mask
@@ -47,24 +60,29 @@ def from_generator(
         {field.name: batch_tensor_spec(field, feed.batch_size) for field in feed.element_spec},
         tf.TensorSpec((feed.batch_size,), tf.float32),
     )
+    reader = reader_of(feed)
+    if steps_per_epoch is not None:
+        steps_per_epoch = check_integer(
+            "steps_per_epoch", steps_per_epoch, 1, or_none="iterations to the end of the feed"
+        )
+    reader.steps_per_epoch = steps_per_epoch
 
-    def next_element(number: int) -> Any:
-        batch = _next_batch(feed, first=number == 0)
+    def next_element(iteration: int) -> Any:
+        batch = reader.take(feed, iteration)
         if batch is None:
             return None
         return to_keras_element(dict(batch), batch.mask.astype("float32"))
 
     # Each rank has its own feed.
-    dataset = disable_auto_shard(from_callable(next_element, signature))
-    if feed.steps_left is None:
+    dataset = disable_auto_shard(
+        from_iterations(lambda: reader.begin(feed), next_element, signature)
+    )
+    left = feed.steps_left
+    if steps_per_epoch is not None:
+        # For Keras. In the graph it would be an assertion, which a resumed epoch violates.
+        length = steps_per_epoch if left is None else min(left, steps_per_epoch)
+        dataset.cardinality = lambda: tf.constant(length, tf.int64)
         return dataset
-    return dataset.apply(tf.data.experimental.assert_cardinality(feed.steps_left))
-
-
-def _next_batch(feed: Feed, *, first: bool) -> Batch | None:
-    try:
-        return next(feed, None)
-    except FeedClosedError:
-        if first:
-            raise
-        return None
+    if left is None:
+        return dataset
+    return dataset.apply(tf.data.experimental.assert_cardinality(left))

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 import tensorflow as tf
 
+from infeed.arguments import check_integer, check_text
 from infeed.errors import InvalidRequestError
 from infeed.spec.dataset import RegisteredDataset
 from infeed.tensorflow.from_callable import take_elements
@@ -76,14 +77,14 @@ def plan_job(
             f"target_workers must be one of {', '.join(get_args(TargetWorkers))}, not "
             f"{target_workers!r}"
         )
-    if max_outstanding_requests is not None and max_outstanding_requests < 1:
-        raise InvalidRequestError(
-            f"max_outstanding_requests must be at least 1, not {max_outstanding_requests}"
-        )
+    if max_outstanding_requests is not None:
+        check_integer("max_outstanding_requests", max_outstanding_requests, 1)
     if (num_consumers is None) != (consumer_index is None):
         raise InvalidRequestError("num_consumers and consumer_index must be given together")
     if num_consumers is not None and consumer_index is not None:
-        if num_consumers < 1 or not 0 <= consumer_index < num_consumers:
+        check_integer("num_consumers", num_consumers, 1)
+        check_integer("consumer_index", consumer_index, 0)
+        if consumer_index >= num_consumers:
             raise InvalidRequestError(
                 f"consumer_index must be from 0 to num_consumers - 1, not {consumer_index} of "
                 f"{num_consumers}"
@@ -94,8 +95,7 @@ def plan_job(
                 "coordinated reads need all workers, so target_workers cannot be local"
             )
     if cross_trainer_cache is not None:
-        if not cross_trainer_cache:
-            raise InvalidRequestError("cross_trainer_cache must be the name of this trainer")
+        check_text("cross_trainer_cache", cross_trainer_cache, "the name of this trainer")
         if num_consumers is not None:
             raise InvalidRequestError(
                 "coordinated reads cannot use a cross-trainer cache; leave out "

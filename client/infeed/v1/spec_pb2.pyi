@@ -170,7 +170,7 @@ class Guarantee(_message.Message):
     def __init__(self, order: _Optional[_Union[Order, str]] = ..., delivery: _Optional[_Union[Delivery, str]] = ..., resume: _Optional[_Union[Resume, str]] = ...) -> None: ...
 
 class Pipeline(_message.Message):
-    __slots__ = ("name", "element_spec", "wire_spec", "finish_transforms", "sample_count", "fingerprint", "guarantee", "batch_size", "seed", "remainder", "on_error", "batch_stride", "server_version", "engine", "remainder_scope")
+    __slots__ = ("name", "element_spec", "wire_spec", "finish_transforms", "sample_count", "fingerprint", "guarantee", "batch_size", "seed", "remainder", "on_error", "batch_stride", "server_version", "engine", "remainder_scope", "source_kind", "shuffle_mode")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ELEMENT_SPEC_FIELD_NUMBER: _ClassVar[int]
     WIRE_SPEC_FIELD_NUMBER: _ClassVar[int]
@@ -186,6 +186,8 @@ class Pipeline(_message.Message):
     SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     REMAINDER_SCOPE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_KIND_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLE_MODE_FIELD_NUMBER: _ClassVar[int]
     name: str
     element_spec: _containers.RepeatedCompositeFieldContainer[FieldSpec]
     wire_spec: _containers.RepeatedCompositeFieldContainer[FieldSpec]
@@ -201,4 +203,6 @@ class Pipeline(_message.Message):
     server_version: str
     engine: Engine
     remainder_scope: RemainderScope
-    def __init__(self, name: _Optional[str] = ..., element_spec: _Optional[_Iterable[_Union[FieldSpec, _Mapping]]] = ..., wire_spec: _Optional[_Iterable[_Union[FieldSpec, _Mapping]]] = ..., finish_transforms: _Optional[_Iterable[_Union[FinishTransform, _Mapping]]] = ..., sample_count: _Optional[int] = ..., fingerprint: _Optional[str] = ..., guarantee: _Optional[_Union[Guarantee, _Mapping]] = ..., batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., on_error: _Optional[_Union[OnError, str]] = ..., batch_stride: _Optional[int] = ..., server_version: _Optional[str] = ..., engine: _Optional[_Union[Engine, str]] = ..., remainder_scope: _Optional[_Union[RemainderScope, str]] = ...) -> None: ...
+    source_kind: str
+    shuffle_mode: str
+    def __init__(self, name: _Optional[str] = ..., element_spec: _Optional[_Iterable[_Union[FieldSpec, _Mapping]]] = ..., wire_spec: _Optional[_Iterable[_Union[FieldSpec, _Mapping]]] = ..., finish_transforms: _Optional[_Iterable[_Union[FinishTransform, _Mapping]]] = ..., sample_count: _Optional[int] = ..., fingerprint: _Optional[str] = ..., guarantee: _Optional[_Union[Guarantee, _Mapping]] = ..., batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., remainder: _Optional[_Union[Remainder, str]] = ..., on_error: _Optional[_Union[OnError, str]] = ..., batch_stride: _Optional[int] = ..., server_version: _Optional[str] = ..., engine: _Optional[_Union[Engine, str]] = ..., remainder_scope: _Optional[_Union[RemainderScope, str]] = ..., source_kind: _Optional[str] = ..., shuffle_mode: _Optional[str] = ...) -> None: ...

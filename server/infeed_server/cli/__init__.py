@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import typer
+
+_PREPARE = "Prepare data (extra: server)"
+_SERVE = "Serve (extra: server)"
+"""Titles of commands in `infeed --help`."""
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the app; the entry point is this function."""
-    from infeed_server.cli.commands import demo, index, serve, token
+    from infeed_server.cli.check import check
+    from infeed_server.cli.commands import serve
     from infeed_server.cli.data_service import dispatcher, worker
+    from infeed_server.cli.demo import demo
+    from infeed_server.cli.index import index
+    from infeed_server.cli.init import init
+    from infeed_server.cli.token import token
 
-    for command in (serve, dispatcher, worker, index, token, demo):
-        app.command()(command)
+    panels: dict[str, tuple[Callable[..., None], ...]] = {
+        _PREPARE: (init, check, index),
+        _SERVE: (serve, token, dispatcher, worker, demo),
+    }
+    for panel, commands in panels.items():
+        for command in commands:
+            app.command(rich_help_panel=panel)(command)

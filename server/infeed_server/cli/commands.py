@@ -1,14 +1,24 @@
-"""The commands `infeed serve`, `index`, `token` and `demo`."""
+"""The command `infeed serve`."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+import logging
+import sys
+from contextlib import redirect_stdout
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from infeed_server.cli.console import announce, console, named_progress, set_up_logging
-from infeed_server.imports import without_gc
+from infeed_server.cli import logs
+from infeed_server.cli.console import (
+    announce,
+    console,
+    loading_tensorflow,
+    named_progress,
+)
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from infeed_server.processes.signals import ShutdownSignal
@@ -21,7 +31,18 @@ LIMITS = "Limits on trainers"
 """The title of the limits in `infeed serve --help`. A client is a token, else a client certificate,
 else a host."""
 
-Http = Annotated[str, typer.Option(help="Address of /livez, /readyz and /metrics, or 'off'.")]
+
+class Readiness(str, Enum):
+    """The values of `--readiness`."""
+
+    ALL = "all"
+    ANY = "any"
+
+
+Http = Annotated[
+    str,
+    typer.Option(metavar="HOST:PORT", help="Address of /livez, /readyz and /metrics, or 'off'."),
+]
 HttpHosts = Annotated[
     list[str] | None,
     typer.Option(
@@ -32,33 +53,46 @@ HttpHosts = Annotated[
 ]
 
 
-def _limit(help_text: str) -> Any:
-    return typer.Option(min=1, help=help_text, rich_help_panel=LIMITS)
+SECURITY = "Security"
+"""The title of the options of TLS and tokens in `infeed serve --help`."""
+
+
+def _limit(help_text: str, metavar: str = "N") -> Any:
+    return typer.Option(min=1, help=help_text, metavar=metavar, rich_help_panel=LIMITS)
+
+
+def _file(help_text: str) -> Any:
+    return typer.Option(help=help_text, metavar="FILE", rich_help_panel=SECURITY)
 
 
 def serve(
     pipelines: Annotated[str, typer.Argument(help="A YAML file, or module:attr in Python.")],
-    listen: Annotated[str, typer.Option(help="Address for trainers.")] = "127.0.0.1:8470",
-    http: Http = "127.0.0.1:8471",
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Address for trainers.")
+    ] = "127.0.0.1:7470",
+    http: Http = "127.0.0.1:7471",
     http_host: HttpHosts = None,
     tls_cert: Annotated[
-        str | None, typer.Option(help="The server's certificate (PEM): trainers connect with TLS.")
+        str | None, _file("The server's certificate (PEM): trainers connect with TLS.")
     ] = None,
-    tls_key: Annotated[
-        str | None, typer.Option(help="Its private key, if it is not in the same file.")
-    ] = None,
+    tls_key: Annotated[str | None, _file("Its private key, if it is not in the same file.")] = None,
     tls_client_ca: Annotated[
-        str | None, typer.Option(help="Trainers must present a certificate of these authorities.")
+        str | None, _file("Trainers must present a certificate of these authorities.")
     ] = None,
     tokens: Annotated[
-        str | None, typer.Option(help="A file of bearer tokens, with the pipelines of each.")
+        str | None, _file("A file of bearer tokens, with the pipelines of each.")
     ] = None,
     insecure: Annotated[
         bool,
-        typer.Option("--insecure", help="Allow other machines to reach what is not encrypted."),
+        typer.Option(
+            "--insecure",
+            help="Allow other machines to reach what is not encrypted.",
+            rich_help_panel=SECURITY,
+        ),
     ] = False,
     grace: Annotated[
-        float, typer.Option(min=0, help="Seconds for open streams to end at shutdown.")
+        float,
+        typer.Option(min=0, metavar="SECONDS", help="Seconds for open streams to end at shutdown."),
     ] = 20.0,
     max_connections: Annotated[int, _limit("Maximum open connections.")] = 1024,
     peer_connections: Annotated[int, _limit("Maximum open connections of one client.")] = 512,
@@ -72,16 +106,25 @@ def serve(
         float | None,
         _limit(
             "Seconds after which trainers move to new connections, so that a balancer can "
-            "distribute them again. Default: no limit."
+            "distribute them again. Default: no limit.",
+            "SECONDS",
         ),
     ] = None,
     max_connection_age_grace: Annotated[
-        float, _limit("Seconds that the streams of such a connection have to end.")
+        float, _limit("Seconds that the streams of such a connection have to end.", "SECONDS")
     ] = 60.0,
+    readiness: Annotated[
+        Readiness,
+        typer.Option(
+            help="Pipelines that must be ready for the server to be ready: all of them, or any."
+        ),
+    ] = Readiness.ALL,
     memory_limit: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Maximum MiB of unsent batches. Default: a quarter of the memory."
+            min=1,
+            metavar="MIB",
+            help="Maximum MiB of unsent batches. Default: a quarter of the memory.",
         ),
     ] = None,
     processes: Annotated[
@@ -133,10 +176,20 @@ def serve(
             rich_help_panel=DATA_SERVICE,
         ),
     ] = None,
+    log_format: logs.Format = logs.LogFormat.TEXT,
+    quiet: logs.Quiet = False,
+    verbose: logs.Verbose = False,
     one_of: Annotated[int, typer.Option(hidden=True)] = 1,
 ) -> None:
-    """Serves the pipelines of a file to trainers, until SIGTERM or Ctrl-C."""
-    set_up_logging()
+    """Serves the pipelines of a file to trainers, until SIGTERM or Ctrl-C.
+
+    \b
+    Examples:
+      infeed serve pipelines.yaml
+      infeed serve pipelines.yaml --listen 127.0.0.1:0 --http off
+      infeed serve pipelines.yaml --listen 0.0.0.0:7470 --tls-cert server.pem
+    """
+    logs.set_up_service_logging(log_format, quiet=quiet, verbose=verbose)
     # Imported here: TensorFlow takes seconds, which `infeed --help` should not.
     from infeed_server.data_service.options import service_options
     from infeed_server.processes.signals import ShutdownSignal
@@ -168,6 +221,7 @@ def serve(
         max_connection_age=max_connection_age,
         max_connection_age_grace=max_connection_age_grace,
         http_hosts=tuple(http_host or ()),
+        readiness=readiness.value,
         memory_limit=None if memory_limit is None else memory_limit << 20,
         service=service_options(
             engine,
@@ -184,11 +238,16 @@ def serve(
         return
     if one_of > 1:
         stop.set_when_parent_exits()
-    _serve(pipelines, options, one_of, stop)
+    out = sys.stdout
+    with redirect_stdout(sys.stderr):  # what the user's code prints is not the ready line
+        _serve(pipelines, options, one_of, stop, out)
 
 
-def _serve(pipelines: str, options: ServerOptions, one_of: int, stop: ShutdownSignal) -> None:
-    with without_gc():
+def _serve(
+    pipelines: str, options: ServerOptions, one_of: int, stop: ShutdownSignal, out: TextIO
+) -> None:
+    with loading_tensorflow():
+        from infeed_server.cli.panel import server_panel
         from infeed_server.engines import cgroup
         from infeed_server.pipeline.load import load
         from infeed_server.processes.malloc import keep_freed_memory
@@ -199,69 +258,12 @@ def _serve(pipelines: str, options: ServerOptions, one_of: int, stop: ShutdownSi
     with named_progress(console) as progress:
         server = Server(load(pipelines), options, progress)
     with server:
-        for line in server.specs():
-            console.print(f"[bold]pipeline[/] {line}", soft_wrap=True, highlight=False)
+        if console.is_terminal and not console.quiet and one_of == 1:
+            console.print(server_panel(server))
+        else:
+            for line in server.specs():
+                log.info("pipeline %s", line)
         stop.is_set(0)  # before the ready line: from here on a signal stops it gracefully
-        announce(str(server.address), server.http_address)
+        announce(str(server.address), server.http_address, out)
         stop.wait(options.grace)
-        console.print("stopping")
-
-
-def index(
-    pattern: Annotated[str, typer.Argument(help="TFRecord files: a path or a glob.")],
-    directory: Annotated[
-        str | None, typer.Option(help="Folder of the index. Default: beside the data.")
-    ] = None,
-    rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Build it even if it is up to date.")
-    ] = False,
-) -> None:
-    """Builds the record index of TFRecord files, or checks an existing one."""
-    set_up_logging()
-    with without_gc():
-        from infeed_server.sources.files import expand_globs
-        from infeed_server.sources.tfrecord.index import build_index
-
-    with named_progress(console) as progress:
-        record_index = build_index(
-            expand_globs([pattern]), directory, progress(pattern), rebuild=rebuild
-        )
-    for file in record_index.files:
-        state = "checked" if file.cached else "built"
-        print(f"{file.path}: {file.records} records, index {state}")
-    files, identity = len(record_index.files), record_index.identity[:32]
-    print(f"{len(record_index)} records in {files} files, identity {identity}")
-
-
-def token(
-    name: Annotated[str, typer.Argument(help="Name of its owner, for messages and the log.")],
-    pipelines: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--pipeline", help="Name or pattern of pipelines it may read; can be repeated."
-        ),
-    ] = None,
-) -> None:
-    """Makes a bearer token, and its entry for the file of `infeed serve --tokens`."""
-    set_up_logging()
-    from infeed_server.serving.auth import new_token, token_entry
-
-    secret = new_token()
-    console.print("[bold]the token[/], for trainers, to be kept secret:")
-    print(secret, flush=True)
-    console.print("[bold]its entry[/], under 'tokens:' in the server's file:")
-    print(token_entry(secret, name, pipelines or ["*"]), end="")
-
-
-def demo(
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs to train.")] = 4,
-    directory: Annotated[
-        Path | None, typer.Option(help="Folder of the data set. Default: a temporary one.")
-    ] = None,
-) -> None:
-    """Serves an embedded data set from another process and trains a small model on it."""
-    set_up_logging()
-    with without_gc():
-        from infeed_server.demo import run
-
-    raise typer.Exit(run(console, epochs, directory))
+        log.info("stopping")

@@ -1,51 +1,49 @@
-"""The console: log and progress bars on standard error, the ready line on standard output."""
+"""The console: progress bars on standard error, the ready line on standard output."""
 
 from __future__ import annotations
 
-import logging
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 from rich.console import Console
-from rich.logging import RichHandler
 from rich.progress import (
     BarColumn,
     DownloadColumn,
+    MofNCompleteColumn,
     Progress,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
 
+from infeed_server.imports import without_gc
+from infeed_server.processes.stderr_relay import without_banner
+
 console = Console(stderr=True)
 
 
-def set_up_logging() -> None:
-    """Sets up the log on standard error, and TensorFlow to log errors only.
+@contextmanager
+def loading_tensorflow() -> Iterator[None]:
+    """Imports TensorFlow in the block, quickly and without its banner."""
+    with without_gc(), without_banner():
+        yield
 
-    TensorFlow reads the environment on import, which every command does later. infeed's server
-    uses no accelerators, so a search for them would only cost time and log lines.
+
+def announce(address: str, http: str | None, out: TextIO | None = None) -> None:
+    """Prints the ready line, from which scripts read the ports if they gave port 0.
+
+    `out` is standard output by default.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-    if console.is_terminal:
-        handler: logging.Handler = RichHandler(console=console, show_path=False)
-        line_format = "%(message)s"
-    else:  # Never wrapped: a log collector splits entries at line ends.
-        handler = logging.StreamHandler()
-        line_format = "%(asctime)s %(levelname)s %(message)s"
-    logging.basicConfig(level=logging.INFO, format=line_format, handlers=[handler])
-
-
-def announce(address: str, http: str | None) -> None:
-    """Prints the ready line, from which scripts read the ports if they gave port 0."""
-    print(f"serving on {address} (http {http or 'off'})", flush=True)
+    print(f"serving on {address} (http {http or 'off'})", file=out, flush=True)
 
 
 @contextmanager
 def named_progress(console: Console) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
-    """Yields a function that adds a progress bar for a name, shown from its first update on."""
+    """Yields a function that adds a progress bar for a name, shown from its first update on.
+
+    Only on a terminal: elsewhere rich would write an empty line at the end.
+    """
     columns = (
         TextColumn("index of {task.description}"),
         BarColumn(),
@@ -53,7 +51,8 @@ def named_progress(console: Console) -> Iterator[Callable[[str], Callable[[int, 
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as progress:
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
 
         def add_bar(name: str) -> Callable[[int, int], None]:
             task = progress.add_task(name, total=None, visible=False)
@@ -64,3 +63,20 @@ def named_progress(console: Console) -> Iterator[Callable[[str], Callable[[int, 
             return update
 
         yield add_bar
+
+
+@contextmanager
+def sample_progress(
+    console: Console, name: str, samples: int | None
+) -> Iterator[Callable[[int], None]]:
+    """Shows a bar of samples on a terminal; yields a function that adds to it."""
+    columns = (
+        TextColumn("scan of {task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    shown = console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
+        task = progress.add_task(name, total=samples)
+        yield lambda count: progress.advance(task, count)

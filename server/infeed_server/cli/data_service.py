@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from infeed_server.cli import logs
 from infeed_server.cli.commands import Http, HttpHosts
-from infeed_server.cli.console import announce, set_up_logging
+from infeed_server.cli.console import announce
 from infeed_server.imports import without_gc
 
 Advertise = Annotated[
@@ -29,9 +30,13 @@ Insecure = Annotated[
 
 def dispatcher(
     listen: Annotated[
-        str, typer.Option(help="Address for workers and trainers; port 0 selects a free port.")
-    ] = "127.0.0.1:8472",
-    http: Http = "127.0.0.1:8475",
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Address for workers and trainers; port 0 selects a free port.",
+        ),
+    ] = "127.0.0.1:7472",
+    http: Http = "127.0.0.1:7475",
     http_host: HttpHosts = None,
     work_dir: Annotated[
         Path | None,
@@ -49,9 +54,17 @@ def dispatcher(
         ),
     ] = None,
     insecure: Insecure = False,
+    log_format: logs.Format = logs.LogFormat.TEXT,
+    quiet: logs.Quiet = False,
+    verbose: logs.Verbose = False,
 ) -> None:
-    """Runs the dispatcher of TensorFlow's data service, until SIGTERM or Ctrl-C."""
-    set_up_logging()
+    """Runs the dispatcher of TensorFlow's data service, until SIGTERM or Ctrl-C.
+
+    \b
+    Example:
+      infeed dispatcher --work-dir journal
+    """
+    logs.set_up_service_logging(log_format, quiet=quiet, verbose=verbose)
     with without_gc():
         from infeed_server.data_service.run import RoleOptions, serve_dispatcher
         from infeed_server.processes.signals import ShutdownSignal
@@ -71,9 +84,9 @@ def worker(
         ),
     ],
     listen: Annotated[
-        str, typer.Option(help="Address for trainers and the dispatcher.")
-    ] = "127.0.0.1:8473",
-    http: Http = "127.0.0.1:8474",
+        str, typer.Option(metavar="HOST:PORT", help="Address for trainers and the dispatcher.")
+    ] = "127.0.0.1:7473",
+    http: Http = "127.0.0.1:7474",
     http_host: HttpHosts = None,
     advertise: Advertise = None,
     tag: Annotated[
@@ -83,15 +96,24 @@ def worker(
         float,
         typer.Option(
             min=0,
+            metavar="SECONDS",
             help="Seconds for its clients to finish reading at shutdown. TensorFlow cannot drain: "
             "the finished elements are lost.",
         ),
     ] = 1.0,
     insecure: Insecure = False,
+    log_format: logs.Format = logs.LogFormat.TEXT,
+    quiet: logs.Quiet = False,
+    verbose: logs.Verbose = False,
     with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
 ) -> None:
-    """Runs a worker of TensorFlow's data service, until SIGTERM or Ctrl-C."""
-    set_up_logging()
+    """Runs a worker of TensorFlow's data service, until SIGTERM or Ctrl-C.
+
+    \b
+    Example:
+      infeed worker --dispatcher 127.0.0.1:7472 --listen 127.0.0.1:0 --http off
+    """
+    logs.set_up_service_logging(log_format, quiet=quiet, verbose=verbose)
     with without_gc():
         from infeed_server.data_service.run import RoleOptions, serve_worker
         from infeed_server.processes.signals import ShutdownSignal

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import socket
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ class Address:
 
     host: str
     port: int
+    option: str = field(default="", compare=False, repr=False)
+    """The option that gives the address, for errors."""
 
     @classmethod
     def parse(cls, text: str, option: str = "") -> Address:
@@ -29,17 +32,17 @@ class Address:
         Raises `ConfigError` for anything but `host:port` (IPv6 in brackets) and `unix:/path`.
         """
         if text.startswith("unix:/"):
-            return cls(text, 0)
+            return cls(text, 0, option)
         host, colon, port = text.rpartition(":")
         number = int(port) if port.isascii() and port.isdigit() else 65536
         if not colon or number > 65535 or not host.strip("[]"):
             subject = f"{option} {text!r}".strip()
             raise ConfigError(
-                f"{subject} is not of the form host:port, such as 127.0.0.1:8470 (a port is from 0 "
+                f"{subject} is not of the form host:port, such as 127.0.0.1:7470 (a port is from 0 "
                 "to 65535), or unix:/path",
                 address=text,
             )
-        return cls(host.strip("[]"), number)
+        return cls(host.strip("[]"), number, option)
 
     @classmethod
     def parse_safe(cls, option: str, text: str, *, encrypted: bool, insecure: bool) -> Address:
@@ -97,7 +100,8 @@ class Address:
                 listener.listen(_BACKLOG)
             except OSError as error:
                 problem = error.strerror or str(error)
-                raise self._unusable(problem[:1].lower() + problem[1:]) from None
+                remedy = self._other_address() if error.errno == errno.EADDRINUSE else ""
+                raise self._unusable(problem[:1].lower() + problem[1:] + remedy) from None
             undo.pop_all()
             return listener
 
@@ -114,13 +118,18 @@ class Address:
             except OSError as error:  # the path is too long for a socket
                 raise self._unusable(str(error)) from None
             if taken:
-                raise self._unusable("another server does")
+                raise self._unusable(f"another server does{self._other_address()}")
 
     def _resolve(self) -> list[Any]:
         try:
             return socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):  # UnicodeError: the text cannot be a host name
             raise self._unusable("no such host") from None
+
+    def _other_address(self) -> str:
+        other = f"another {self.option}" if self.option else "another address"
+        port = "" if self.is_unix else ", where port 0 is any free one"
+        return f"; stop the process that listens there, or give {other}{port}"
 
     def _unusable(self, problem: str) -> ConfigError:
         return ConfigError(f"cannot listen on {self}: {problem}", address=str(self))

@@ -1,4 +1,4 @@
-"""The digest of a user's function: a hash of its file and of the local modules that it imports."""
+"""The digest of a user's code: a hash of its file and of the local modules that it imports."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import inspect
 import site
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
+
+from infeed_server.config.module_lookup import find_spec
 
 _INSTALLED = tuple(
     f"{Path(folder).resolve()}/"
@@ -29,9 +31,9 @@ _OWN_PACKAGES = frozenset({"infeed", "infeed_server"})
 
 
 def code_digest(function: Any) -> str:
-    """Returns a hash that changes when the code of a function may have changed.
+    """Returns a hash that changes when the code of a function, class or module may have changed.
 
-    It covers the file that defines the function and, transitively, the local modules that the file
+    It covers the file that defines it and, transitively, the local modules that the file
     imports by a statement anywhere in it. Files are found by name, not executed, so the digest does
     not depend on what the process has imported.
     """
@@ -44,7 +46,8 @@ def code_digest(function: Any) -> str:
         source = f"{named.__module__}:{named.__qualname__}".encode()
         return hashlib.sha256(source).hexdigest()
     digest = hashlib.sha256(source)
-    module = sys.modules.get(getattr(function, "__module__", ""))
+    is_module = inspect.ismodule(function)
+    module = function if is_module else sys.modules.get(getattr(function, "__module__", ""))
     package = getattr(module, "__package__", None) or ""
     for name, imported in sorted(_local_modules(source, package).items()):
         if imported.resolve() != file.resolve():
@@ -59,7 +62,7 @@ def _local_modules(source: bytes, package: str) -> dict[str, Path]:
     seen = set(pending)
     while pending:
         name = pending.pop()
-        spec = _find_spec(name)
+        spec = find_spec(name)
         file = _local_file(spec)
         if spec is None or file is None:
             continue
@@ -100,27 +103,6 @@ def _parents(name: str) -> Iterator[str]:
     if steps[0] not in sys.stdlib_module_names and steps[0] not in _OWN_PACKAGES:
         for end in range(1, len(steps) + 1):
             yield ".".join(steps[:end])
-
-
-def _find_spec(name: str) -> ModuleSpec | None:
-    """Finds a module without importing it or its packages."""
-    locations: Sequence[str] | None = None
-    spec = None
-    steps = name.split(".")
-    for end in range(1, len(steps) + 1):
-        spec = _ask_finders(".".join(steps[:end]), locations)
-        locations = spec.submodule_search_locations if spec is not None else None
-        if spec is None or (locations is None and end < len(steps)):
-            return None
-    return spec
-
-
-def _ask_finders(name: str, locations: Sequence[str] | None) -> ModuleSpec | None:
-    for finder in sys.meta_path:
-        spec = finder.find_spec(name, locations)
-        if spec is not None:
-            return spec
-    return None
 
 
 def _local_file(spec: ModuleSpec | None) -> Path | None:

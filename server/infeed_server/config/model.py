@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -13,6 +13,9 @@ from typing_extensions import Self
 
 KeyPath = tuple[str | int, ...]
 """The place of a value in a document: keys and list positions from the top."""
+
+Finding = tuple[KeyPath, str]
+"""The place of a mistake within a definition, and its description."""
 
 
 class Definition(BaseModel):
@@ -32,6 +35,13 @@ class Definition(BaseModel):
             known = sorted(field.alias or name for name, field in cls.model_fields.items())
             details = [_detail(item, known) for item in error.errors(include_url=False)]
             raise ValidationError.from_exception_data(error.title, details) from None
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Yields the options as they were written, without defaults."""
+        for name, value in super().__repr_args__():
+            is_set = name in self.model_fields_set
+            if is_set and value is not type(self).model_fields[str(name)].default:
+                yield name, value
 
 
 def as_tuple(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sysconfig
 import traceback
@@ -36,10 +37,13 @@ def user_traceback(error: BaseException) -> str:
     error of a `tf.py_function` is a kernel's error that quotes the traceback; the quoted one is
     returned.
     """
-    quoted = _quoted_traceback(str(getattr(error, "message", "")))
+    message = ""
+    with contextlib.suppress(Exception):  # the class may be the user's
+        message = str(getattr(error, "message", ""))
+    quoted = _quoted_traceback(message)
     if quoted:
         return quoted
-    metadata = getattr(error, "ag_error_metadata", None)
+    metadata = vars(error).get("ag_error_metadata")
     if metadata is not None:
         frames = _original_frames(metadata.translated_stack)
         cause = [metadata.cause_message + "\n"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,6 +16,11 @@ from infeed_server.control.health import Readiness
 
 _RESPONSE_TIMEOUT_SECONDS = 1.0
 """Bound on one request. A slower process counts as not ready."""
+
+_EXIT_SECONDS = 0.1
+"""Time after which the exit of a process that no longer answers is known."""
+
+_NO_ANSWER: dict[str, Any] = {"ready": False, "reason": "it does not answer"}
 
 Addresses = Callable[[], list[str | None]]
 """Returns the control plane's address of each process, None for one that does not serve."""
@@ -36,11 +42,7 @@ class MergedHealth:
     def update(self) -> None:
         """Requests `/readyz` of every process."""
         addresses = self._addresses()
-        responses = {
-            number: _get_readiness(address)
-            for number, address in enumerate(addresses)
-            if address is not None
-        }
+        responses = self._get_responses(addresses)
         pipelines: dict[str, Readiness] = {}
         for number, response in responses.items():
             for name, pipeline in response.get("pipelines", {}).items():
@@ -62,8 +64,23 @@ class MergedHealth:
             reason = f"{len(unready)} of {count} not ready: {'; '.join(unready)}{restarting}"
             self.overall = Readiness(False, reason)
         else:
-            reason = f"every pipeline is ready in {len(responses)} of {count} processes{restarting}"
+            states = "; ".join(dict.fromkeys(each["reason"] for each in responses.values()))
+            reason = f"{states}, in {len(responses)} of {count} processes{restarting}"
             self.overall = Readiness(True, reason)
+
+    def _get_responses(self, addresses: list[str | None]) -> dict[int, dict[str, Any]]:
+        """Returns the response of each process that serves."""
+        responses = {
+            number: _get_readiness(address)
+            for number, address in enumerate(addresses)
+            if address is not None
+        }
+        if not all(responses.values()):
+            # A process that is killed closes its sockets a moment before its exit is known.
+            time.sleep(_EXIT_SECONDS)
+            serving = self._addresses()
+            responses = {n: each for n, each in responses.items() if each or serving[n]}
+        return {n: each or _NO_ANSWER for n, each in responses.items()}
 
 
 class MergedMetrics(Collector):
@@ -89,11 +106,9 @@ class MergedMetrics(Collector):
         return ()  # the metrics are known only at a scrape
 
 
-def _get_readiness(address: str) -> dict[str, Any]:
+def _get_readiness(address: str) -> dict[str, Any] | None:
     body = _get(address, "/readyz")
-    if not body:
-        return {"ready": False, "reason": "it does not answer"}
-    response: dict[str, Any] = json.loads(body)
+    response: dict[str, Any] | None = json.loads(body) if body else None
     return response
 
 

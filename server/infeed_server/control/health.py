@@ -6,8 +6,13 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
 
 log = logging.getLogger(__name__)
+
+_MAX_REASONS = 5
+"""Pipelines that are not ready whose reasons the server's own reason has."""
 
 
 @dataclass(frozen=True)
@@ -18,33 +23,45 @@ class Readiness:
     reason: str
 
 
-Subscriber = Callable[[Readiness], None]
-"""Called with the new readiness of the server as a whole."""
+ReadinessPolicy = Literal["all", "any"]
+"""How many pipelines must be ready for the server to be ready."""
+
+Subscriber = Callable[[str, Readiness], None]
+"""Called with the name of a pipeline, "" for the server as a whole, and its new readiness."""
 
 
 class Health:
     """The readiness that `/readyz` and gRPC's health service show. Thread-safe.
 
-    The server is ready when it has pipelines and each of them is ready.
+    The server is ready when it has pipelines, and all or any of them are ready, by the policy.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, policy: ReadinessPolicy = "all") -> None:
+        self._policy = policy
         # Held while subscribers are called, so that all of them get all changes in one order;
         # reentrant, so that a subscriber may read the current state.
         self._lock = threading.RLock()
         self._pipelines: dict[str, Readiness] = {}
+        self._unready: dict[str, str] = {}
+        """The reason of each pipeline that is not ready."""
         self._subscribers: list[Subscriber] = []
         self._drain_reason: str | None = None
         self._overall = self._summary()
 
-    def set(self, name: str, ready: bool, reason: str) -> None:
-        """Sets the readiness of a pipeline, and logs it if it changed."""
+    def set(self, name: str, ready: bool, reason: str, level: int = logging.INFO) -> None:
+        """Sets the readiness of a pipeline, and logs it if it changed, with the level."""
         with self._lock:
             readiness = Readiness(ready, reason)
             if self._pipelines.get(name) == readiness:
                 return
             self._pipelines[name] = readiness
-            _log(f"pipeline {name!r}", readiness)
+            if ready:
+                self._unready.pop(name, None)
+            else:
+                self._unready[name] = reason
+            if self._drain_reason is None:
+                _log(f"pipeline {name!r}", readiness, level)
+                self._notify(name, readiness)
             self._update_overall()
 
     def drain(self, reason: str = "shutting down") -> None:
@@ -53,7 +70,11 @@ class Health:
         This is final: a later `set` has no effect.
         """
         with self._lock:
-            self._drain_reason = self._drain_reason or reason
+            if self._drain_reason is not None:
+                return
+            self._drain_reason = reason
+            for name, readiness in self.parts.items():
+                self._notify(name, readiness)
             self._update_overall()
 
     @property
@@ -71,37 +92,46 @@ class Health:
             return dict.fromkeys(sorted(self._pipelines), Readiness(False, self._drain_reason))
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Calls the function with the current readiness, and then with each change.
+        """Calls the function with the current readiness of each pipeline and of the server, and
+        then with each change.
 
         It runs on the thread that makes the change, so it must be quick and must not raise.
         """
         with self._lock:
             self._subscribers.append(subscriber)
-            subscriber(self._overall)
+            for name, readiness in {**self.parts, "": self._overall}.items():
+                subscriber(name, readiness)
 
     def _update_overall(self) -> None:
         overall = self._summary()
         if overall == self._overall:
             return
+        if overall.ready != self._overall.ready:  # else the line of the pipeline is enough
+            _log("server", overall)
         self._overall = overall
-        _log("server", overall)
+        self._notify("", overall)
+
+    def _notify(self, name: str, readiness: Readiness) -> None:
         for subscriber in self._subscribers:
-            subscriber(overall)
+            subscriber(name, readiness)
 
     def _summary(self) -> Readiness:
         if self._drain_reason is not None:
             return Readiness(False, self._drain_reason)
         if not self._pipelines:
             return Readiness(False, "no pipeline is loaded yet")
-        unready = [name for name in sorted(self._pipelines) if not self._pipelines[name].ready]
-        if unready:
-            reasons = "; ".join(f"{name}: {self._pipelines[name].reason}" for name in unready)
-            return Readiness(
-                False, f"{len(unready)} of {len(self._pipelines)} not ready: {reasons}"
-            )
-        return Readiness(True, "every pipeline is ready")
+        count = len(self._unready)
+        if not count:
+            return Readiness(True, "every pipeline is ready")
+        # Not all reasons: each change of one pipeline would cost as much as there are pipelines.
+        reasons = [f"{name}: {why}" for name, why in islice(self._unready.items(), _MAX_REASONS)]
+        if count > _MAX_REASONS:
+            reasons.append(f"and {count - _MAX_REASONS} more")
+        ready = self._policy == "any" and count < len(self._pipelines)
+        problem = f"{count} of {len(self._pipelines)} not ready: {'; '.join(reasons)}"
+        return Readiness(ready, problem)
 
 
-def _log(subject: str, readiness: Readiness) -> None:
+def _log(subject: str, readiness: Readiness, level: int = logging.INFO) -> None:
     state = "ready" if readiness.ready else "not ready"
-    log.info("%s is %s: %s", subject, state, readiness.reason)
+    log.log(level, "%s is %s: %s", subject, state, readiness.reason)

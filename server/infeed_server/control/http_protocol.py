@@ -1,4 +1,4 @@
-"""uvicorn's HTTP/1.1, with limits on connections and on the time for a request."""
+"""uvicorn's HTTP/1.1, with limits on connections and on the time for a request and its response."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ import time
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MAX_CONNECTIONS = 64
-"""A connection more ends the one that has waited longest for its request, so that idle peers do not
-keep probes out."""
+"""A connection more ends the one that has been waited for longest, so that peers that send or read
+nothing do not keep probes out."""
 
 REQUEST_TIMEOUT_SECONDS = 5.0
-"""Time for a request to arrive, from the connection's begin or from the previous response."""
+"""Time for a request to arrive, from the connection's begin or from the previous response; and then
+for the peer to take the response."""
 
 
 class LimitedProtocol(H11Protocol):
-    """One connection. uvicorn limits neither their number nor the time before a request."""
+    """One connection. uvicorn limits neither their number nor the time that a peer may take."""
 
     _timer: asyncio.TimerHandle | None = None
     _waits_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._await_request()
+        self._await_peer()
         open_ones = [each for each in self.connections if not _limited(each).transport.is_closing()]
         if len(open_ones) > MAX_CONNECTIONS:
-            waiting = [each for each in map(_limited, open_ones) if each._timer]
-            min(waiting, key=lambda each: each._waits_since).transport.abort()
+            oldest = min(map(_limited, open_ones), key=lambda each: each._waits_since)
+            oldest.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_timer()
@@ -37,14 +38,15 @@ class LimitedProtocol(H11Protocol):
         previous = self.cycle
         super().handle_events()
         if self.cycle is not previous:
-            self._cancel_timer()
+            self._await_peer()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if not self.transport.is_closing():
-            self._await_request()
+            self._await_peer()
 
-    def _await_request(self) -> None:
+    def _await_peer(self) -> None:
+        """Ends the connection unless the peer sends its request, or takes its response, in time."""
         self._cancel_timer()
         self._waits_since = time.monotonic()
         self._timer = self.loop.call_later(REQUEST_TIMEOUT_SECONDS, self.transport.abort)

@@ -30,7 +30,7 @@ class ControlServer:
     def __init__(self, app: ASGIApp, host: str, port: int) -> None:
         """Raises `ConfigError` if the server cannot listen on the address."""
         self.host = host
-        self._socket = Address(host, port).listen()
+        self._socket = Address(host, port, "--http").listen()
         self.port: int = self._socket.getsockname()[1]
         self._server = uvicorn.Server(
             uvicorn.Config(

@@ -37,7 +37,8 @@ def check_listen_address(listen: Address, *, insecure: bool) -> None:
     listen.require_free()
     # TensorFlow listens on all addresses, and silently shares a port that another TensorFlow
     # process has.
-    Address("::" if socket.has_dualstack_ipv6() else "0.0.0.0", listen.port).require_free()  # noqa: S104
+    everywhere = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104
+    Address(everywhere, listen.port, listen.option).require_free()
 
 
 def restrict_if_loopback(listen: Address, port: int, *, insecure: bool) -> None:

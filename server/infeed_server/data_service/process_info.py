@@ -78,7 +78,7 @@ def publish(dispatcher: str, role: str, journal: str = "", sharding: str = "") -
 def tensorflow_versions(dispatcher: str) -> dict[str, str | None]:
     """Returns the TensorFlow versions of the dispatcher at host:port and of its workers.
 
-    Keys are names such as "worker 10.0.0.3:8473"; None stands for a process that infeed did not
+    Keys are names such as "worker 10.0.0.3:7473"; None stands for a process that infeed did not
     start. Raises `ServerUnavailableError` when the dispatcher does not answer.
     """
     client = DispatcherClient(dispatcher)

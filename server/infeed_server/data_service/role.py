@@ -43,16 +43,16 @@ class Role:
         """Raises `ConfigError` if the address is in use since the last check."""
         check_listen_address(self._listen, insecure=self._insecure)
 
-    def _start_server(self, server: Any, kind: str) -> None:
+    def _start_server(self, server: Any, kind: str, remedy: str = "") -> None:
         """Starts a `DispatchServer` or `WorkerServer`. Raises `ConfigError` when that fails."""
         import tensorflow as tf  # noqa: PLC0415 - takes seconds, and is loaded with the server
 
         try:
             server.start()
-        except (tf.errors.OpError, RuntimeError) as error:
+        except (tf.errors.OpError, RuntimeError, ValueError, IndexError) as error:
             reason = getattr(error, "message", None) or str(error)
             raise ConfigError(
-                f"TensorFlow cannot start a {kind} on {self._listen}: {reason}"
+                f"TensorFlow cannot start a {kind} on {self._listen}: {reason}{remedy}"
             ) from None
         self._server = server
         # The host's name and the port, for which TensorFlow has no public attribute.

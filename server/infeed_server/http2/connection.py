@@ -50,8 +50,13 @@ class Connection:
         *,
         lifetime: Lifetime = Lifetime(),  # noqa: B008 - immutable
         on_refused: refusals.OnRefused = refusals.ignore,
+        pace: Callable[[float], None] = lambda _: None,
     ) -> None:
-        """`on_stream` is called with each new stream, on the reading thread; it must not block."""
+        """`on_stream` is called with each new stream, on the reading thread; it must not block.
+
+        `pace` is called there too, between frames, with the cost of those before that no sent data
+        entitled the peer to; it may wait.
+        """
         self.peer = peer
         self._socket = sock
         self._on_stream = on_stream
@@ -62,6 +67,7 @@ class Connection:
         self._ready = False
         self._draining = False
         self._on_refused = on_refused
+        self._pace = pace
         self._timers = Timers()
         self._lifetime = LifetimeTimers(lifetime, self._timers, self.drain)
         self._receiver = Receiver(sock, self._timers, self._ping, self._send_lock.locked)
@@ -134,12 +140,15 @@ class Connection:
     def send_headers(self, stream: Stream, headers: Headers, *, end: bool) -> None:
         with self._map_errors():
             with self._changed:
-                if stream.closed:
-                    raise StreamClosedError
+                self._require_open(stream)
                 self._protocol.send_headers(stream.stream_id, headers, end=end)
-            self._flush()
-        if end:
-            self._close_stream(stream)
+                if end:  # from here on, no other thread sends data on it
+                    del self._streams[stream.stream_id]
+            try:
+                self._flush()
+            finally:
+                if end:
+                    self._close_stream(stream)
 
     def send_data(self, stream: Stream, buffers: Sequence[Buffer]) -> None:
         unsent = BufferQueue(buffers)
@@ -161,16 +170,22 @@ class Connection:
 
     def _wait_for_send_window(self, stream: Stream) -> None:
         with self._changed:
-            while not (stream.closed or self._protocol.send_window(stream.stream_id)):
+            while self._is_open(stream) and not self._protocol.send_window(stream.stream_id):
                 self._changed.wait()
-            if stream.closed:
-                raise StreamClosedError
+            self._require_open(stream)
+
+    def _is_open(self, stream: Stream) -> bool:
+        return stream.stream_id in self._streams
+
+    def _require_open(self, stream: Stream) -> None:
+        if not self._is_open(stream):
+            raise StreamClosedError
 
     def _next_frames(self, stream: Stream, unsent: BufferQueue) -> list[Buffer]:
         """Returns h2's frames, then DATA frames that fit the send window."""
         with self._changed:
             control_frames = self._protocol.take_unsent()
-            limit = 0 if stream.closed else min(unsent.size, _MAX_SEND_BYTES)
+            limit = min(unsent.size, _MAX_SEND_BYTES) if self._is_open(stream) else 0
             count = self._protocol.reserve(stream.stream_id, limit, unsent.size)
             max_frame_size = self._protocol.max_frame_size
         return [control_frames, *data_frames(stream.stream_id, unsent, count, max_frame_size)]
@@ -207,12 +222,14 @@ class Connection:
                 with self._changed:
                     events = self._protocol.receive(data)
                     more, data = self._protocol.is_paused, b""
+                    unearned = self._protocol.take_unearned()
                     self._changed.notify_all()  # send windows may have grown
             except Http2ProtocolError:
                 self._flush()
                 raise
             for event in events:
                 self._handle(event)
+            self._pace(unearned)
 
     def _handle(self, event: h2.events.Event) -> None:
         if isinstance(event, h2.events.RequestReceived):
@@ -227,6 +244,7 @@ class Connection:
         elif stream is None:
             return
         elif isinstance(event, h2.events.StreamReset):
+            stream.reset_by_peer = True
             self._close_stream(stream)
         elif isinstance(event, h2.events.StreamEnded):
             stream.on_request_end()

@@ -92,20 +92,26 @@ class FrameBudget:
         self._streams: dict[int, _Allowance | None] = {}
         """The admitted streams, with the frames of their own."""
         self._admitted = False
+        self._earned = self._unearned = 0.0
 
     def charge(self, kind: int, stream_id: int, size: int) -> bool:
         """Charges one received frame; returns False when the budget is used up.
 
         A stream's own frames pay for its requests, so that many streams can share a connection.
         """
-        if kind in {_DATA, _WINDOW_UPDATE}:
-            stream = self._streams.get(stream_id)
-            if stream is not None and stream.take(1):
-                return True
-            return self._connection.take(1)
-        is_costly = kind == _HEADERS or (kind == _RESET and stream_id in self._streams)
-        cost = _STREAM_COST if is_costly else 1
-        return self._connection.take(cost + size // _BYTES_PER_FRAME)
+        cost = self._cost(kind, stream_id, size)
+        stream = self._streams.get(stream_id) if kind in {_DATA, _WINDOW_UPDATE} else None
+        if not ((stream is not None and stream.take(cost)) or self._connection.take(cost)):
+            return False
+        earned = min(cost, self._earned)
+        self._earned -= earned
+        self._unearned += cost - earned
+        return True
+
+    def take_unearned(self) -> float:
+        """Returns, once, the frames charged since the last call that no sent data entitled to."""
+        unearned, self._unearned = self._unearned, 0.0
+        return unearned
 
     def admit(self, stream_id: int, *, authenticated: bool) -> None:
         """Extends the budget for a call, unless any peer may make it."""
@@ -121,6 +127,7 @@ class FrameBudget:
     def on_sent(self, stream_id: int, size: int, *, complete: bool) -> None:
         """Extends the budget for `size` bytes of a message; `complete` says that they end it."""
         frames = size / _SENT_BYTES_PER_FRAME + (_ANSWER_FRAMES if complete else 0)
+        self._earned = min(_MAX_EARNED_FRAMES, self._earned + frames)
         self._connection.add(frames)
         if (stream := self._streams.get(stream_id)) is not None:
             stream.add(frames)
@@ -133,3 +140,9 @@ class FrameBudget:
     def forget(self, stream_id: int) -> None:
         """Frees what is kept for a stream that is closed."""
         self._streams.pop(stream_id, None)
+
+    def _cost(self, kind: int, stream_id: int, size: int) -> int:
+        if kind in {_DATA, _WINDOW_UPDATE}:
+            return 1
+        is_costly = kind == _HEADERS or (kind == _RESET and stream_id in self._streams)
+        return (_STREAM_COST if is_costly else 1) + size // _BYTES_PER_FRAME

@@ -102,8 +102,6 @@ def _bind_host(host: str, port: int, share_port: bool) -> list[socket.socket]:
             return _bind_addresses(addresses, port, share_port)
         except OSError as error:
             last_error = error
-            if error.errno != errno.EADDRINUSE:
-                break
     raise last_error
 
 
@@ -137,7 +135,7 @@ def _bind(family: int, address: tuple[object, ...], share_port: bool) -> socket.
         if share_port:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address[0] != "::"))
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # "::" is both families
         sock.bind(address)
         sock.listen(_BACKLOG)  # else another socket could be bound to the address too
     except BaseException:

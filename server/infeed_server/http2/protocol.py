@@ -213,6 +213,10 @@ class Http2Protocol:
     def is_paused(self) -> bool:
         return self._frames.is_paused
 
+    def take_unearned(self) -> float:
+        """Returns, once, how many received frames no sent data has entitled the peer to."""
+        return self._budget.take_unearned()
+
 
 def _h2_connection(frames: h2_internals.FrameFilter) -> h2.connection.H2Connection:
     config = h2.config.H2Configuration(

@@ -59,6 +59,8 @@ class Stream:
         self.has_all_headers = has_all_headers
         """Whether no header was left out for their size."""
         self.stream_id = stream_id
+        self.reset_by_peer = False
+        """Whether the peer has ended the stream itself."""
         self._connection = connection
         self._changed = threading.Condition()
         self._received = bytearray()

@@ -60,12 +60,15 @@ class TLSServerSocket(ServerSocket):
     def receive(self, timeout: float) -> bytes:
         if not self.encrypted:
             return super().receive(timeout)
+        deadline = time.monotonic() + timeout  # fixed: a record may arrive byte by byte
         while True:
             count = self._engine.read(self._plaintext)
             self._flush_tls_output()
             if count is not None:
                 return bytes(self._plaintext[:count])
-            self._receive_ciphertext(timeout)
+            if (left := deadline - time.monotonic()) < 0:
+                raise TimeoutError(f"the peer sent no data for {timeout:g} s")
+            self._receive_ciphertext(left)
 
     def send(self, buffers: Sequence[Buffer]) -> None:
         if not self.encrypted:

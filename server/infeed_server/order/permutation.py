@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,32 +13,65 @@ from infeed_server.order.hashing import Words, combine, mix
 
 Positions = npt.NDArray[np.int64]
 
+SORTED_COUNT = 64
+"""Greatest count whose permutation is a sort by hashes: each permutation is equally likely. The
+rounds below favour some permutations of a few elements."""
+
 ROUNDS = 8
 """Rounds of the Feistel network. Even, so that halves of unequal width end in their own position.
-Four rounds of a strong round function are a pseudo-random permutation (Luby and Rackoff); small
-domains, where a half has two or three bits, need more."""
+Four rounds of a strong round function are a pseudo-random permutation (Luby and Rackoff)."""
 
 
-class Permutation:
-    """The permutation of [0, count) that `key` (any integers) selects.
+class Permutation(Protocol):
+    """A permutation of [0, count)."""
 
-    A Feistel network over the next power of two, with cycle walking: a value outside of the range
-    is encrypted again until it lies inside, which takes fewer than two passes on average.
+    def forward(self, values: npt.ArrayLike) -> Positions:
+        """Returns the images of the values, which must lie in [0, count)."""
+
+    def inverse(self, values: npt.ArrayLike) -> Positions:
+        """Returns the preimages of the values: `inverse(forward(x)) == x`."""
+
+
+def permutation(count: int, *key: int) -> Permutation:
+    """Returns the permutation of [0, count) that `key` (any integers) selects."""
+    if count < 1:
+        raise ValueError(f"a permutation needs at least one element, not {count} elements")
+    kind = SortedPermutation if count <= SORTED_COUNT else FeistelPermutation
+    return kind(count, *key)
+
+
+class SortedPermutation:
+    """The order of the hashes of 0, 1, … count - 1 under the key."""
+
+    def __init__(self, count: int, *key: int) -> None:
+        self._images: Positions = np.argsort(combine(*key, np.arange(count)), kind="stable")
+        self._preimages: Positions = np.argsort(self._images)
+
+    def forward(self, values: npt.ArrayLike) -> Positions:
+        images: Positions = self._images[np.atleast_1d(values)]
+        return images
+
+    def inverse(self, values: npt.ArrayLike) -> Positions:
+        preimages: Positions = self._preimages[np.atleast_1d(values)]
+        return preimages
+
+
+class FeistelPermutation:
+    """A Feistel network over the next power of two, with cycle walking.
+
+    A value outside of the range is encrypted again until it lies inside, which takes fewer than two
+    passes on average.
     """
 
     def __init__(self, count: int, *key: int) -> None:
-        if count < 1:
-            raise ValueError(f"a permutation needs at least one element, not {count} elements")
         self.count = count
         self._high, self._low = half_widths(count)
         self._keys = [combine(*key, round_number) for round_number in range(ROUNDS)]
 
     def forward(self, values: npt.ArrayLike) -> Positions:
-        """Returns the images of the values, which must lie in [0, count)."""
         return self._cycle_walk(values, self._encrypt)
 
     def inverse(self, values: npt.ArrayLike) -> Positions:
-        """Returns the preimages of the values: `inverse(forward(x)) == x`."""
         return self._cycle_walk(values, self._decrypt)
 
     def _cycle_walk(self, values: npt.ArrayLike, step: Callable[[Words], Words]) -> Positions:
@@ -77,8 +111,8 @@ def half_widths(count: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=1024)
 def cached_permutation(count: int, *key: int) -> Permutation:
-    """Returns a cached `Permutation`: batches use the same few epochs and windows."""
-    return Permutation(count, *key)
+    """Returns a cached permutation: batches use the same few epochs and windows."""
+    return permutation(count, *key)
 
 
 def _mask(bits: int) -> np.uint64:

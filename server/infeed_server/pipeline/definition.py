@@ -27,9 +27,9 @@ class Shuffle(Definition):
     """How the samples of an epoch are permuted: see below."""
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
     """Seed of the order and of every random transform; a trainer may choose another."""
-    block: Annotated[int, Field(ge=1)] = 1024
+    block: Annotated[int, Field(ge=1, lt=1 << 63)] = 1024
     """With `mode: window`: consecutive samples that stay together."""
-    window: Annotated[int, Field(ge=1)] = 16384
+    window: Annotated[int, Field(ge=1, lt=1 << 63)] = 16384
     """With `mode: window`: positions within which samples are mixed."""
 
 

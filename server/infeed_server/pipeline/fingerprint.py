@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-ALGORITHM = 2
+ALGORITHM = 4
 """Incremented when infeed itself changes the order, keys or the result of a transform."""
 
 

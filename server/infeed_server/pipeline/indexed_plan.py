@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from infeed.errors import ConfigError
 from infeed.finish import finished_spec
 from infeed.spec import Guarantee, PipelineSpec
+from infeed_server.config.model import format_path
 from infeed_server.order import SampleOrder
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.fingerprint import fingerprint
 from infeed_server.pipeline.kernels import kernel_selection
-from infeed_server.pipeline.sample_cache import CachedSource, split_at_cache
+from infeed_server.pipeline.python_maps import (
+    is_python_map,
+    map_source,
+    placement_findings,
+    split_python_maps,
+)
+from infeed_server.pipeline.sample_cache import CachedSource, CachePrefix, split_at_cache
 from infeed_server.sources import Source
+from infeed_server.sources.base import Columns, Indices
+from infeed_server.sources.python.mapped import Keys, read_samples
 from infeed_server.transforms import Map
 from infeed_server.transforms.base import Step
 from infeed_server.transforms.decode_and_crop import fuse_decode_and_crop
@@ -25,8 +34,8 @@ from infeed_server.version import VERSION
 class IndexedPlan:
     """An indexed pipeline, ready to run.
 
-    `steps` are the server's transforms of each sample that `source` reads;
-    `spec.finish_transforms` are those of the trainer.
+    `steps` are the server's transforms, in a graph, of each sample that `source` reads;
+    `spec.finish_transforms` are those of the trainer. Functions in Python belong to the source.
     """
 
     definition: Pipeline
@@ -46,6 +55,10 @@ class IndexedPlan:
             return self.source.source, (*self.source.steps, *self.steps)
         return self.source, self.steps
 
+    def read(self, indices: Indices, keys: Keys) -> Columns:
+        """Reads the columns of these samples, under these keys."""
+        return read_samples(self.source, indices, keys)
+
     def order(self, seed: int) -> SampleOrder:
         shuffle = self.definition.shuffle
         count = len(self.source)
@@ -60,7 +73,8 @@ def plan_indexed(
 ) -> IndexedPlan:
     """Plans a pipeline over an opened source. Raises `ConfigError` and `UserCodeError`.
 
-    Unless `cached`, a `cache` step is left out. That changes no bits.
+    Unless `cached`, a `cache` step is left out. That changes no bits. Closing the plan's source
+    closes `source`.
     """
     if definition.batch is None:
         raise ConfigError("batch: missing; add for example batch: {size: 64}")
@@ -70,8 +84,35 @@ def plan_indexed(
             f"batch.size: {definition.batch.size} is larger than the data set, "
             f"which has {count} samples"
         )
-    identity = source.identity
     prefix, steps = split_at_cache(list(enumerate(definition.transforms)))
+    for path, text in placement_findings(definition.transforms):
+        raise ConfigError(f"{format_path(path)}: {text}")
+    maps, head = split_python_maps(prefix.steps if prefix else steps)
+    if not maps:
+        return _plan(name, definition, source, prefix, steps, cached=cached)
+    if prefix is not None:
+        prefix = replace(prefix, steps=head)
+    else:
+        steps = list(head)
+    mapped = map_source(definition, source, maps)
+    try:
+        return _plan(name, definition, mapped, prefix, steps, cached=cached)
+    except BaseException:  # also a signal
+        mapped.close()
+        raise
+
+
+def _plan(
+    name: str,
+    definition: Pipeline,
+    source: Source,
+    prefix: CachePrefix | None,
+    steps: list[Step],
+    *,
+    cached: bool,
+) -> IndexedPlan:
+    assert definition.batch is not None
+    count, identity = len(source), source.identity
     first: tuple[Step, ...] = ()
     if prefix is not None and cached:
         source = CachedSource(source, prefix)
@@ -79,7 +120,11 @@ def plan_indexed(
         first = prefix.steps
     stages = sample_graph.trace(source, [*first, *steps])[len(first) :]
     host, finish = plan_finish(steps, stages)
-    wire_spec = sample_graph.field_specs(sample_graph.trace(source, [*first, *host])[-1])
+    if host == steps[: len(host)]:
+        sent = stages[len(host)]
+    else:
+        sent = sample_graph.trace(source, [*first, *host])[-1]
+    wire_spec = sample_graph.field_specs(sent)
     spec = PipelineSpec(
         name=name,
         element_spec=finished_spec(wire_spec, finish),
@@ -93,6 +138,8 @@ def plan_indexed(
         remainder=definition.batch.remainder,
         on_error=definition.on_error,
         server_version=VERSION,
+        source_kind=definition.source.kind,
+        shuffle_mode=definition.shuffle.mode,
     )
     return IndexedPlan(definition, spec, source, (*first, *fuse_decode_and_crop(host)))
 
@@ -101,7 +148,8 @@ def _fingerprint(definition: Pipeline, identity: str) -> str:
     shuffle = definition.shuffle.model_dump(mode="json", exclude={"seed"})
     if definition.shuffle.mode != "window":
         shuffle = {"mode": definition.shuffle.mode}
-    has_own_code = any(isinstance(transform, Map) for transform in definition.transforms)
+    in_graph = [each for each in definition.transforms if not is_python_map(each)]
+    has_own_code = any(isinstance(transform, Map) for transform in in_graph)
     return fingerprint(
         source=identity,
         shuffle=shuffle,

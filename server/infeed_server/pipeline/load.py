@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from infeed.errors import ConfigError, InfeedError, SourceError
 from infeed_server.config import document, importer
-from infeed_server.config.model import KeyPath, did_you_mean, explain, format_path
+from infeed_server.config.document import Problem
+from infeed_server.config.model import Finding, KeyPath, did_you_mean, explain, format_path
 from infeed_server.config.user_errors import user_code_error
 from infeed_server.pipeline.definition import Pipeline
 
@@ -20,11 +21,19 @@ Pipelines = Mapping[str, Pipeline]
 
 
 class FilePipelines(dict[str, Pipeline]):
-    """The pipelines of a YAML file, with the lines of their definitions."""
+    """The valid pipelines of a YAML file, with the lines of all definitions and what is wrong."""
 
-    def __init__(self, pipelines: Pipelines, doc: document.Document) -> None:
+    def __init__(
+        self, pipelines: Pipelines, doc: document.Document, problems: Sequence[Problem]
+    ) -> None:
         super().__init__(pipelines)
         self.document = doc
+        self.problems = sorted(problems, key=lambda problem: problem.line)
+
+    @property
+    def folder(self) -> Path:
+        """The base of relative paths."""
+        return Path(self.document.file).resolve().parent
 
 
 def load(name: str) -> Pipelines:
@@ -34,6 +43,11 @@ def load(name: str) -> Pipelines:
     pipelines, or a function without arguments that returns either. Raises `ConfigError` that
     lists every problem with its line.
     """
+    if Path(name).is_dir():
+        raise ConfigError(
+            f"{name!r} is a folder; name a YAML file, as infeed init writes it, or module:attr",
+            name=name,
+        )
     if name.endswith((".yaml", ".yml")) or Path(name).is_file():
         return from_yaml(name)
     if ":" in name:
@@ -46,24 +60,30 @@ def load(name: str) -> Pipelines:
 def from_yaml(file: str) -> Pipelines:
     """Loads the pipelines of a YAML file; its directory is the base of relative paths and is
     searched for modules."""
-    doc = document.read(file)
+    pipelines = parse_yaml(file)
+    if pipelines.problems:
+        raise ConfigError("\n".join(map(str, pipelines.problems)), file=file)
+    return pipelines
+
+
+def parse_yaml(file: str) -> FilePipelines:
+    """Returns the valid pipelines of a YAML file, and the problems of the others or of the file."""
+    doc = document.parse(file)
     base = Path(file).resolve().parent
     # The file's own directory goes before the working directory, which `importer` adds.
     importer.add_search_path(Path.cwd())
     importer.add_search_path(base)
-    problems: list[str] = []
+    problems = [*doc.problems, *_top_level_problems(doc)]
     pipelines: dict[str, Pipeline] = {}
-    for name, value in _definitions(doc).items():
+    for name, value in definitions(doc).items():
         try:
             pipelines[name] = Pipeline.model_validate(value).resolve(base)
         except ValidationError as error:
             problems += [
-                f"{doc.location(('pipelines', name, *path))}: {text}"
+                doc.problem(("pipelines", name, *path), text)
                 for path, text in explain(error, value)
             ]
-    if problems:
-        raise ConfigError("\n".join(problems), file=file)
-    return FilePipelines(pipelines, doc)
+    return FilePipelines(pipelines, doc, problems)
 
 
 @contextmanager
@@ -75,18 +95,23 @@ def located(pipelines: Pipelines, name: str) -> Iterator[None]:
     try:
         yield
     except InfeedError as error:
-        prefix, _, rest = error.message.partition(": ")
-        inner = _parse_path(prefix)
-        if not inner or inner[0] not in Pipeline.model_fields:
-            inner = ("source",) if isinstance(error, SourceError) else ()
-            rest = error.message
-        path: KeyPath = ("pipelines", name, *inner)
+        path, rest = error_path(error, name)
         location = format_path(path)
         if isinstance(pipelines, FilePipelines):
             location = pipelines.document.location(path)
         error.message = f"{location}: {rest}"
         error.args = (error.message,)
         raise
+
+
+def error_path(error: InfeedError, name: str) -> Finding:
+    """Returns the path of an error of a pipeline, and its message without that path."""
+    prefix, _, rest = error.message.partition(": ")
+    inner = _parse_path(prefix)
+    if not inner or inner[0] not in Pipeline.model_fields:
+        inner = ("source",) if isinstance(error, SourceError) else ()
+        rest = error.message
+    return ("pipelines", name, *inner), rest
 
 
 def _parse_path(text: str) -> KeyPath:
@@ -129,18 +154,21 @@ def from_object(name: str) -> Pipelines:
     )
 
 
-def _definitions(doc: document.Document) -> dict[str, Any]:
+def definitions(doc: document.Document) -> dict[str, Any]:
+    """Returns the values of the pipelines by name, valid or not."""
+    value = doc.value.get("pipelines") if isinstance(doc.value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def _top_level_problems(doc: document.Document) -> Iterator[Problem]:
+    if doc.value is None and doc.problems:
+        return  # these are the reason
     if not isinstance(doc.value, dict):
-        raise ConfigError(f"{doc.location(())}: expected a mapping with the key 'pipelines'")
+        yield doc.problem((), "expected a mapping with the key 'pipelines'")
+        return
     for key in doc.value:
         if key != "pipelines":
             hint = did_you_mean(key, ["pipelines"])
-            raise ConfigError(
-                f"{doc.location((key,))}: unknown key {key!r}{hint}; allowed: pipelines"
-            )
-    definitions = doc.value.get("pipelines")
-    if not isinstance(definitions, dict) or not definitions:
-        raise ConfigError(
-            f"{doc.location(('pipelines',))}: expected pipelines by name; there is none"
-        )
-    return definitions
+            yield doc.problem((key,), f"unknown key {key!r}{hint}; allowed: pipelines")
+    if not definitions(doc):
+        yield doc.problem(("pipelines",), "expected pipelines by name; there is none")

@@ -102,6 +102,9 @@ class CachedSource:
     def provenance(self, index: int) -> Provenance:
         return self.source.provenance(index)
 
+    def close(self) -> None:
+        self.source.close()
+
 
 def _batch_function(
     source: Source, sample_function: sample_graph.SampleFunction

@@ -23,8 +23,13 @@ KEY_SPEC = tf.TensorSpec([2], tf.int64)
 def apply_step(step: Step, sample: Sample, key: tf.Tensor) -> Sample:
     """Applies a transform to a sample, with a random key of its own."""
     ordinal, transform = step
-    folded = tf.random.experimental.stateless_fold_in(key, ordinal) if transform.random else key
-    return transform.apply(sample, folded)
+    return transform.apply(sample, fold(key, ordinal) if transform.random else key)
+
+
+def fold(key: tf.Tensor, number: int) -> tf.Tensor:
+    """Derives a key, int64[2], that no other number has: 64 bits drawn from `key`, and `number`."""
+    # The number's type is the type of the new key: a Python int would leave 32 of its bits.
+    return tf.random.experimental.stateless_fold_in(key, tf.constant(number, tf.int64))
 
 
 def sample_function(source: Source, steps: Sequence[Step]) -> SampleFunction:

@@ -15,6 +15,7 @@ from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.fingerprint import fingerprint
 from infeed_server.pipeline.kernels import kernel_selection
 from infeed_server.sources import DatasetSource
+from infeed_server.sources.storage_faults import is_storage_fault
 from infeed_server.version import VERSION
 
 
@@ -45,7 +46,9 @@ class SequentialPlan:
             return None
         quotes_traceback = "Traceback (most recent call last)" in error.message
         problem = user_traceback(error) if quotes_traceback else error.message
-        return UserCodeError(
+        # Another server may not have the fault.
+        kind = SourceError if is_storage_fault(error) else UserCodeError
+        return kind(
             f"the dataset of {self.source.label} failed: {problem}", pipeline=self.spec.name
         )
 
@@ -87,6 +90,8 @@ def plan_sequential(name: str, definition: Pipeline, source: DatasetSource) -> S
         on_error=definition.on_error,
         batch_stride=1 if batched else 0,
         server_version=VERSION,
+        source_kind=source.kind,
+        shuffle_mode="own",
     )
     return SequentialPlan(source, spec, batched)
 

@@ -6,11 +6,46 @@ import faulthandler
 import os
 import signal
 import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 _EXIT_TIMEOUT_SECONDS = 5.0
 """The time a shutdown may take beyond the grace of open streams. Afterwards the process exits, so
 that a user's function that never returns cannot keep it alive."""
+
+_INTERRUPT_TIMEOUT_SECONDS = 2.0
+"""The time from Ctrl-C to the end of a command whose main thread does not handle it."""
+
+
+@contextmanager
+def exit_after_interrupt(before_exit: Callable[[], object]) -> Iterator[None]:
+    """Ends the process after a SIGINT within the block, with status 130, unless it ends by itself.
+
+    TensorFlow keeps the main thread from handling it while it waits for the user's code, which may
+    never return. `before_exit` is called on another thread.
+    """
+    receiver, sender = os.pipe()
+    os.set_blocking(sender, False)
+    previous = signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
+
+    def watch() -> None:
+        with os.fdopen(receiver, "rb", buffering=0) as signals:
+            while (numbers := signals.read(1)) and signal.SIGINT not in numbers:
+                pass
+        if numbers:
+            time.sleep(_INTERRUPT_TIMEOUT_SECONDS)
+            before_exit()
+            os._exit(128 + signal.SIGINT)
+
+    threading.Thread(target=watch, name="infeed-interrupt", daemon=True).start()
+    try:
+        yield
+    finally:
+        # After an interrupt, the thread has its byte already: it ends the process anyway.
+        signal.set_wakeup_fd(previous)
+        os.close(sender)
 
 
 class ShutdownSignal:

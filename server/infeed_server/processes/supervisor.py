@@ -90,6 +90,11 @@ class ChildProcess:
         """Exit status; None while the process runs."""
         return self._process.poll() if self._process else None
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether the process runs and does not serve yet."""
+        return self.http is None and self._restart_at is None
+
     def terminate(self) -> None:
         if self._process:
             self._process.terminate()
@@ -135,7 +140,8 @@ class ProcessGroup:
         self.processes = [ChildProcess(f"{kind} {number}", command) for number in range(count)]
 
     def start(self, stopped: Callable[[float], bool]) -> None:
-        """Starts the first process, and the others when it serves; returns when all do.
+        """Starts the first process, and the others when it serves; returns when all do, or have
+        exited, which must not keep those that serve from being used.
 
         `stopped` waits for so many seconds and returns whether to give up. Raises `ServerError`
         when the first process exits instead of serving; it logs the reason.
@@ -147,7 +153,9 @@ class ProcessGroup:
                 raise ServerError(f"the first process ended with status {first.status}")
         for process in others:
             process.start()
-        while not all(self.http_addresses()) and not stopped(_POLL_INTERVAL_SECONDS):
+        while any(process.is_starting for process in self.processes):
+            if stopped(_POLL_INTERVAL_SECONDS):
+                return
             self.restart_exited()
 
     def restart_exited(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ from infeed_server.http2.protocol import MAX_HEADER_BYTES
 from infeed_server.http2.refusals import Refusal
 from infeed_server.rpc import health
 from infeed_server.rpc.call import ServerCall, StatusError
+from infeed_server.rpc.host_pace import HostPaces
 from infeed_server.rpc.limits import ConcurrencyLimit, LimitReachedError, Limits, client_name
 from infeed_server.rpc.resources import OutOfResourcesError, ThreadReserve, require_files
 from infeed_server.rpc.status import to_status_error
@@ -36,10 +36,8 @@ _LIMIT_REASONS: dict[str, Refusal] = {
     "health calls": "calls",
 }
 
-_FLOOD_PENALTY_SECONDS = 1.0
-_FLOOD_MEMORY_SECONDS = 10.0
-"""A host's connections are delayed that long after a flood on one of them: a connection's budget
-starts full, so floods could follow each other. Other clients behind the host only wait."""
+_CONNECTION_FRAMES = 10.0
+"""Charge for a new connection, in frames: its thread, and with TLS its handshake."""
 
 _TLS_REQUIRED = AuthenticationError(
     "this port requires TLS: connect(..., tls=True or infeed.TLS(...))"
@@ -87,25 +85,12 @@ class Admission:
         self._threads = ThreadReserve()
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._flooded: dict[str, float] = {}
-        """Hosts, and when they flooded a connection last."""
+        self._paces = HostPaces()
 
-    def on_flood(self, connection: ConnectionCount) -> None:
-        """Delays the next connections of a host."""
-        now = time.monotonic()
-        with self._lock:
-            recent = self._flooded.items()
-            self._flooded = {
-                host: last for host, last in recent if now - last < _FLOOD_MEMORY_SECONDS
-            }
-            self._flooded[connection.host] = now
-
-    def wait_for_turn(self, connection: ConnectionCount) -> None:
-        """Returns after the delay of a new connection, or when the server stops."""
-        with self._lock:
-            last = self._flooded.get(connection.host)
-        if last is not None and time.monotonic() - last < _FLOOD_MEMORY_SECONDS:
-            self._stopping.wait(_FLOOD_PENALTY_SECONDS)
+    def pace(self, connection: ConnectionCount, frames: float = _CONNECTION_FRAMES) -> None:
+        """Waits until the connection's host may have sent so many frames, or the server stops."""
+        if delay := self._paces.charge(connection.host, frames):
+            self._stopping.wait(delay)
 
     def stop(self) -> None:
         """Refuses whatever comes from now on."""

@@ -7,16 +7,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
-from typing import Any, TypeAlias
-
-from google.protobuf.message import DecodeError
+from typing import TypeAlias
 
 from infeed.errors import InvalidRequestError, ServerUnavailableError
 from infeed.v1 import stream_pb2
 from infeed_server.engines.monitor import Monitor
 from infeed_server.rpc.batch_encoder import BatchEncoder, EncodedAnswer
 from infeed_server.rpc.call import CallCancelledError, GrpcFrames, ServerCall, grpc_frames
+from infeed_server.rpc.messages import parse_message
 from infeed_server.rpc.shutdown import Shutdown
+from infeed_server.rpc.trainer_log import FeedProgress, TrainerLog
 from infeed_server.serving.auth import Caller
 from infeed_server.serving.catalog import BatchStream, Catalog
 
@@ -35,6 +35,7 @@ def serve_stream(
     encoder: BatchEncoder,
     monitor: Monitor,
     shutdown: Shutdown,
+    trainers: TrainerLog,
     messages: Iterator[bytes],
     context: ServerCall,
 ) -> Iterator[GrpcFrames]:
@@ -51,7 +52,11 @@ def serve_stream(
     stream = catalog.visible_to(caller).open(first.open)
     name = stream.pipeline.name
     monitor.on_stream_opened(name)
-    reader = RequestReader(stream, encoder, requests, lambda: caller.require_access(name))
+    feed = FeedProgress(first.open, context.peer(), trainers.on_begin)
+    context.feed = feed
+    reader = RequestReader(
+        stream, encoder, feed.watch(requests), lambda: caller.require_access(name)
+    )
 
     def end() -> None:
         reader.stop()
@@ -68,23 +73,9 @@ def serve_stream(
         opened = stream_pb2.StreamBatchesResponse(opened=stream.opened_message())
         yield grpc_frames([opened.SerializeToString()])
         with shutdown.notifies(reader.wake):
-            yield from _responses(stream, reader, monitor, shutdown)
+            yield from _responses(stream, reader, feed, monitor, shutdown)
     finally:
         end_once()
-
-
-def parse_message(request_type: Any, message: bytes) -> Any:
-    """Parses a message of the class `request_type`. Raises `InvalidRequestError`.
-
-    gRPC's own deserializer maps garbage to INTERNAL and logs a traceback.
-    """
-    try:
-        return request_type.FromString(message)
-    except DecodeError:
-        name = request_type.DESCRIPTOR.name
-        raise InvalidRequestError(
-            f"a message of {len(message)} bytes is not a valid {name}"
-        ) from None
 
 
 class Once:
@@ -201,7 +192,11 @@ class RequestReader:
 
 
 def _responses(
-    stream: BatchStream, reader: RequestReader, monitor: Monitor, shutdown: Shutdown
+    stream: BatchStream,
+    reader: RequestReader,
+    feed: FeedProgress,
+    monitor: Monitor,
+    shutdown: Shutdown,
 ) -> Iterator[GrpcFrames]:
     is_announced = False
     heartbeat_at = time.monotonic() + _HEARTBEAT_INTERVAL_SECONDS
@@ -213,6 +208,7 @@ def _responses(
             yield _DRAINING
         if (answer := reader.take()) is not None:
             yield from _send(stream, answer, monitor)
+            feed.on_sent()
         elif reader.ended:
             return
         elif reader.wait(heartbeat_at - time.monotonic()):

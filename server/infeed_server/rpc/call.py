@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 import urllib.parse
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
@@ -16,12 +17,16 @@ from infeed_server.http2.socket import Buffer
 from infeed_server.http2.stream import Stream, StreamClosedError
 from infeed_server.rpc import compression
 from infeed_server.rpc.status_error import StatusError
+from infeed_server.rpc.trainer_log import FeedProgress
 
 GrpcFrames: TypeAlias = "list[Buffer]"
 """Messages with their prefixes, in buffers that are not copied."""
 
 _MAX_REQUEST_BYTES = 64 << 10
 """The largest message that a client may send; requests have a few dozen bytes."""
+
+Metadata: TypeAlias = "Sequence[tuple[str, Any]]"
+"""Names and values: text, or bytes for names that end with `-bin`."""
 
 _PREFIX_BYTES = 5
 _RESPONSE_HEADERS: Headers = [
@@ -51,6 +56,8 @@ class ServerCall:
         self.method = stream.headers.get(":path", "")
         self.caller: Any = None
         """Set by `Admission`, for handlers."""
+        self.feed: FeedProgress | None = None
+        """Of a stream of batches; set by its handler, for the log."""
         self.status = grpc.StatusCode.CANCELLED
         """The status that was sent; CANCELLED for none."""
         self._stream = stream
@@ -60,6 +67,7 @@ class ServerCall:
         self._ending = threading.Lock()  # a timer may end the call while its handler answers
         self._code = grpc.StatusCode.OK
         self._details = ""
+        self._trailers: Metadata = ()
 
     # For handlers.
 
@@ -78,6 +86,11 @@ class ServerCall:
     def is_active(self) -> bool:
         return not self._stream.closed
 
+    @property
+    def reset_by_peer(self) -> bool:
+        """Whether the client ended the call, rather than its connection."""
+        return self._stream.reset_by_peer
+
     def add_callback(self, callback: Callable[[], None]) -> bool:
         """Registers a call for the end of this one; returns False when it has ended already."""
         return self._stream.add_close_callback(callback)
@@ -87,6 +100,9 @@ class ServerCall:
 
     def set_details(self, details: str) -> None:
         self._details = details
+
+    def set_trailing_metadata(self, metadata: Metadata) -> None:
+        self._trailers = metadata
 
     def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
         raise StatusError(code, details)
@@ -141,14 +157,15 @@ class ServerCall:
     def messages(self, timeout: float | None = None) -> Iterator[bytes]:
         """Yields the client's messages. Raises `CallCancelledError` and `StatusError`.
 
-        `timeout` bounds each wait for data, in seconds.
+        `timeout` bounds the whole request, in seconds: it may arrive byte by byte.
         """
-        while self._fill_buffer(_PREFIX_BYTES, timeout):
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self._fill_buffer(_PREFIX_BYTES, deadline):
             compressed, size = self._buffer[0], int.from_bytes(self._buffer[1:_PREFIX_BYTES], "big")
             if size > _MAX_REQUEST_BYTES:
                 raise compression.too_large(size, _MAX_REQUEST_BYTES)
             end = _PREFIX_BYTES + size
-            if not self._fill_buffer(end, timeout):
+            if not self._fill_buffer(end, deadline):
                 return
             message = bytes(self._buffer[_PREFIX_BYTES:end])
             del self._buffer[:end]
@@ -177,7 +194,8 @@ class ServerCall:
         trailers = [("grpc-status", str(code.value[0]))]
         if details:
             trailers.append(("grpc-message", _percent_encode(details)))
-        trailers += [_encode_metadata(*item) for item in (error.trailers if error else ())]
+        metadata = error.trailers if error else self._trailers
+        trailers += [_encode_metadata(*item) for item in metadata]
         try:
             with self._ending:
                 headers = [] if self._headers_sent else _RESPONSE_HEADERS
@@ -190,21 +208,28 @@ class ServerCall:
         with contextlib.suppress(CallCancelledError):
             self.end(StatusError(grpc.StatusCode.DEADLINE_EXCEEDED, problem))
 
-    def _fill_buffer(self, count: int, timeout: float | None) -> bool:
+    def _fill_buffer(self, count: int, deadline: float | None) -> bool:
         """Receives until the buffer has `count` bytes; returns False at the request's end."""
         while len(self._buffer) < count:
-            try:
-                data = self._stream.receive(timeout)
-            except StreamClosedError:
-                raise CallCancelledError from None
-            except TimeoutError as error:
-                raise StatusError(grpc.StatusCode.DEADLINE_EXCEEDED, str(error)) from None
+            data = self._receive(deadline)
             if data is None:
                 if self._buffer:
                     raise StatusError(grpc.StatusCode.INTERNAL, "truncated message")
                 return False
             self._buffer += data
         return True
+
+    def _receive(self, deadline: float | None) -> bytes | None:
+        left = None if deadline is None else deadline - time.monotonic()
+        try:
+            if left is not None and left <= 0:  # data may be there all the time, and complete none
+                raise TimeoutError
+            return self._stream.receive(left)
+        except StreamClosedError:
+            raise CallCancelledError from None
+        except TimeoutError:
+            problem = "the request did not end in time"
+            raise StatusError(grpc.StatusCode.DEADLINE_EXCEEDED, problem) from None
 
 
 _UNRESERVED = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")

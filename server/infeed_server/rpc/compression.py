@@ -41,6 +41,8 @@ def decompress(message: bytes, encoding: str | None, limit: int) -> bytes:
         raise too_large(f"more than {limit}", limit)
     if not inflater.eof:
         raise StatusError(grpc.StatusCode.INTERNAL, f"truncated {encoding} in a message")
+    if inflater.unused_data:  # a second member, for example: it must not be dropped silently
+        raise StatusError(grpc.StatusCode.INTERNAL, f"bytes after the {encoding} of a message")
     return result
 
 

@@ -15,6 +15,9 @@ from infeed_server.rpc.call import ServerCall
 
 SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
+REASON_METADATA = "infeed-reason-bin"
+"""The trailing metadata with the reason for a status, UTF-8."""
+
 _Status = health_pb2.HealthCheckResponse
 
 
@@ -23,21 +26,27 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self._statuses: dict[str, int] = {}
+        self._reasons: dict[str, str] = {}
         self._shut_down = False
         self._ended = False
         self._changed = threading.Condition()
 
-    def set(self, name: str, status: int) -> None:
-        """Sets a name's status and notifies its watches. Does nothing after `shut_down`."""
+    def set(self, name: str, status: int, reason: str = "") -> None:
+        """Sets a name's status and notifies its watches. Does nothing after `shut_down`.
+
+        `reason` is in the metadata of the answers to `Check`: their message has no field for it.
+        """
         with self._changed:
             if not self._shut_down:
                 self._statuses[name] = status
+                self._reasons[name] = reason
                 self._changed.notify_all()
 
     def shut_down(self) -> None:
         """Sets all statuses to NOT_SERVING for good."""
         with self._changed:
             self._statuses = dict.fromkeys(self._statuses, _Status.NOT_SERVING)
+            self._reasons.clear()
             self._shut_down = True
             self._changed.notify_all()
 
@@ -54,6 +63,8 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         status = self._statuses.get(request.service)
         if status is None:
             context.set_code(grpc.StatusCode.NOT_FOUND)
+        elif reason := self._reasons.get(request.service):
+            context.set_trailing_metadata(((REASON_METADATA, reason.encode()),))
         return _Status(status=status)
 
     def Watch(  # noqa: N802 - gRPC's name

@@ -26,7 +26,7 @@ _MAX_LOGGED_CHARS = 500
 """Length of a logged refusal, which may contain data of the client."""
 
 _REQUEST_TIMEOUT_SECONDS = 10.0
-"""Between the parts of a unary request, up to its end."""
+"""From the begin of a unary call's handling to the end of its request."""
 
 _MAX_METHOD_CHARS = 200
 """Length of an unknown method's name in the error."""

@@ -20,7 +20,6 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.http2.connection import Connection
 from infeed_server.http2.lifetime import Lifetime
 from infeed_server.http2.listener import Listener
-from infeed_server.http2.refusals import Refusal
 from infeed_server.http2.socket import ServerSocket
 from infeed_server.http2.stream import Stream
 from infeed_server.http2.tls_socket import TLSServerSocket
@@ -38,8 +37,9 @@ from infeed_server.rpc.reflection import add_reflection
 from infeed_server.rpc.router import Router
 from infeed_server.rpc.servicer import SERVICE, FeedServicer
 from infeed_server.rpc.shutdown import Shutdown
-from infeed_server.rpc.status import to_call_error
+from infeed_server.rpc.status import to_call_error, to_client_text
 from infeed_server.rpc.timeouts import parse_timeout
+from infeed_server.rpc.trainer_log import TrainerLog
 from infeed_server.serving.auth import AllowAll, Authenticator
 from infeed_server.serving.catalog import Catalog
 
@@ -88,6 +88,7 @@ class RpcServer:
         `ConfigError` when the address cannot be bound.
         """
         self._tls = tls
+        self._requires_token = authenticator is not None
         self._monitor = monitor
         self._admission = Admission(
             limits, authenticator or AllowAll(), requires_tls=tls is not None
@@ -98,7 +99,8 @@ class RpcServer:
         self._health = health.HealthServicer()
         self._encoder = BatchEncoder(monitor)
         self._shutdown = Shutdown()
-        servicer = FeedServicer(catalog, self._encoder, monitor, self._shutdown)
+        self._trainers = TrainerLog()
+        servicer = FeedServicer(catalog, self._encoder, monitor, self._shutdown, self._trainers)
         self._router = Router(servicer)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._router)
         add_reflection((SERVICE, health.SERVICE), self._router)
@@ -118,12 +120,19 @@ class RpcServer:
     def start(self) -> None:
         self._listener.start(self._on_connection)
 
-    def set_serving(self, serving: bool) -> None:
-        """Sets the health status of the server and of the feed service."""
+    def set_serving(self, serving: bool, reason: str = "", pipeline: str = "") -> None:
+        """Sets the health status of a pipeline, else that of the server and of the feed service.
+
+        Health checks have no token. So where others need one, they get neither reasons nor the
+        status of a pipeline, which would show that it exists.
+        """
         status = health_pb2.HealthCheckResponse
         value = status.SERVING if serving else status.NOT_SERVING
-        for name in ("", SERVICE):
-            self._health.set(name, value)
+        if self._requires_token and pipeline:
+            return
+        text = "" if self._requires_token else to_client_text(reason)
+        for name in (pipeline,) if pipeline else ("", SERVICE):
+            self._health.set(name, value, text)
 
     def stop(self, grace: float) -> None:
         """Refuses new calls, waits up to `grace` seconds for open streams, and ends the rest.
@@ -150,6 +159,7 @@ class RpcServer:
             thread.join(_ABORT_TIMEOUT_SECONDS)
         self._pool.shutdown()
         self._encoder.close()
+        self._trainers.close()
 
     def _on_connection(self, accepted: socket.socket, peer: str) -> None:
         try:
@@ -173,13 +183,9 @@ class RpcServer:
             peer,
             lambda stream: self._on_stream(stream, count),
             lifetime=self._lifetime,
-            on_refused=lambda reason: self._on_refused(reason, count),
+            on_refused=self._monitor.on_refused,
+            pace=lambda frames: self._admission.pace(count, frames),
         )
-
-    def _on_refused(self, reason: Refusal, count: ConnectionCount) -> None:
-        self._monitor.on_refused(reason)
-        if reason == "flood":
-            self._admission.on_flood(count)
 
     def _start_thread(self, connection: Connection, count: ConnectionCount) -> None:
         thread = threading.Thread(
@@ -199,7 +205,7 @@ class RpcServer:
 
     def _run(self, connection: Connection, count: ConnectionCount) -> None:
         try:
-            self._admission.wait_for_turn(count)
+            self._admission.pace(count)
             connection.run()
         except Exception:
             log.exception("a connection failed")
@@ -234,6 +240,8 @@ class RpcServer:
             finally:
                 close()
                 self._count(call)
+                if call.feed is not None:
+                    self._trainers.on_end(call.feed, call.status, left=call.reset_by_peer)
 
         try:
             self._pool.submit(handle)

@@ -12,10 +12,12 @@ from infeed.spec.dataset import DatasetRequest
 from infeed.v1 import feed_service_pb2 as messages
 from infeed_server.engines.monitor import Monitor
 from infeed_server.rpc.batch_encoder import BatchEncoder
-from infeed_server.rpc.batch_stream import parse_message, serve_stream
+from infeed_server.rpc.batch_stream import serve_stream
 from infeed_server.rpc.call import GrpcFrames, ServerCall
+from infeed_server.rpc.messages import parse_message
 from infeed_server.rpc.shutdown import Shutdown
 from infeed_server.rpc.status import to_call_error
+from infeed_server.rpc.trainer_log import TrainerLog
 from infeed_server.serving.auth import Caller
 from infeed_server.serving.catalog import Catalog
 
@@ -33,12 +35,18 @@ class FeedServicer(grpc.GenericRpcHandler):
     """
 
     def __init__(
-        self, catalog: Catalog, encoder: BatchEncoder, monitor: Monitor, shutdown: Shutdown
+        self,
+        catalog: Catalog,
+        encoder: BatchEncoder,
+        monitor: Monitor,
+        shutdown: Shutdown,
+        trainers: TrainerLog,
     ) -> None:
         self._catalog = catalog
         self._encoder = encoder
         self._monitor = monitor
         self._shutdown = shutdown
+        self._trainers = trainers
         self._handlers = {
             f"/{SERVICE}/ListPipelines": _unary(self._list, messages.ListPipelinesRequest),
             f"/{SERVICE}/GetPipeline": _unary(self._get, messages.GetPipelineRequest),
@@ -82,7 +90,13 @@ class FeedServicer(grpc.GenericRpcHandler):
     def _stream(self, messages: Iterator[bytes], context: ServerCall) -> Iterator[GrpcFrames]:
         try:
             yield from serve_stream(
-                self._catalog, self._encoder, self._monitor, self._shutdown, messages, context
+                self._catalog,
+                self._encoder,
+                self._monitor,
+                self._shutdown,
+                self._trainers,
+                messages,
+                context,
             )
         except Exception as error:  # noqa: BLE001 - all errors become statuses
             raise to_call_error(error) from None

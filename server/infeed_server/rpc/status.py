@@ -57,11 +57,17 @@ def to_status(error: InfeedError) -> status_pb2.Status:
         info.metadata[key] = value if fits else _truncate(value, limit, _base64_bytes)
     detail = any_pb2.Any()
     detail.Pack(info)
-    text = _strip_folders(error.message, keep=error.metadata.get("file", ""))
-    message = _truncate(_replace_surrogates(text), _MAX_MESSAGE_BYTES, _encoded_bytes)
+    message = to_client_text(error.message, keep=error.metadata.get("file", ""))
     return status_pb2.Status(
         code=code_pb2.Code.Value(error.code), message=message, details=[detail]
     )
+
+
+def to_client_text(text: str, keep: str = "") -> str:
+    """Returns text for a client: without the folders of the server's own files, and truncated to
+    what trailers can carry. The path of the data file that it is about, `keep`, stays."""
+    text = _replace_surrogates(_strip_folders(text, keep))
+    return _truncate(text, _MAX_MESSAGE_BYTES, _encoded_bytes)
 
 
 _QUOTED_PATH = re.compile(r"""(["'])(/[^"'\n]*/)([^"'/\n]+)\1""")

@@ -51,7 +51,11 @@ def build(
     # A file that ends within a record is an error at once, unless bad samples are tolerated.
     keep_truncated = definition.on_error != "raise"
     source = open_source(definition.source, progress, keep_truncated=keep_truncated)
-    plan = plan_indexed(name, definition, source)
+    try:
+        plan = plan_indexed(name, definition, source)
+    except BaseException:  # also a signal
+        source.close()
+        raise
     file = definition.quarantine or f"quarantine/{name}.jsonl"
     return IndexedEngine(plan, QuarantineLog(file, name, definition.on_error), monitor, budget)
 

@@ -94,7 +94,7 @@ def _check_files(options: ServerOptions) -> None:
 
 def _shared_arguments(options: ServerOptions, count: int) -> list[str]:
     """Returns the arguments of each of `count` processes that come from the options."""
-    arguments = ["--grace", str(options.grace)]
+    arguments = ["--grace", str(options.grace), "--readiness", options.readiness]
     for name in _SHARED_LIMITS:
         value = getattr(options, name)
         arguments += [] if value is None else [f"--{name.replace('_', '-')}", str(value)]

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from infeed_server.config.address import Address
+from infeed_server.control.health import ReadinessPolicy
 from infeed_server.data_service.options import ServiceOptions
 from infeed_server.http2.lifetime import Lifetime
 from infeed_server.rpc.limits import Limits
 from infeed_server.runtime.certificate import TLSFiles
 
-DEFAULT_LISTEN = "127.0.0.1:8470"
-DEFAULT_HTTP = "127.0.0.1:8471"
+DEFAULT_LISTEN = "127.0.0.1:7470"
+DEFAULT_HTTP = "127.0.0.1:7471"
 
 DEFAULT_GRACE_SECONDS = 20.0
 """Time that open streams have to end by themselves at a shutdown. With the other steps of a
@@ -50,6 +51,8 @@ class ServerOptions:
     """Seconds that the streams of an old connection have to end."""
     http_hosts: tuple[str, ...] = ()
     """Names, besides this machine's, under which the control plane is requested."""
+    readiness: ReadinessPolicy = "all"
+    """How many pipelines must be ready for the server to be ready."""
     memory_limit: int | None = None
     """Maximum bytes of all unsent batches; None: a quarter of what this process may use."""
     service: ServiceOptions | None = None

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from infeed.errors import ConfigError, InfeedError, SampleError
+from infeed.errors import ConfigError, InfeedError, SourceError
+from infeed.spec import PipelineSpec
 from infeed_server.config.address import Address
 from infeed_server.control.app import ControlState
 from infeed_server.control.health import Health, Readiness
@@ -16,6 +17,7 @@ from infeed_server.control.metrics import Metrics
 from infeed_server.engines.base import Engine, mean_string_bytes
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
 from infeed_server.pipeline.load import Pipelines, located
+from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.rpc.server import RpcServer
 from infeed_server.runtime.engine_factory import build, create_data_service
 from infeed_server.runtime.options import ServerOptions
@@ -24,7 +26,8 @@ from infeed_server.serving.catalog import Catalog
 from infeed_server.sources import ProgressCallback
 from infeed_server.version import VERSION
 
-log = logging.getLogger(__name__)
+_WARM_UP_INTERVAL_SECONDS = 10.0
+"""Between attempts to make the first batch of a pipeline whose storage had a fault."""
 
 NamedProgress = Callable[[str], ProgressCallback]
 """Pipeline name → callback for the progress of its index, in bytes."""
@@ -49,7 +52,7 @@ class Server:
         self._shares_port = options.share_port
         tls = options.tls.reloading_context() if options.tls else None
         authenticator = TokenAuthenticator(options.tokens) if options.tokens else None
-        self.health = Health()
+        self.health = Health(options.readiness)
         self.metrics = Metrics(version=VERSION, tensorflow=tf.__version__)
         # Addresses first: an unusable one is an error at once, but opening a source takes minutes.
         if not options.share_port:
@@ -64,6 +67,9 @@ class Server:
         """Bytes of the byte strings of a sample, by pipeline: the mean of the first batch."""
         self._readiness_before: dict[str, Readiness] = {}
         """Readiness of each pipeline before the data service failed; empty while it works."""
+        self._cold: set[str] = set()
+        """Pipelines whose first batch failed with a fault that can pass."""
+        self._warm_ups = PeriodicTask("warm-up", _WARM_UP_INTERVAL_SECONDS, self.warm_cold)
         try:
             if self._control:
                 self._control.start()
@@ -87,15 +93,24 @@ class Server:
             self._close()
             raise
         self.address = Address(listen.host, self._rpc.port)
-        self.health.subscribe(lambda readiness: self._rpc.set_serving(readiness.ready))
+        self.health.subscribe(
+            lambda name, state: self._rpc.set_serving(state.ready, state.reason, name)
+        )
 
     def start(self) -> None:
         """Starts gRPC; returns when each pipeline has tried its first batch."""
         self._rpc.start()
         for name, engine in self._engines.items():
             self._warm(name, engine)
+        if self._cold:
+            self._warm_ups.start()
         if self._service:
             self._service.watch(self._on_service_status)
+
+    def warm_cold(self) -> None:
+        """Tries the first batch of each pipeline again that had a fault of storage."""
+        for name in sorted(self._cold):
+            self._warm(name, self._engines[name])
 
     def stop(self, grace: float | None = None) -> None:
         """Turns readiness off, ends streams within `grace` seconds, and frees all resources.
@@ -110,14 +125,22 @@ class Server:
     def http_address(self) -> str | None:
         return self._control.address if self._control else None
 
+    @property
+    def pipeline_specs(self) -> list[PipelineSpec]:
+        return [engine.spec for engine in self._engines.values()]
+
     def specs(self) -> list[str]:
         """Returns a readable line for each pipeline."""
         return [
-            f"{engine.spec.name}: {', '.join(map(str, engine.spec.element_spec))}; "
-            f"batch {engine.spec.batch_size}; {engine.spec.sample_count or 'unknown'} samples; "
-            f"{engine.spec.guarantee}; {engine.spec.engine.replace('_', '-')} engine"
-            for engine in self._engines.values()
+            f"{spec.name}: {', '.join(map(str, spec.element_spec))}; "
+            f"batch {spec.batch_size}; {spec.sample_count or 'unknown'} samples; "
+            f"{spec.guarantee}; {spec.engine.replace('_', '-')} engine"
+            for spec in self.pipeline_specs
         ]
+
+    def __repr__(self) -> str:
+        ready = "ready" if self.health.overall.ready else "not ready"
+        return f"Server({', '.join(self._engines)} at {self.address}, {ready})"
 
     def __enter__(self) -> Server:
         try:
@@ -150,17 +173,19 @@ class Server:
     def _warm(self, name: str, engine: Engine) -> None:
         """Makes the first batch, and sets the pipeline's readiness.
 
-        A failing pipeline is served nevertheless, so that its trainers get the error. A bad sample
-        does not affect other batches, so it leaves the pipeline ready; other errors do not.
+        A failing pipeline is served nevertheless, so that its trainers get the error, and can read
+        the batches that do not fail. A fault of storage can pass, so its batch is tried again;
+        reading up to it must cost little.
         """
+        self._cold.discard(name)
         try:
             self._string_bytes[name] = mean_string_bytes(engine.warm_up())
-        except SampleError as error:
-            log.error("pipeline %r: its first batch fails: %s", name, error)
-            self.health.set(name, ready=True, reason="served, but its first batch fails")
         except InfeedError as error:
-            log.error("pipeline %r: its first batch fails: %s", name, error)
-            self.health.set(name, ready=False, reason=f"its first batch fails: {error}")
+            reason = f"its first batch fails: {error}"
+            self.health.set(name, ready=False, reason=reason, level=logging.ERROR)
+            is_quick = engine.spec.guarantee.resume == "constant_time"
+            if is_quick and isinstance(error, SourceError):
+                self._cold.add(name)
         else:
             self.health.set(name, ready=True, reason="its first batch is made")
 
@@ -176,6 +201,7 @@ class Server:
             self._readiness_before = {}
 
     def _close(self) -> None:
+        self._warm_ups.stop()
         for engine in self._engines.values():
             engine.close()
         if self._service:

@@ -148,7 +148,9 @@ class TokenAuthenticator:
             if hmac.compare_digest(grant.sha256, digest):
                 match = grant
         if match is None:
-            raise AuthenticationError("unknown or revoked token")
+            raise AuthenticationError(
+                "unknown or revoked token; the server's file of --tokens needs its entry"
+            )
         if match.expires_at is not None and self._now() >= match.expires_at:
             raise AuthenticationError(
                 f"the token of {match.name!r} expired on "

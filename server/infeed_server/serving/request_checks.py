@@ -54,7 +54,7 @@ def check_fingerprint(spec: PipelineSpec, expected: str) -> None:
     if expected and expected != spec.fingerprint:
         raise FingerprintError(
             f"{spec.name!r} has the fingerprint {spec.fingerprint} here, not {expected}: its "
-            "definition, its data or its TensorFlow differs",
+            "definition, its data, TensorFlow or an algorithm of infeed differs",
             pipeline=spec.name,
             expected=expected,
             served=spec.fingerprint,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 from typing_extensions import Self
 
-from infeed_server.config.model import Definition
+from infeed_server.config.model import Definition, Finding
 
 Indices = npt.NDArray[np.int64]
 """Indices of samples in a source, one per slot."""
@@ -20,7 +20,7 @@ Indices = npt.NDArray[np.int64]
 Columns = dict[str, npt.NDArray[Any]]
 """Raw values of some samples: column name → array, one row per sample."""
 
-Sample = dict[str, tf.Tensor]
+Sample: TypeAlias = "dict[str, tf.Tensor]"
 """One sample inside a graph: field name → tensor, without a slots dimension."""
 
 
@@ -35,7 +35,7 @@ class Provenance:
         return self.file if self.offset is None else f"{self.file} at byte {self.offset}"
 
 
-GraphRead = Callable[[tf.Tensor], tuple[Sample, str | tf.Tensor]]
+GraphRead: TypeAlias = "Callable[[tf.Tensor], tuple[Sample, str | tf.Tensor]]"
 """A function from an index, int64 scalar, to the sample's columns and its defect: a text, empty
 unless the sample is bad. A fault of storage is an error of the graph instead."""
 
@@ -86,6 +86,9 @@ class Source(Protocol):
     def provenance(self, index: int) -> Provenance:
         """Returns the location of a sample."""
 
+    def close(self) -> None:
+        """Ends what reads for the source. A read in progress may end with a `SourceError`."""
+
 
 class StoredSource(Source, Protocol):
     """A source in files or arrays, which a graph can read as well."""
@@ -109,10 +112,28 @@ class SourceDefinition(Definition):
         """Returns the definition with its relative paths and globs taken from `base`."""
         raise NotImplementedError(type(self).__name__)
 
+    def check(self) -> Iterator[Finding]:
+        """Yields what is missing outside of the definition: local files, modules, features.
+
+        Takes milliseconds, reads no sample but a first one, and does not load TensorFlow.
+        """
+        return iter(())
+
+    def field_names(self) -> Sequence[str] | None:
+        """Returns the names of a sample's fields, as `check` may find them; None: unknown."""
+        return None
+
 
 class IndexedDefinition(SourceDefinition):
     """The options of a source with random access."""
 
-    def open(self, progress: ProgressCallback | None = None) -> StoredSource:
+    def open(self, progress: ProgressCallback | None = None) -> Source:
         """Opens the source. Raises `SourceError` when it is missing or invalid."""
+        raise NotImplementedError(type(self).__name__)
+
+
+class StoredDefinition(IndexedDefinition):
+    """The options of a source in files or arrays."""
+
+    def open(self, progress: ProgressCallback | None = None) -> StoredSource:
         raise NotImplementedError(type(self).__name__)

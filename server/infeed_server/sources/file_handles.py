@@ -27,7 +27,8 @@ class FileHandle:
         if is_remote(path):
             self._remote = tf.io.gfile.GFile(path, "rb")
         else:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            # Without O_NONBLOCK, which files ignore, opening a pipe waits for its writer.
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
     def read(self, offset: int, size: int) -> bytes:
         """Reads `size` bytes from `offset` on, fewer only at the end of the file."""

@@ -12,6 +12,8 @@ import tensorflow as tf
 from pydantic import BeforeValidator
 
 from infeed.errors import SourceError
+from infeed_server.imports import is_tensorflow_loaded
+from infeed_server.sources.storage_faults import error_text
 
 INDEX_SUFFIX = ".infeed-index.npz"
 """Part of the name of every cached record index. Globs over data files skip such names."""
@@ -33,6 +35,11 @@ class FileStamp(NamedTuple):
 
     size: int
     mtime_ns: int
+
+
+def file_errors() -> tuple[type[Exception], ...]:
+    """Returns the errors of reading local and remote files; TensorFlow is not loaded for them."""
+    return (OSError, tf.errors.OpError) if is_tensorflow_loaded() else (OSError,)
 
 
 def is_remote(path: str) -> bool:
@@ -63,7 +70,7 @@ def read_stamp(path: str) -> FileStamp:
     """Returns what `stat_file` does. Raises `SourceError` when that fails."""
     try:
         return stat_file(path)
-    except (OSError, tf.errors.OpError) as error:
+    except file_errors() as error:
         raise SourceError(f"cannot open {path!r}: {error_text(error)}", file=path) from error
 
 
@@ -78,7 +85,7 @@ def read_bytes(path: str) -> bytes:
     """Reads a whole file. Raises `SourceError` when that fails."""
     try:
         return read_remote(path) if is_remote(path) else Path(path).read_bytes()
-    except (OSError, tf.errors.OpError) as error:
+    except file_errors() as error:
         raise SourceError(f"cannot read {path!r}: {error_text(error)}", file=path) from error
 
 
@@ -98,13 +105,6 @@ def is_folder(path: str) -> bool:
         return bool(tf.io.gfile.isdir(path))
     except tf.errors.OpError:
         return False
-
-
-def error_text(error: BaseException) -> str:
-    """Returns the message of the operating system or of TensorFlow, without its prefixes."""
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    return str(getattr(error, "message", None) or error) or type(error).__name__
 
 
 def expand_globs(patterns: Iterable[str]) -> list[str]:
@@ -159,7 +159,7 @@ def describe_nearest_folder(path: str) -> str:
         entries = sorted(
             tf.io.gfile.listdir(folder) if is_remote(folder) else os.listdir(folder)  # noqa: PTH208
         )
-    except (OSError, tf.errors.OpError) as error:
+    except file_errors() as error:
         return f"{folder!r} cannot be listed: {error_text(error)}"
     listed = ", ".join(entries[:_MAX_LISTED_ENTRIES])
     if len(entries) > _MAX_LISTED_ENTRIES:

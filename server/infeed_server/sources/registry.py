@@ -12,16 +12,19 @@ from infeed_server.sources.arrays.source import ArraysSource
 from infeed_server.sources.base import (
     IndexedDefinition,
     ProgressCallback,
+    Source,
     SourceDefinition,
+    StoredDefinition,
     StoredSource,
 )
 from infeed_server.sources.dataset.source import DatasetSource
 from infeed_server.sources.images.source import ImagesSource
+from infeed_server.sources.python.source import PythonSource
 from infeed_server.sources.tfrecord.source import TFRecordSource
 
-SOURCE_CLASSES: dict[str, type[SourceDefinition]] = {
-    each.kind: each for each in (TFRecordSource, ImagesSource, ArraysSource, DatasetSource)
-}
+_CLASSES = (TFRecordSource, ImagesSource, ArraysSource, PythonSource, DatasetSource)
+
+SOURCE_CLASSES: dict[str, type[SourceDefinition]] = {each.kind: each for each in _CLASSES}
 """Configuration key → class of the definition."""
 
 
@@ -39,14 +42,15 @@ def _validate(value: Any) -> Any:
 
 
 AnySource: TypeAlias = Annotated[
-    TFRecordSource | ImagesSource | ArraysSource | DatasetSource, BeforeValidator(_validate)
+    TFRecordSource | ImagesSource | ArraysSource | PythonSource | DatasetSource,
+    BeforeValidator(_validate),
 ]
 """A definition of any source, as a field of a model."""
 
 
 def open_source(
     definition: AnySource, progress: ProgressCallback | None = None, *, keep_truncated: bool = False
-) -> StoredSource:
+) -> Source:
     """Opens an indexed source. `progress` receives the progress of scans of its files.
 
     With `keep_truncated`, a TFRecord file that ends inside a record is accepted, and that record
@@ -58,4 +62,21 @@ def open_source(
         return definition.open(progress)
     raise ConfigError(
         f"the dataset {definition.label} is sequential: its elements cannot be read by index"
+    )
+
+
+def open_stored_source(
+    definition: AnySource, progress: ProgressCallback | None = None, *, keep_truncated: bool = False
+) -> StoredSource:
+    """Opens a source that graphs can read, with the options of `open_source`.
+
+    Raises `ConfigError` for another one, and `SourceError`.
+    """
+    if isinstance(definition, TFRecordSource):
+        return definition.open(progress, keep_truncated=keep_truncated)
+    if isinstance(definition, StoredDefinition):
+        return definition.open(progress)
+    raise ConfigError(
+        f"source.{definition.kind}: it is read by Python in the server, which the workers of the "
+        "tf.data service cannot do; write it as TFRecords (tfrecord: ...), or use --engine local"
     )

@@ -7,16 +7,17 @@ batches would differ from those of the others.
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import re
+import sys
 import time
 from collections.abc import Callable
-from typing import TypeVar
-
-import tensorflow as tf
+from typing import Any, TypeVar
 
 from infeed.errors import SourceError
-from infeed_server.sources.files import error_text
+from infeed_server.imports import is_tensorflow_loaded
 
 log = logging.getLogger(__name__)
 
@@ -25,20 +26,30 @@ RETRY_DELAYS_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 would hold up the batches that are read after it."""
 
 _FAULT_CODES = (
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.DeadlineExceededError,
-    tf.errors.NotFoundError,
-    tf.errors.PermissionDeniedError,
-    tf.errors.ResourceExhaustedError,
-    tf.errors.UnavailableError,
+    *("AbortedError", "CancelledError", "DeadlineExceededError", "NotFoundError"),
+    *("PermissionDeniedError", "ResourceExhaustedError", "UnavailableError"),
 )
 """TensorFlow's codes of faults. No kernel that decodes or parses has them for invalid bytes."""
 
-_UNKNOWN_FAULT = re.compile(r"\[Errno \d+\]|; Input/output error")
-"""Faults that TensorFlow has no code for: an `OSError` inside a Python function, and EIO."""
+_NO_THREAD = "can't start new thread"
+"""The text of Python's `RuntimeError`."""
+
+_SYSTEM_ERROR = re.compile(
+    "|".join(
+        [
+            r"\[Errno \d+\]",
+            re.escape(_NO_THREAD),
+            *(f"; {re.escape(os.strerror(code))}" for code in errno.errorcode),
+        ]
+    )
+)
+"""Texts of such an error inside a Python function, and of a system call that fails in a kernel.
+
+TensorFlow has one code for many of them, which kernels also have for invalid bytes and arguments.
+"""
 
 Result = TypeVar("Result")
+
 
 _sleep = time.sleep
 
@@ -50,14 +61,36 @@ def is_storage_fault(error: BaseException) -> bool:
     """
     if isinstance(error, OSError):
         return error.errno is not None
-    if isinstance(error, tf.errors.UnknownError):
-        return bool(_UNKNOWN_FAULT.search(error.message))
-    return isinstance(error, (MemoryError, *_FAULT_CODES))
+    if isinstance(error, RuntimeError):
+        # Not str(error), which may raise: the class may be the user's.
+        return any(isinstance(each, str) and _NO_THREAD in each for each in error.args)
+    if isinstance(error, MemoryError):
+        return True
+    errors = _tensorflow_errors()
+    if errors is None or not isinstance(error, errors.OpError):
+        return False
+    codes = tuple(getattr(errors, code) for code in _FAULT_CODES)
+    return isinstance(error, codes) or _SYSTEM_ERROR.search(error.message) is not None
 
 
 def is_read_fault(error: BaseException) -> bool:
     """Returns whether an error of reading a file is a fault: all are, as nothing is decoded yet."""
-    return isinstance(error, (OSError, MemoryError, tf.errors.OpError))
+    errors = _tensorflow_errors()
+    if errors is not None and isinstance(error, errors.OpError):
+        return True
+    return isinstance(error, (OSError, MemoryError))
+
+
+def _tensorflow_errors() -> Any:
+    """Returns `tf.errors`; None in a process without TensorFlow, where no error is one of them."""
+    return sys.modules["tensorflow"].errors if is_tensorflow_loaded() else None
+
+
+def error_text(error: BaseException) -> str:
+    """Returns the message of the operating system or of TensorFlow, without its prefixes."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return str(getattr(error, "message", None) or error) or type(error).__name__
 
 
 def retry_faults(

@@ -15,7 +15,6 @@ from infeed_server.transforms.geometry import (
     RandomCrop,
     RandomFlipLeftRight,
     RandomFlipUpDown,
-    RandomResizedCrop,
     Resize,
 )
 from infeed_server.transforms.numeric import (
@@ -25,6 +24,7 @@ from infeed_server.transforms.numeric import (
     OneHot,
     StringToNumber,
 )
+from infeed_server.transforms.random_resized_crop import RandomResizedCrop
 from infeed_server.transforms.registry import REGISTRY, TransformList
 from infeed_server.transforms.user_map import Map
 

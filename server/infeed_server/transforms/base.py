@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import tensorflow as tf
@@ -9,11 +10,12 @@ from pydantic import Field
 
 from infeed.errors import ConfigError
 from infeed.spec import FinishTransform
-from infeed_server.config.model import Definition
+from infeed_server.config.model import Definition, Finding
 from infeed_server.sources.base import Sample
 
-Key: TypeAlias = tf.Tensor
-"""The sample's key: int64[2], a function of (seed, epoch, index). The only source of randomness."""
+Key: TypeAlias = "tf.Tensor"
+"""The sample's key: int64[2], a function of (seed, epoch, index) and, for a random transform, of
+its ordinal. The only source of randomness."""
 
 FieldName = Annotated[str, Field(min_length=1)]
 
@@ -45,6 +47,10 @@ class Transform(Definition):
     def apply(self, sample: Sample, key: Key) -> Sample:
         """Transforms a sample. Runs inside a graph; raises `ConfigError` when traced."""
         raise NotImplementedError(type(self).__name__)
+
+    def check(self) -> Iterator[Finding]:
+        """Yields what is missing outside of the definition, without loading TensorFlow."""
+        return iter(())
 
     def fields(self) -> set[str] | None:
         """Returns the fields that are read or written; None if they are unknown."""

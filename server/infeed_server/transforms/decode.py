@@ -10,17 +10,18 @@ from typing_extensions import override
 
 from infeed_server.transforms.base import FieldTransform, Key
 from infeed_server.transforms.field_checks import require_at_run_time, require_bytes
-from infeed_server.transforms.image_header import pixel_count
+from infeed_server.transforms.images.decoding import Decoding
+from infeed_server.transforms.images.formats import decode
 from infeed_server.transforms.option_types import NumberType, Positive, Shape
 
 # tf.io.decode_raw has no unsigned types of these widths; the signed ones have the same bits.
-_SIGNED_TYPES = {"uint32": tf.int32, "uint64": tf.int64}
+_SIGNED_TYPES = {"uint32": "int32", "uint64": "int64"}
 
 
 class DecodeImage(FieldTransform):
-    """Decodes JPEG, PNG, BMP or the first frame of a GIF to `[height, width, channels]`.
+    """Decodes an image file: JPEG, PNG, BMP, WebP or the first frame of a GIF.
 
-    Result: bytes → uint8; size of the file.
+    Result: bytes → `dtype`; `[height, width, channels]` of the upright image.
     """
 
     name: ClassVar[str] = "decode_image"
@@ -28,25 +29,29 @@ class DecodeImage(FieldTransform):
     channels: Literal[0, 1, 3, 4] = 3
     """1 is greyscale, 3 RGB, 4 RGBA (a file without alpha becomes opaque), 0 as in the file, which
     may vary from sample to sample."""
+    exif: Literal["apply", "ignore"] = "ignore"
+    """Whether a JPEG is turned upright as its EXIF orientation states."""
+    dtype: Literal["uint8", "uint16"] = "uint8"
+    """Type of the pixels: `uint16` keeps all bits of a PNG of 16, of which `uint8` has the high
+    ones."""
     max_pixels: Positive = 1 << 26
     """Largest image, height times width: an image whose header states more is a bad sample, and no
     memory is taken for it."""
 
+    @property
+    def decoding(self) -> Decoding:
+        return Decoding(
+            subject=f"{self.name}: field {self.field}",
+            channels=self.channels,
+            dtype=self.dtype,
+            max_pixels=self.max_pixels,
+            oriented=self.exif == "apply",
+        )
+
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
         contents = require_bytes(x, self.field, self.name, instead="an image is decoded once")
-        with tf.control_dependencies(self.require_pixels(pixel_count(contents))):
-            if self.channels == 4:
-                return _decode_rgba(contents)
-            return decode_image(contents, self.channels)
-
-    def require_pixels(self, count: tf.Tensor) -> list[tf.Operation]:
-        """Fails the sample if it has more pixels than allowed. Returns control dependencies."""
-        message = (
-            f"{self.name}: field {self.field} must have at most {self.max_pixels} pixels "
-            "(max_pixels); it has"
-        )
-        return require_at_run_time(count <= self.max_pixels, message, count)
+        return decode(contents, self.decoding)
 
 
 class DecodeRaw(FieldTransform):
@@ -74,23 +79,7 @@ class DecodeRaw(FieldTransform):
         )
         fits = require_at_run_time(length == expected, message, length)
         with tf.control_dependencies(fits):
-            flat = tf.io.decode_raw(contents, _SIGNED_TYPES.get(self.dtype, dtype))
+            flat = tf.io.decode_raw(contents, tf.as_dtype(_SIGNED_TYPES.get(self.dtype, dtype)))
         if self.dtype in _SIGNED_TYPES:
             flat = tf.bitcast(flat, dtype)
         return tf.reshape(flat, self.shape)
-
-
-def decode_image(contents: tf.Tensor, channels: int) -> tf.Tensor:
-    """Decodes an image to uint8 [height, width, channels]."""
-    pixels = tf.io.decode_image(contents, channels=channels, expand_animations=False)
-    return tf.ensure_shape(pixels, [None, None, channels or None])
-
-
-def _decode_rgba(contents: tf.Tensor) -> tf.Tensor:
-    # A JPEG has no alpha channel, and TensorFlow refuses to decode it to 4 channels.
-    def decode_opaque() -> tf.Tensor:
-        pixels = tf.io.decode_jpeg(contents, channels=3)
-        return tf.pad(pixels, [[0, 0], [0, 0], [0, 1]], constant_values=255)
-
-    pixels = tf.cond(tf.io.is_jpeg(contents), decode_opaque, lambda: decode_image(contents, 4))
-    return tf.ensure_shape(pixels, [None, None, 4])

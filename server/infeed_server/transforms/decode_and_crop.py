@@ -10,19 +10,27 @@ from typing_extensions import override
 
 from infeed_server.sources.base import Sample
 from infeed_server.transforms.base import Key, Step, Transform, get_field
-from infeed_server.transforms.decode import DecodeImage, decode_image
+from infeed_server.transforms.decode import DecodeImage
 from infeed_server.transforms.field_checks import require_bytes
-from infeed_server.transforms.geometry import Crop, crop_to_window
-from infeed_server.transforms.image_header import jpeg_pixel_count, other_pixel_count
+from infeed_server.transforms.geometry import Crop, Window, crop_to_window
+from infeed_server.transforms.images.formats import decode_by_format, decode_traced
+from infeed_server.transforms.images.jpeg import (
+    decode_jpeg_window,
+    decode_upright_jpeg_window,
+    is_whole_jpeg,
+)
 
 
 class DecodeAndCrop(Transform):
     """`decode_image` fused with a crop of its result. The planner inserts it; YAML has no name.
 
     Only the crop's window of a JPEG is decoded; the crop chooses it from the shape in the file's
-    header. Window and pixels are those of the two separate steps with the same key, except where a
-    JPEG stores colour at half the resolution: the window's outermost pixels cannot be smoothed
-    with neighbours that were not decoded.
+    header. A JPEG that does not end with its last marker is decoded whole: it may be truncated,
+    and is then a bad sample wherever the window lies.
+
+    Window and pixels are those of the two separate steps with the same key, except where a JPEG
+    stores colour at half the resolution: the window's outermost columns cannot be smoothed with
+    neighbours that were not decoded.
     """
 
     name: ClassVar[str] = "decode_and_crop"
@@ -40,24 +48,28 @@ class DecodeAndCrop(Transform):
 
     @override
     def apply(self, sample: Sample, key: Key) -> Sample:
-        field, channels, name = self.decode.field, self.decode.channels, self.decode.name
+        field, name = self.decode.field, self.decode.name
         contents = require_bytes(
             get_field(sample, field, name), field, name, instead="an image is decoded once"
         )
 
-        def decode_window() -> tf.Tensor:
-            shape = tf.io.extract_jpeg_shape(contents)
-            window = self.crop.choose_window(tf.concat([shape[:2], [channels]], 0), key)
-            with tf.control_dependencies(self.decode.require_pixels(jpeg_pixel_count(shape))):
-                return tf.io.decode_and_crop_jpeg(contents, window, channels=channels)
+        decoding = self.decode.decoding
+
+        def choose_window(shape: tf.Tensor) -> Window:
+            return self.crop.choose_window(shape, key)
 
         def decode_whole() -> tf.Tensor:
-            with tf.control_dependencies(self.decode.require_pixels(other_pixel_count(contents))):
-                pixels = decode_image(contents, channels)
-            return crop_to_window(pixels, self.crop.choose_window(tf.shape(pixels), key))
+            pixels = decode_traced(contents, decoding)
+            return crop_to_window(pixels, choose_window(tf.shape(pixels)))
 
-        pixels = tf.cond(tf.io.is_jpeg(contents), decode_window, decode_whole)
-        pixels = tf.ensure_shape(pixels, [None, None, channels])
+        pixels = decode_by_format(
+            contents,
+            decoding,
+            is_jpeg=is_whole_jpeg(contents),
+            jpeg=lambda: decode_jpeg_window(contents, decoding, choose_window),
+            upright_jpeg=lambda: decode_upright_jpeg_window(contents, decoding, choose_window),
+            other=decode_whole,
+        )
         return {**sample, field: self.crop.to_output(pixels)}
 
     @override
@@ -89,5 +101,7 @@ def fuse_decode_and_crop(steps: Sequence[Step]) -> list[Step]:
 
 
 def _can_fuse(decode: DecodeImage, crop: Crop) -> bool:
-    # JPEGs are decoded to 1 or 3 channels only. With 0, the crop could not know the shape.
-    return decode.field == crop.field and decode.channels in (1, 3)
+    # Windows of JPEGs are decoded to 1 or 3 channels of uint8 only. With 0, the crop could not know
+    # the shape.
+    is_supported = decode.channels in (1, 3) and decode.dtype == "uint8"
+    return decode.field == crop.field and is_supported

@@ -76,7 +76,8 @@ def require_at_run_time(condition: tf.Tensor, message: str, data: tf.Tensor) -> 
         if not condition:
             raise tf.errors.InvalidArgumentError(None, None, f"{message} {data.numpy().tolist()}")
         return []
-    return [tf.debugging.Assert(condition, [message, data])]
+    # tf.debugging.Assert would add two functions to the graph.
+    return [tf.raw_ops.Assert(condition=condition, data=[message, data])]
 
 
 def describe_tensor(x: tf.Tensor) -> str:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from infeed.spec import FinishTransform
 from infeed_server.transforms.base import Step, Transform
-from infeed_server.transforms.fields import Drop, Rename
+from infeed_server.transforms.fields import Rename
 
 Specs = Mapping[str, tf.TensorSpec]
 """Field name → tensor spec, of one sample."""
@@ -49,8 +49,6 @@ def _movable_chains(steps: Sequence[Step], outputs: Specs) -> dict[str, list[int
         if isinstance(step, Rename):
             old_names = {new: old for old, new in step.names.items()}
             names = {old_names.get(name, name): output for name, output in names.items()}
-            continue
-        if isinstance(step, Drop):
             continue
         touched = step.fields()
         finish = step.finish_transform()

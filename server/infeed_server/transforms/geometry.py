@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import ClassVar, Literal, TypeAlias
 
 import tensorflow as tf
-from pydantic import field_validator
 from typing_extensions import override
 
 from infeed.errors import ConfigError
 from infeed_server.transforms.base import FieldTransform, Key
 from infeed_server.transforms.field_checks import require_at_run_time, require_image
-from infeed_server.transforms.option_types import Range, Size
+from infeed_server.transforms.option_types import Size
 
 ResizeMethod = Literal[
     "bilinear", "nearest", "bicubic", "area", "lanczos3", "lanczos5", "mitchellcubic", "gaussian"
@@ -20,10 +19,10 @@ ResizeMethod = Literal[
 AVERAGING_METHODS: frozenset[ResizeMethod] = frozenset({"bilinear", "area", "gaussian"})
 """Methods that compute weighted means of pixels, so no result leaves the pixels' range."""
 
-_SMALL_TYPES = (tf.uint8, tf.int8)
+_SMALL_TYPES = ("uint8", "int8")
 """Types so narrow that float32's rounding errors in such a mean never reach half a step."""
 
-Window: TypeAlias = tf.Tensor
+Window: TypeAlias = "tf.Tensor"
 """int32[4]: y, x, height, width, in pixels."""
 
 _INT32_MAX = (1 << 31) - 1
@@ -67,7 +66,7 @@ def resize(
     resized = tf.image.resize(pixels, size, method, antialias=antialias)
     if resized.dtype == pixels.dtype:
         return resized
-    if pixels.dtype in _SMALL_TYPES and method in AVERAGING_METHODS:
+    if pixels.dtype.name in _SMALL_TYPES and method in AVERAGING_METHODS:
         # No value can be out of range, and clipping would take a pass over all pixels.
         return tf.cast(tf.round(resized), pixels.dtype)
     if pixels.dtype.is_integer:
@@ -146,56 +145,6 @@ class RandomCrop(Crop):
             offset_counts = shape[:2] - self.size + 1
         drawn = tf.random.stateless_uniform([3], key, maxval=_INT32_MAX, dtype=tf.int32)
         return tf.concat([drawn[:2] % offset_counts, self.size], 0)
-
-
-class RandomResizedCrop(Crop):
-    """Crops a window of random area and aspect ratio, and resizes it.
-
-    The window is that of `tf.image.stateless_sample_distorted_bounding_box` over the whole image.
-
-    Result: type kept; `size`.
-    """
-
-    name: ClassVar[str] = "random_resized_crop"
-    always_random: ClassVar[bool] = True
-
-    scale: Range = (0.08, 1.0)
-    """Range of the window's share of the image's area."""
-    ratio: Range = (0.75, 1.3333)
-    """Range of the window's width over its height."""
-    method: ResizeMethod = "bilinear"
-    """Interpolation, as of `resize`."""
-
-    @field_validator("scale")
-    @classmethod
-    def _check_scale(cls, value: tuple[float, float]) -> tuple[float, float]:
-        if not 0 < value[0] <= value[1] <= 1:
-            raise ValueError("should be [min, max] with 0 < min <= max <= 1")
-        return value
-
-    @field_validator("ratio")
-    @classmethod
-    def _check_ratio(cls, value: tuple[float, float]) -> tuple[float, float]:
-        if not 0 < value[0] <= value[1]:
-            raise ValueError("should be [min, max] with 0 < min <= max")
-        return value
-
-    @override
-    def choose_window(self, shape: tf.Tensor, key: Key) -> Window:
-        begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-            shape,
-            bounding_boxes=[[[0.0, 0.0, 1.0, 1.0]]],
-            seed=key,
-            # The box is the whole image, so `scale` alone determines how much of it is covered.
-            min_object_covered=0.0,
-            aspect_ratio_range=self.ratio,
-            area_range=self.scale,
-        )
-        return tf.concat([begin[:2], size[:2]], 0)
-
-    @override
-    def to_output(self, pixels: tf.Tensor) -> tf.Tensor:
-        return resize(pixels, self.size, self.method)
 
 
 def crop_to_window(pixels: tf.Tensor, window: Window) -> tf.Tensor:

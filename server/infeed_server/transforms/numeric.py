@@ -11,7 +11,6 @@ from typing_extensions import Self, override
 
 from infeed import spec
 from infeed.errors import ConfigError
-from infeed.tensorflow.finish import apply
 from infeed_server.transforms.base import FieldTransform, Key
 from infeed_server.transforms.field_checks import describe_tensor, require_numbers
 from infeed_server.transforms.option_types import Finite, FloatType, Numbers, NumberType, Positive
@@ -54,7 +53,7 @@ class Normalize(FieldTransform):
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
         x = require_numbers(x, self.field, self.name)
         self._check_shape(x)
-        return apply(self.finish_transform(), x)
+        return _apply(self.finish_transform(), x)
 
     @override
     def finish_transform(self) -> spec.Normalize:
@@ -65,7 +64,7 @@ class Normalize(FieldTransform):
         for option, values in (("mean", self.mean), ("std", self.std)):
             if values is None or len(values) == 1:
                 continue
-            if x.shape.rank is None or last != len(values):
+            if last != len(values):
                 raise ConfigError(
                     f"{self.name}: {option} has {len(values)} numbers, but field {self.field!r} "
                     f"holds {describe_tensor(x)}: give one number, or one for each entry of the "
@@ -75,7 +74,11 @@ class Normalize(FieldTransform):
 
 
 class Cast(FieldTransform):
-    """Converts as C does: floats are truncated towards zero, integers wrap.
+    """Converts; floats become integers by truncation, and values out of range saturate.
+
+    To saturate: the nearest value of an integer type represents one that is out of its range, and
+    0 represents NaN. The result is the same on the server, in NumPy and in TensorFlow, for each
+    pair of types.
 
     Result: → `dtype`; shape kept.
     """
@@ -87,7 +90,7 @@ class Cast(FieldTransform):
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        return apply(self.finish_transform(), require_numbers(x, self.field, self.name))
+        return _apply(self.finish_transform(), require_numbers(x, self.field, self.name))
 
     @override
     def finish_transform(self) -> spec.Cast:
@@ -132,7 +135,7 @@ class OneHot(FieldTransform):
                 "with dtype: int64 before it",
                 stage=self.name,
             )
-        return apply(self.finish_transform(), x)
+        return _apply(self.finish_transform(), x)
 
     @override
     def finish_transform(self) -> spec.OneHot:
@@ -164,8 +167,9 @@ class StringToNumber(FieldTransform):
 class ConvertImageDtype(FieldTransform):
     """Converts to another type, scaled to its range; floats are in [0, 1].
 
-    As `tf.image.convert_image_dtype`. It runs on the server. For fewer bytes on the wire,
-    `normalize` with `scale: 255.0` gives uint8 images nearly the same values.
+    As `tf.image.convert_image_dtype`; floats out of [0, 1] saturate, and NaN becomes 0, as of
+    `cast`. It runs on the server. For fewer bytes on the wire, `normalize` with `scale: 255.0`
+    gives uint8 images nearly the same values.
 
     Result: → `dtype`; shape kept.
     """
@@ -177,8 +181,6 @@ class ConvertImageDtype(FieldTransform):
         "float16", "float32", "float64", "bfloat16",
     ]  # fmt: skip
     """Type of the result."""
-    saturate: bool = False
-    """Whether values out of the type's range are clipped before the conversion."""
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
@@ -187,7 +189,19 @@ class ConvertImageDtype(FieldTransform):
             raise ConfigError(
                 f"{self.name}: field {self.field!r} holds bool; use cast", stage=self.name
             )
-        return tf.image.convert_image_dtype(x, tf.as_dtype(self.dtype), saturate=self.saturate)
+        data_type = tf.as_dtype(self.dtype)
+        if x.dtype.is_floating and data_type.is_integer:
+            from infeed.tensorflow.finish import saturating_cast  # noqa: PLC0415 - loads TensorFlow
+
+            # Half a step more, as in TensorFlow, so that truncation rounds to the nearest.
+            return saturating_cast(x * (data_type.max + 0.5), data_type)
+        return tf.image.convert_image_dtype(x, data_type, saturate=True)
+
+
+def _apply(transform: spec.FinishTransform, x: tf.Tensor) -> tf.Tensor:
+    from infeed.tensorflow.finish import apply  # noqa: PLC0415 - it loads TensorFlow
+
+    return apply(transform, x)
 
 
 def _round_to(value: float, data_type: str) -> Any:

@@ -22,7 +22,9 @@ def _as_numbers(value: Any) -> Any:
     return (value,) if is_number else as_tuple(value)
 
 
-Positive = Annotated[int, Field(gt=0)]
+Positive = Annotated[int, Field(gt=0, lt=1 << 31)]
+"""Far above what TensorFlow can hold in one dimension, which it does not always report."""
+
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

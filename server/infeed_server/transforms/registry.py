@@ -17,12 +17,26 @@ from pydantic import (
 )
 
 from infeed_server.config.model import as_tuple, did_you_mean
-from infeed_server.transforms import cache, colour, decode, fields, geometry, numeric, user_map
+from infeed_server.transforms import (
+    cache,
+    colour,
+    decode,
+    fields,
+    geometry,
+    numeric,
+    random_resized_crop,
+    user_map,
+)
 from infeed_server.transforms.base import Transform
 
 _TRANSFORMS: tuple[type[Transform], ...] = (
     *(decode.DecodeImage, decode.DecodeRaw),
-    *(geometry.Resize, geometry.CenterCrop, geometry.RandomCrop, geometry.RandomResizedCrop),
+    *(
+        geometry.Resize,
+        geometry.CenterCrop,
+        geometry.RandomCrop,
+        random_resized_crop.RandomResizedCrop,
+    ),
     *(geometry.RandomFlipLeftRight, geometry.RandomFlipUpDown),
     *(colour.RandomBrightness, colour.RandomContrast, colour.RandomSaturation, colour.RandomHue),
     *(numeric.Normalize, numeric.Cast, numeric.OneHot, numeric.StringToNumber),

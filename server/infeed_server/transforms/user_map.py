@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Annotated, Any, ClassVar
 
+import numpy as np
 import tensorflow as tf
-from pydantic import field_validator
-from typing_extensions import override
+from pydantic import Field, field_validator, model_validator
+from typing_extensions import Self, override
 
 from infeed.errors import ConfigError, UserCodeError
-from infeed_server.config.code_digest import code_digest
+from infeed_server.config.function_identity import (
+    function_identity,
+    opaque_parts,
+    qualified_name,
+)
 from infeed_server.config.importer import load
+from infeed_server.config.model import Finding
+from infeed_server.config.module_lookup import explain_missing
 from infeed_server.config.user_errors import user_traceback
 from infeed_server.sources.base import Sample
 from infeed_server.sources.dataset.determinism import random_nodes
+from infeed_server.sources.python.functions import FunctionOptions, identity_digest
+from infeed_server.sources.python.source import DeclaredFields, declared_fields
 from infeed_server.sources.storage_faults import is_storage_fault
 from infeed_server.transforms.base import Key, Transform
 from infeed_server.transforms.field_checks import describe_tensor
-
-# Created outside of any trace, this context means "convert by default", as in Dataset.map: an `if`
-# on a tensor works in the user's function as it does there.
-_AUTOGRAPH = tf.__internal__.autograph.control_status_ctx()
 
 
 class Map(Transform):
@@ -30,7 +37,8 @@ class Map(Transform):
 
     It is called with `(sample, key)` if `keyed`, else with `(sample)`. The key is int64[2],
     different for every (seed, epoch, sample, position in the list). It can be the `seed` of every
-    `tf.random.stateless_*` and `tf.image.stateless_*` function.
+    `tf.random.stateless_*` and `tf.image.stateless_*` function. With `python`, the sample has NumPy
+    arrays, and instead of the key the function gets a `numpy.random.Generator` made from it.
 
     Result: those of the function's result.
 
@@ -44,7 +52,17 @@ class Map(Transform):
     """The function; in Python it may be the function itself."""
     keyed: bool | None = None
     """Whether the function gets the sample's key; by default, if it has a second positional
-    parameter that has no default or is named `key`."""
+    parameter that has no default or is named `key` (with `python`: `rng`)."""
+    python: bool = False
+    """Whether the function is one of NumPy arrays, called in Python: see below."""
+    # Aliases, since `fields` and `identity` are also names of methods.
+    result_fields: DeclaredFields | None = Field(None, alias="fields")
+    """With `python`: fields of the result; by default those of eight samples."""
+    declared_identity: Annotated[str, Field(min_length=1)] | None = Field(None, alias="identity")
+    """With `python`: text that is part of the fingerprint, for what the code does not show."""
+    processes: Annotated[int, Field(ge=0, le=256)] | None = None
+    """With `python`, behind any source but `python`: worker processes that call the function; by
+    default none, but one thread of the server."""
 
     @field_validator("function")
     @classmethod
@@ -55,17 +73,40 @@ class Map(Transform):
                 raise ValueError("should be of the form module:attr")
         return value
 
+    @model_validator(mode="after")
+    def _check_python(self) -> Self:
+        given = {
+            "fields": self.result_fields,
+            "identity": self.declared_identity,
+            "processes": self.processes,
+        }
+        names = [name for name, value in given.items() if value is not None]
+        if names and not self.python:
+            raise ValueError(f"{names[0]}: only a function in Python has it; add python: true")
+        if self.processes and not isinstance(self.function, str):
+            raise ValueError(
+                "worker processes load the function by its name; give function: as module:attr, or "
+                "leave out processes"
+            )
+        return self
+
+    @override
+    def check(self) -> Iterator[Finding]:
+        if isinstance(self.function, str) and (missing := explain_missing(self.function)):
+            yield ("function",), missing
+
     @property
     def random(self) -> bool:
         return self._takes_key(self._load_function())
 
     @override
     def apply(self, sample: Sample, key: Key) -> Sample:
+        assert not self.python
         function = self._load_function()
         # Not converted in eager execution, which reruns one sample to find what it raises.
         converted = function
         if not tf.executing_eagerly():
-            converted = tf.__internal__.autograph.tf_convert(function, _AUTOGRAPH)
+            converted = tf.__internal__.autograph.tf_convert(function, _autograph_context())
         arguments = (dict(sample), key) if self._takes_key(function) else (dict(sample),)
         nodes_before = _random_nodes()
         try:
@@ -80,14 +121,62 @@ class Map(Transform):
 
     @override
     def identity(self) -> dict[str, Any]:
-        """Returns the function's name, its code and the plain values it holds.
-
-        The values are a partial's arguments, a closure's variables or a callable object's
-        attributes, if they are numbers or text: other objects have no form that is the same in
-        every process. Globals are not followed.
-        """
         function = self._load_function()
-        return {self.name: {**_function_identity(function), "keyed": self._takes_key(function)}}
+        identity = {**self._code_identity(function), "keyed": self._takes_key(function)}
+        if self.python:
+            # NumPy keeps the bits of its generators, but not those of its distributions.
+            fields = [str(field) for field in declared_fields(self.result_fields) or ()]
+            identity |= {"python": self._own_identity(function), "numpy": np.__version__}
+            identity |= {"fields": [*(self.result_fields or ()), *fields]}
+        return {self.name: identity}
+
+    def function_options(self, ordinal: int, *, by_name: bool) -> FunctionOptions:
+        """Returns what a thread or process needs to call the function in Python.
+
+        `by_name`: it runs in another process. Raises `ConfigError` and `UserCodeError`.
+        """
+        path = f"transforms[{ordinal}].{self.name}"
+        if by_name and not isinstance(self.function, str):
+            raise ConfigError(
+                f"{path}.function: worker processes load it by its name; give it as module:attr, "
+                "or leave out the source's processes",
+                stage=path,
+            )
+        try:
+            function = self._load_function()
+            self._own_identity(function)
+        except (ConfigError, UserCodeError) as error:
+            message = error.message.removeprefix(f"{self.name}: ")
+            raise type(error)(f"{path}: {message}", stage=path) from error
+        return FunctionOptions(
+            self.function,
+            self.function_name,
+            ordinal,
+            self._takes_key(function),
+            identity_digest(function, self._module_name),
+            declared_fields(self.result_fields),
+        )
+
+    @property
+    def _module_name(self) -> str:
+        return self.function if isinstance(self.function, str) else ""
+
+    def _code_identity(self, function: Callable[..., Any]) -> dict[str, Any]:
+        return function_identity(function, self._module_name)
+
+    def _own_identity(self, function: Callable[..., Any]) -> str | None:
+        """Returns the identity that is declared. Raises `ConfigError` if one is necessary."""
+        own = self.declared_identity or getattr(function, "fingerprint", None)
+        if isinstance(own, str):
+            return own
+        if unknown := opaque_parts(function):
+            raise ConfigError(
+                f"{self.name}: {self.function_name} has no identity, by which servers and cursors "
+                f"know what it does: {unknown}. Declare one, which you change with the function: "
+                "identity: v1; or give the function an attribute fingerprint",
+                stage=self.name,
+            )
+        return None
 
     def _load_function(self) -> Callable[..., Any]:
         if not isinstance(self.function, str):
@@ -117,12 +206,13 @@ class Map(Transform):
         if len(positional) < 2:
             return False
         second = positional[1]
-        return second.default is inspect.Parameter.empty or second.name == "key"
+        named = "rng" if self.python else "key"
+        return second.default is inspect.Parameter.empty or second.name == named
 
     @property
     def function_name(self) -> str:
         """The name of the function in messages: `module:attr`."""
-        return self.function if isinstance(self.function, str) else _qualified_name(self.function)
+        return self.function if isinstance(self.function, str) else qualified_name(self.function)
 
     def _user_error(self, error: Exception) -> UserCodeError:
         return UserCodeError(
@@ -164,6 +254,17 @@ class Map(Transform):
         )
 
 
+@cache
+def _autograph_context() -> Any:
+    """Returns AutoGraph's context outside of any trace, which converts by default.
+
+    As in `Dataset.map`, an `if` on a tensor then works in the user's function.
+    """
+    # Contexts are per thread, and the caller's is in a trace.
+    with ThreadPoolExecutor(1) as outside:
+        return outside.submit(tf.__internal__.autograph.control_status_ctx).result()
+
+
 def _random_nodes() -> set[str]:
     """Returns the nodes with random state in the graph that is being traced."""
     return set() if tf.executing_eagerly() else random_nodes(tf.compat.v1.get_default_graph())
@@ -177,48 +278,3 @@ def _describe_value(value: Any) -> str:
         items = ", ".join(_describe_value(item) for item in value)
         return f"a {type(value).__name__} of {len(value)}" + (f": {items}" if items else "")
     return "None" if value is None else f"{type(value).__name__}"
-
-
-def _qualified_name(function: Any) -> str:
-    definition = _definition(function)
-    return f"{definition.__module__}:{definition.__qualname__}"
-
-
-def _definition(function: Any) -> Any:
-    """Unwraps a callable to its `def` or `class`: through partial, tf.function and wrappers."""
-    while True:
-        if hasattr(function, "func"):  # functools.partial
-            function = function.func
-        elif hasattr(function, "python_function"):  # tf.function
-            function = function.python_function
-        elif hasattr(function, "__wrapped__"):
-            function = function.__wrapped__
-        else:
-            return function if hasattr(function, "__qualname__") else type(function)
-
-
-def _function_identity(function: Any) -> dict[str, Any]:
-    definition = _definition(function)
-    identity: dict[str, Any] = {
-        "function": _qualified_name(function),
-        "code": code_digest(definition),
-        "bound": _bound_values(function),
-    }
-    code = getattr(definition, "__code__", None)
-    if code is not None and "<lambda>" in definition.__qualname__:
-        identity["line"] = code.co_firstlineno  # lambdas of one file share their name
-    return identity
-
-
-def _bound_values(function: Any) -> list[str]:
-    """Lists the plain values in a partial, a closure or an object's attributes."""
-    values: list[Any] = []
-    if hasattr(function, "func"):
-        values += [*enumerate(function.args), *sorted(function.keywords.items())]
-    definition = _definition(function)
-    if inspect.isfunction(definition):
-        values += sorted(inspect.getclosurevars(definition).nonlocals.items())
-    elif inspect.isclass(definition):
-        values += sorted(getattr(function, "__dict__", {}).items())
-    plain = (str, bytes, int, float, bool, type(None))
-    return [f"{name}={value!r}" for name, value in values if isinstance(value, plain)]

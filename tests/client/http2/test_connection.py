@@ -113,6 +113,12 @@ def test_padding_longer_than_its_frame_is_refused(start_request: Start) -> None:
         read_all(request)
 
 
+def test_padded_frame_without_a_byte_is_refused(start_request: Start) -> None:
+    request = start_request(responding(data_frame(b"", PADDED)))
+    with pytest.raises(Http2ProtocolError, match="in a frame of 0 bytes"):
+        read_all(request)
+
+
 @pytest.mark.parametrize("last", [b"data", b""])
 def test_response_without_trailers(start_request: Start, last: bytes) -> None:
     request = start_request(
@@ -411,11 +417,7 @@ def test_send_waits_for_the_window(start_request: Start) -> None:
     request = start_request(script)
     request.read_data(memoryview(bytearray(1)))  # so the settings have arrived
 
-    def send() -> None:
-        request.send_data(body)
-        request.send_data(b"", end=True)
-
-    sender = threading.Thread(target=send)
+    sender = threading.Thread(target=request.send_data, args=(body,), kwargs={"end": True})
     sender.start()
     until(lambda: blocked_in(sender, "wait", "_wait_for_window"))
     is_waiting.set()
@@ -546,6 +548,8 @@ class InMemorySocket:
     def send(self, data: bytes) -> None:
         assert data
 
+    send_now = send
+
     def abort(self) -> None: ...
 
 
@@ -560,6 +564,24 @@ frames = st.builds(
     st.sampled_from([0, 1, 2, 3, (1 << 32) - 1]),
     st.binary(max_size=30),
 )
+
+
+def test_deadline_bounds_frames_that_complete_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = AheadClock()
+    monkeypatch.setattr(receiver, "time", clock)
+
+    class Flood(InMemorySocket):
+        def receive(self, into: memoryview, timeout: float) -> int:
+            clock.ahead += 1.0
+            assert clock.ahead < 100, "the read does not end"
+            self._content = self._content or data_frame(b"") * 400
+            return super().receive(into, timeout)
+
+    socket: Any = Flood(SETTINGS + OK)
+    request = Http2Request(socket, clock.monotonic() + 20.0)
+    request.send_headers(REQUEST)
+    with pytest.raises(TimeoutError):
+        read_all(request)
 
 
 @examples(200)

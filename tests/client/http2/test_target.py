@@ -28,7 +28,7 @@ from infeed.http2.target import (
     [
         ("host:1", ("host:1",)),
         (" a:1 ,b:2,, ", ("a:1", "b:2")),
-        ("dns:///a.b:8470", ("dns:///a.b:8470",)),
+        ("dns:///a.b:7470", ("dns:///a.b:7470",)),
         ("dns://8.8.8.8/a:1,ipv4:127.0.0.1:2", ("dns://8.8.8.8/a:1", "ipv4:127.0.0.1:2")),
         ("[::1]:80,ipv6:[::1]:81", ("[::1]:80", "ipv6:[::1]:81")),
         ("unix:/run/a.sock,unix:///b", ("unix:/run/a.sock", "unix:///b")),
@@ -43,8 +43,8 @@ def test_parse_target(target: str, addresses: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     "target",
     [
-        *("", " , ", "host", "dns:///host", "dns:8470", "host:http", "a:1,b", ":80", "a:"),
-        *("a:65536", "a:-1", "a:1.5", "a:" + "9" * 5000, "unix:/a\0b", "a\0b:1"),
+        *("", " , ", "host", "dns:///host", "dns:7470", "host:http", "a:1,b", ":80", "a:"),
+        *("a:65536", "a:-1", "a:1.5", "a:" + "9" * 5000, "unix:/a\0b", "a\0b:1", "unix://"),
     ],
 )
 def test_invalid_targets_are_refused(target: str) -> None:
@@ -69,7 +69,7 @@ def test_any_text_is_a_target_or_refused(text: str) -> None:
     ("address", "expected"),
     [
         ("host:1", "host:1"),
-        ("dns:///a.b:8470", "a.b:8470"),
+        ("dns:///a.b:7470", "a.b:7470"),
         ("dns://8.8.8.8/a:1", "a:1"),
         ("dns:a:1", "a:1"),
         ("ipv4:127.0.0.1:2", "127.0.0.1:2"),
@@ -123,7 +123,7 @@ def test_resolve_unknown_name(name: str) -> None:
     ("address", "name"),
     [
         ("host:1", "host"),
-        ("dns:///a.b:8470", "a.b"),
+        ("dns:///a.b:7470", "a.b"),
         ("dns://8.8.8.8/a:1", "a"),
         ("ipv4:127.0.0.1:2", "127.0.0.1"),
         ("[::1]:80", "::1"),

@@ -340,6 +340,37 @@ def test_losses_and_reconnects_count_opened_streams_only(new_coordinator: Any) -
     assert coordinator.counters(0).servers == ["a", "b"]
 
 
+def test_loss_and_return_of_a_server_are_logged_once_each(
+    new_coordinator: Any, caplog: Any
+) -> None:
+    coordinator = new_coordinator("ab")
+    name = coordinator._plan.spec.name
+
+    def logged() -> list[str]:
+        messages = [record.getMessage() for record in caplog.records]
+        caplog.clear()
+        return messages
+
+    a, _ = connect(coordinator, "a", "b")
+    assert logged() == []
+    coordinator.on_stream_ended(a, LOST)
+    assert logged() == [f"{name}: a is lost, and is tried again: cut"]
+    for _ in range(3):
+        coordinator.on_stream_ended(coordinator.start_stream("a"), LOST)
+    assert logged() == []
+    (a,) = connect(coordinator, "a")
+    assert logged() == [f"{name}: a is back"]
+    a.draining = True
+    coordinator.on_stream_ended(a, ServerUnavailableError("a ended the stream"))
+    connect(coordinator, "a")
+    assert logged() == [], "it has announced its end, and came back"
+    coordinator.on_stream_ended(coordinator.start_stream("b"), LOST)
+    assert logged() == [f"{name}: b cannot be reached, and is tried again: cut"]
+    coordinator.close()
+    coordinator.on_stream_ended(a, LOST)
+    assert logged() == []
+
+
 def test_lost_server_gets_no_step_before_it_accepts_a_stream(new_coordinator: Any) -> None:
     coordinator = new_coordinator("ab")
     for error in (LOST, MISMATCH):

@@ -10,6 +10,7 @@ import pytest
 from tests.client.waiting import HANG_SECONDS, blocked_in, until
 
 from infeed.batch import Batch
+from infeed.prefetch import ready_batches
 from infeed.prefetch.feed_item import EndOfFeed
 from infeed.prefetch.ready_batches import ReadyBatches
 from infeed.stats import Progress
@@ -115,3 +116,13 @@ def test_every_waiting_thread_gets_an_item_or_the_end() -> None:
     for thread in threads:
         thread.join(HANG_SECONDS)
     assert got == [EndOfFeed()] * 3
+
+
+def test_wait_is_bounded_for_a_wake_up_that_an_interrupt_has_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ready = ready_of(0)
+    waits: list[float] = []
+    monkeypatch.setattr(ready._arrived, "wait", waits.append)
+    assert ready.first(1e6) is None
+    assert waits == [ready_batches._MAX_WAIT_SECONDS]

@@ -7,27 +7,20 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.clock import ManualClock
 from tests.harness.examples import examples
 
 from infeed.prefetch.step_scheduler import MIN_HEDGE_DELAY_SECONDS, StepScheduler
 
 
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
-def scheduler_of(clock: Clock, steps: int | None = None, servers: str = "ab") -> StepScheduler[int]:
+def scheduler_of(
+    clock: ManualClock, steps: int | None = None, servers: str = "ab"
+) -> StepScheduler[int]:
     scheduler: StepScheduler[int] = StepScheduler(steps, clock)
     for server in servers:
         scheduler.add_server(server)
@@ -49,7 +42,7 @@ def assign_all(scheduler: StepScheduler[int], server: str, limit: int) -> list[i
     return steps
 
 
-def test_single_server_gets_all_steps_below_the_limit(clock: Clock) -> None:
+def test_single_server_gets_all_steps_below_the_limit(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock, servers="a")
     assert [scheduler.assign("a", 3) for _ in range(4)] == [0, 1, 2, None]
     scheduler.on_received("a", 0, 0)
@@ -57,7 +50,7 @@ def test_single_server_gets_all_steps_below_the_limit(clock: Clock) -> None:
     assert scheduler.assign("a", 4) == 3
 
 
-def test_first_of_several_servers_gets_an_initial_quota(clock: Clock) -> None:
+def test_first_of_several_servers_gets_an_initial_quota(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock, servers="a")
     scheduler.single_server = False
     assert [scheduler.assign("a", 20) for _ in range(5)] == [0, 1, 2, 3, None]
@@ -65,7 +58,7 @@ def test_first_of_several_servers_gets_an_initial_quota(clock: Clock) -> None:
     assert [scheduler.assign("b", 20) for _ in range(5)] == [4, 5, 6, 7, None]
 
 
-def test_complete_after_the_last_step(clock: Clock) -> None:
+def test_complete_after_the_last_step(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock, steps=2, servers="a")
     assert [scheduler.assign("a", 9) for _ in range(3)] == [0, 1, None]
     assert not scheduler.complete
@@ -75,7 +68,7 @@ def test_complete_after_the_last_step(clock: Clock) -> None:
     assert scheduler.complete
 
 
-def test_steps_of_several_servers_are_delivered_in_order(clock: Clock) -> None:
+def test_steps_of_several_servers_are_delivered_in_order(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock)
     assert [scheduler.assign(server, 4) for server in "abab"] == [0, 1, 2, 3]
     scheduler.on_received("b", 1, 1)
@@ -84,7 +77,7 @@ def test_steps_of_several_servers_are_delivered_in_order(clock: Clock) -> None:
     assert pop_all(scheduler) == [0, 1]
 
 
-def test_reassigned_steps_come_before_new_ones(clock: Clock) -> None:
+def test_reassigned_steps_come_before_new_ones(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock)
     assert [scheduler.assign(server, 8) for server in "aabb"] == [0, 1, 2, 3]
     scheduler.on_received("a", 0, 0)
@@ -93,7 +86,7 @@ def test_reassigned_steps_come_before_new_ones(clock: Clock) -> None:
     assert scheduler.in_flight_count("a") == 0
 
 
-def test_server_that_returns_gets_steps_again(clock: Clock) -> None:
+def test_server_that_returns_gets_steps_again(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock, servers="a")
     assert scheduler.assign("a", 2) == 0
     scheduler.remove_server("a")
@@ -101,7 +94,7 @@ def test_server_that_returns_gets_steps_again(clock: Clock) -> None:
     assert [scheduler.assign("a", 2) for _ in range(2)] == [0, 1]
 
 
-def test_fast_server_gets_a_larger_quota(clock: Clock) -> None:
+def test_fast_server_gets_a_larger_quota(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock)
     for _ in range(30):
         clock.now += 1
@@ -119,7 +112,7 @@ def test_fast_server_gets_a_larger_quota(clock: Clock) -> None:
     assert quotas == {"a": 18, "b": 2}
 
 
-def test_slow_step_is_hedged_once_on_an_idle_server(clock: Clock) -> None:
+def test_slow_step_is_hedged_once_on_an_idle_server(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock, steps=2)
     assert [scheduler.assign("a", 2), scheduler.assign("b", 2)] == [0, 1]
     scheduler.on_received("b", 1, 1)
@@ -139,7 +132,7 @@ def test_slow_step_is_hedged_once_on_an_idle_server(clock: Clock) -> None:
     assert pop_all(scheduler) == []
 
 
-def test_hedged_step_is_reassigned_only_after_both_losses(clock: Clock) -> None:
+def test_hedged_step_is_reassigned_only_after_both_losses(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock, steps=1)
     assert scheduler.assign("a", 1) == 0
     clock.now = 2
@@ -151,7 +144,7 @@ def test_hedged_step_is_reassigned_only_after_both_losses(clock: Clock) -> None:
     assert scheduler.assign("c", 1) == 0
 
 
-def test_hedges_are_bounded(clock: Clock) -> None:
+def test_hedges_are_bounded(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock)
     hedged = 0
     for step in range(100):
@@ -166,7 +159,7 @@ def test_hedges_are_bounded(clock: Clock) -> None:
     assert hedged == scheduler.hedges <= 4 + 0.05 * 100
 
 
-def with_straggler(clock: Clock) -> tuple[StepScheduler[int], list[int]]:
+def with_straggler(clock: ManualClock) -> tuple[StepScheduler[int], list[int]]:
     """Returns a scheduler of three servers, and the steps in flight at "a", which has just become a
     straggler."""
     scheduler = scheduler_of(clock, servers="abc")
@@ -201,7 +194,7 @@ def receive_all(scheduler: StepScheduler[int], server: str) -> list[int]:
     return steps
 
 
-def test_reconnected_server_starts_with_the_initial_quota(clock: Clock) -> None:
+def test_reconnected_server_starts_with_the_initial_quota(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock)
     scheduler.single_server = False
     for _ in range(5):
@@ -216,7 +209,7 @@ def test_reconnected_server_starts_with_the_initial_quota(clock: Clock) -> None:
     assert len(assign_all(scheduler, "a", limit)) == 4
 
 
-def test_batches_of_a_removed_server_make_no_straggler(clock: Clock) -> None:
+def test_batches_of_a_removed_server_make_no_straggler(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock)
     assert [scheduler.assign("a", 4), scheduler.assign("b", 4)] == [0, 1]
     clock.now += 1
@@ -228,7 +221,7 @@ def test_batches_of_a_removed_server_make_no_straggler(clock: Clock) -> None:
     assert scheduler.assign("c", 4) == 2
 
 
-def test_straggler_is_detected_by_its_own_batch_interval(clock: Clock) -> None:
+def test_straggler_is_detected_by_its_own_batch_interval(clock: ManualClock) -> None:
     """A server that takes 0.1 s for a batch times out after 1 s, however slow the others are."""
     scheduler = scheduler_of(clock, servers="abc")
     for server, seconds in (("a", 0.1), ("b", 20.0)):
@@ -243,7 +236,7 @@ def test_straggler_is_detected_by_its_own_batch_interval(clock: Clock) -> None:
     assert scheduler.assign("c", 9) == 2
 
 
-def test_slowest_server_gets_a_quota_of_two(clock: Clock) -> None:
+def test_slowest_server_gets_a_quota_of_two(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock)
     for server, seconds in (("a", 0.001), ("b", 100.0)):
         step = scheduler.assign(server, 9)
@@ -253,7 +246,7 @@ def test_slowest_server_gets_a_quota_of_two(clock: Clock) -> None:
     assert [scheduler.assign("b", scheduler.next_step + 9) for _ in range(3)] == [2, 3, None]
 
 
-def test_no_step_behind_the_end_is_assigned(clock: Clock) -> None:
+def test_no_step_behind_the_end_is_assigned(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock)
     assert not scheduler.complete
     assert [scheduler.assign("a", 9) for _ in range(4)] == [0, 1, 2, 3]
@@ -268,7 +261,7 @@ def test_no_step_behind_the_end_is_assigned(clock: Clock) -> None:
     assert scheduler.complete
 
 
-def test_clear_drops_the_reorder_buffer(clock: Clock) -> None:
+def test_clear_drops_the_reorder_buffer(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock)
     assert scheduler.blocking_server() is None
     assert [scheduler.assign("a", 9), scheduler.assign("a", 9)] == [0, 1]
@@ -279,7 +272,7 @@ def test_clear_drops_the_reorder_buffer(clock: Clock) -> None:
     assert pop_all(scheduler) == [0]
 
 
-def test_straggler_does_not_reduce_other_quotas(clock: Clock) -> None:
+def test_straggler_does_not_reduce_other_quotas(clock: ManualClock) -> None:
     scheduler, timed_out = with_straggler(clock)
     scheduler.remove_server("c")
     clock.now += 10
@@ -290,7 +283,7 @@ def test_straggler_does_not_reduce_other_quotas(clock: Clock) -> None:
     ]
 
 
-def test_duplicate_of_a_buffered_step_is_dropped(clock: Clock) -> None:
+def test_duplicate_of_a_buffered_step_is_dropped(clock: ManualClock) -> None:
     scheduler, timed_out = with_straggler(clock)
     clock.now += 10
     while scheduler.assign("b", scheduler.next_step + 18) is not None:
@@ -302,7 +295,7 @@ def test_duplicate_of_a_buffered_step_is_dropped(clock: Clock) -> None:
     assert timed_out[1] in pop_all(scheduler)
 
 
-def test_all_steps_of_a_straggler_are_reassigned_at_once(clock: Clock) -> None:
+def test_all_steps_of_a_straggler_are_reassigned_at_once(clock: ManualClock) -> None:
     scheduler, timed_out = with_straggler(clock)
     assert len(timed_out) == 6
     clock.now += 0.5 * MIN_HEDGE_DELAY_SECONDS
@@ -313,7 +306,7 @@ def test_all_steps_of_a_straggler_are_reassigned_at_once(clock: Clock) -> None:
     assert len(pop_all(scheduler)) == 18
 
 
-def test_straggler_gets_steps_after_it_sent_the_timed_out_ones(clock: Clock) -> None:
+def test_straggler_gets_steps_after_it_sent_the_timed_out_ones(clock: ManualClock) -> None:
     scheduler, timed_out = with_straggler(clock)
     clock.now += 10
     receive_all(scheduler, "b")
@@ -324,7 +317,7 @@ def test_straggler_gets_steps_after_it_sent_the_timed_out_ones(clock: Clock) -> 
     assert scheduler.assign("a", scheduler.next_step + 18) is not None
 
 
-def test_timed_out_step_is_accepted_if_it_arrives_first(clock: Clock) -> None:
+def test_timed_out_step_is_accepted_if_it_arrives_first(clock: ManualClock) -> None:
     scheduler, timed_out = with_straggler(clock)
     clock.now += 10
     assert scheduler.assign("b", scheduler.next_step + 18) == timed_out[0]
@@ -335,7 +328,7 @@ def test_timed_out_step_is_accepted_if_it_arrives_first(clock: Clock) -> None:
     assert scheduler.hedges == 1
 
 
-def test_straggler_is_detected_whatever_is_in_flight(clock: Clock) -> None:
+def test_straggler_is_detected_whatever_is_in_flight(clock: ManualClock) -> None:
     """Of two busy servers, one stops. The usual latency is 4 s, the batch interval 0.2 s."""
     scheduler = scheduler_of(clock)
     in_flight: dict[str, list[int]] = {"a": [], "b": []}
@@ -360,7 +353,7 @@ def test_straggler_is_detected_whatever_is_in_flight(clock: Clock) -> None:
     assert scheduler.hedges == len(timed_out)
 
 
-def test_slow_server_is_not_a_straggler(clock: Clock) -> None:
+def test_slow_server_is_not_a_straggler(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock)
     tasks: dict[str, tuple[int, float] | None] = {"a": None, "b": None}
     duplicates = 0
@@ -382,7 +375,7 @@ def test_slow_server_is_not_a_straggler(clock: Clock) -> None:
     assert scheduler.next_step > 300
 
 
-def test_no_server_is_a_straggler_if_all_are_silent(clock: Clock) -> None:
+def test_no_server_is_a_straggler_if_all_are_silent(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock, servers="abc")
     for server in "abc" * 4:
         assert scheduler.assign(server, 12) is not None
@@ -391,7 +384,7 @@ def test_no_server_is_a_straggler_if_all_are_silent(clock: Clock) -> None:
     assert scheduler.hedges == 0
 
 
-def test_timed_out_step_is_not_reassigned_again_after_a_loss(clock: Clock) -> None:
+def test_timed_out_step_is_not_reassigned_again_after_a_loss(clock: ManualClock) -> None:
     scheduler, timed_out = with_straggler(clock)
     clock.now += 10
     assert [scheduler.assign("b", scheduler.next_step + 18) for _ in range(3)] == timed_out[:3]
@@ -402,7 +395,7 @@ def test_timed_out_step_is_not_reassigned_again_after_a_loss(clock: Clock) -> No
     ]
 
 
-def test_step_of_two_stragglers_is_reassigned_to_a_third_server(clock: Clock) -> None:
+def test_step_of_two_stragglers_is_reassigned_to_a_third_server(clock: ManualClock) -> None:
     scheduler, timed_out = with_straggler(clock)
     clock.now += 10
     assert scheduler.assign("b", scheduler.next_step + 18) == timed_out[0]
@@ -413,7 +406,7 @@ def test_step_of_two_stragglers_is_reassigned_to_a_third_server(clock: Clock) ->
     assert scheduler.assign("c", scheduler.next_step + 18) == timed_out[0]
 
 
-def test_duplicates_do_not_increase_the_hedge_delay(clock: Clock) -> None:
+def test_duplicates_do_not_increase_the_hedge_delay(clock: ManualClock) -> None:
     scheduler, timed_out = with_straggler(clock)
     clock.now += 30
     receive_all(scheduler, "b")
@@ -423,7 +416,7 @@ def test_duplicates_do_not_increase_the_hedge_delay(clock: Clock) -> None:
     assert scheduler.hedge_delay == MIN_HEDGE_DELAY_SECONDS
 
 
-def test_unknown_server_gets_no_step(clock: Clock) -> None:
+def test_unknown_server_gets_no_step(clock: ManualClock) -> None:
     assert scheduler_of(clock).assign("z", 8) is None
 
 
@@ -447,7 +440,7 @@ def test_every_step_is_delivered_once_and_in_order(
     total: int, events: list[tuple[float, str, str, int]]
 ) -> None:
     """Servers are added and removed, and answer in any order, slowly or at once."""
-    clock = Clock()
+    clock = ManualClock()
     scheduler = scheduler_of(clock, steps=total, servers="")
     in_flight: dict[str, list[int]] = {}
     out: list[int] = []

@@ -176,6 +176,10 @@ def test_request_headers_and_messages(peer: Any, dial: Open) -> None:
     assert seen["grpc-timeout"] == "100000S"  # at most eight digits
 
 
+def test_shortest_timeout_is_a_millisecond() -> None:
+    assert call_module._encode_timeout(0.0001) == "1m"  # 0 would end the call before its start
+
+
 def test_call_connects_at_the_first_next(dial: Open) -> None:
     def requests() -> Iterator[Any]:
         raise AssertionError
@@ -321,9 +325,21 @@ def test_http1_server_is_refused(peer: Any, dial: Open) -> None:
             pass
 
     with pytest.raises(
-        ProtocolError, match=r"is not an infeed server: it uses HTTP/1, not HTTP/2$"
+        ProtocolError, match=r"is not an infeed server: it uses HTTP/1, not HTTP/2; if this port"
     ):
         dial(peer(script)).call.next()
+
+
+def test_port_that_hangs_up_on_plain_text_may_require_tls(peer: Any, dial: Open) -> None:
+    address = peer(lambda talk: talk.socket.recv(1 << 16))
+    with pytest.raises(ServerUnavailableError, match=r"; if this port requires TLS, set tls=True"):
+        dial(address).call.next()
+
+
+def test_server_that_hangs_up_in_http2_is_only_lost(peer: Any, dial: Open) -> None:
+    with pytest.raises(ServerUnavailableError) as caught:
+        dial(peer(lambda talk: talk.greet())).call.next()
+    assert "TLS" not in str(caught.value)
 
 
 def test_connection_refused(dial: Open) -> None:

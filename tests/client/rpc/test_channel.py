@@ -25,7 +25,7 @@ from infeed.errors import (
     ServerUnavailableError,
 )
 from infeed.http2.tls_config import TLS
-from infeed.rpc import channel
+from infeed.rpc import channel, wait_notice
 from infeed.rpc.channel import GrpcTransport
 from infeed.rpc.credentials import Credentials
 from infeed.testing import FakeTransport
@@ -145,6 +145,36 @@ def test_unavailable_error_names_target_timeout_and_reason(
     transport.close()
 
 
+@pytest.mark.parametrize("listens", [False, True])
+def test_wait_for_a_server_is_logged_with_the_last_error(
+    listens: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(wait_notice, "NOTICE_SECONDS", 0.05)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        if listens:
+            bound.listen()
+        target = f"127.0.0.1:{bound.getsockname()[1]}"
+        transport = GrpcTransport(target)
+        with pytest.raises(ServerUnavailableError):
+            transport.get_pipeline("fake", timeout=0.2)
+        transport.close()
+    problem = "no answer yet" if listens else f"no server at {target}: Connection refused"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"waiting for an infeed server at {target}, for 0.05 s so far: {problem}"
+    ]
+
+
+def test_quick_answer_is_not_logged(
+    serve: Any, fake: FakeTransport, caplog: pytest.LogCaptureFixture
+) -> None:
+    transport = GrpcTransport(serve(fake).address)
+    transport.get_pipeline("fake")
+    transport.close()
+    assert not caplog.records
+    assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+
+
 def test_silent_server_is_unavailable() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -152,7 +182,7 @@ def test_silent_server_is_unavailable() -> None:
         target = f"127.0.0.1:{silent.getsockname()[1]}"
         transport = GrpcTransport(target)
         with pytest.raises(ServerUnavailableError, match=r"within 0.1 s.*did not respond in time"):
-            transport.get_pipeline("fake", timeout=0.1)
+            transport.get_pipeline("fake", timeout=0.099999)  # what is left of a 0.1
         transport.close()
 
 
@@ -223,7 +253,7 @@ def test_close_ends_a_waiting_call() -> None:
 
         closer = threading.Thread(target=close)
         closer.start()
-        with pytest.raises(ServerUnavailableError):
+        with pytest.raises(ServerUnavailableError, match="was closed"):  # not: no ping answered
             call.next()
         call.close()
         closer.join()

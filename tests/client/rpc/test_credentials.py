@@ -37,6 +37,7 @@ def test_invalid_token_is_not_in_the_error(character: str, form: str) -> None:
     text = "".join(traceback.format_exception_only(caught.value)) + str(caught.value.metadata)
     assert SECRET not in text
     assert "printable ASCII" in text
+    assert "strip the line break" in text
 
 
 @pytest.mark.parametrize("token", ["", lambda: ""])

@@ -69,6 +69,8 @@ pipelines = st.builds(
     batch_stride=st.integers(0, 1),
     server_version=st.text(max_size=5),
     remainder_scope=st.sampled_from(["job", "worker"]),
+    source_kind=st.text(max_size=5),
+    shuffle_mode=st.text(max_size=5),
 )
 
 

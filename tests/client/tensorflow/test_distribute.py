@@ -78,7 +78,7 @@ def test_options_are_sent_to_the_server(server: Any) -> None:
     [
         ({}, ("x", "y")),
         ({"label": None}, {"x": "x", "y": "y"}),
-        ({"label": "other"}, {"x": "x", "y": "y"}),
+        ({"label": "label"}, {"x": "x", "y": "y"}),
         ({"mask": True}, ("x", "y", "weight")),
         ({"sample_ids": True}, ({"x": "x", "sample_ids": "ids"}, "y")),
         ({"sample_ids": True, "label": None}, {"x": "x", "y": "y", "sample_ids": "ids"}),

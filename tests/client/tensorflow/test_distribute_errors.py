@@ -56,12 +56,18 @@ COORDINATED = {"num_consumers": 2, "consumer_index": 0}
         ({"processing_mode": "static"}, "one of off, dynamic, file, data, file_or_data, hint, not"),
         ({"target_workers": "remote"}, "one of auto, any, local, not 'remote'"),
         ({"compression": "zip"}, "one of none, snappy, auto, not 'zip'"),
-        ({"max_outstanding_requests": 0}, "at least 1, not 0"),
+        ({"max_outstanding_requests": 0}, "from 1 to .*, not 0"),
         ({"num_consumers": 2}, "must be given together"),
         ({"consumer_index": 0}, "must be given together"),
         ({**COORDINATED, "consumer_index": 2, "job_name": "j"}, "not 2 of 2"),
-        ({**COORDINATED, "consumer_index": -1, "job_name": "j"}, "not -1 of 2"),
-        ({"num_consumers": 0, "consumer_index": 0, "job_name": "j"}, "not 0 of 0"),
+        (
+            {**COORDINATED, "consumer_index": -1, "job_name": "j"},
+            "consumer_index must be from 0 to .*, not -1",
+        ),
+        (
+            {"num_consumers": 0, "consumer_index": 0, "job_name": "j"},
+            "num_consumers must be from 1 to .*, not 0",
+        ),
         (COORDINATED, "num_consumers needs a job_name, the same for all"),
         ({**COORDINATED, "job_name": "j", "epochs": 1}, "leave out epochs=1"),
         ({**COORDINATED, "job_name": "j", "target_workers": "local"}, "cannot be local"),
@@ -72,7 +78,7 @@ COORDINATED = {"num_consumers": 2, "consumer_index": 0}
         ({"cross_trainer_cache": "a"}, "cross_trainer_cache needs a job_name"),
         ({"cross_trainer_cache": "a", "job_name": "j", "epochs": 2}, "leave out epochs=2"),
         ({"cross_trainer_cache": "", "job_name": "j"}, "name of this trainer"),
-        ({"job_name": ""}, "job_name must have from 1 to"),
+        ({"job_name": ""}, "job_name must be a str that is not empty"),
         ({"batch_size": 0}, "batch_size must be"),
         ({"epochs": 0}, "epochs must be"),
         ({"seed": -1}, "seed must be"),
@@ -269,3 +275,9 @@ def test_malformed_elements_raise(server: Any, change: Any, difference: str) -> 
     server.element = lambda *args: change(*element(*args))
     with pytest.raises(ProtocolError, match=difference):
         distribute(server)
+
+
+def test_a_label_that_is_no_field_names_the_fields(make_server: Any) -> None:
+    server = make_server({"x": np.zeros(20, np.int32), "y": np.zeros(20, np.int16)})
+    with pytest.raises(InvalidRequestError, match=r"label='z': .*fields: x, y; label=None"):
+        distribute(server, label="z")

@@ -48,9 +48,9 @@ def test_shapes_are_static_and_values_are_the_feeds(fake: FakeTransport, arrays:
         ("xyz", {}, ({"x": "x", "z": "z"}, "y")),
         ("xyz", {"label": "z"}, ({"x": "x", "y": "y"}, "z")),
         ("xy", {"label": None}, {"x": "x", "y": "y"}),
-        ("xz", {}, {"x": "x", "z": "z"}),
+        ("xz", {"label": "label"}, {"x": "x", "z": "z"}),
         ("xy", {"mask": True}, ("x", "y", "weight")),
-        ("xz", {"mask": True}, ({"x": "x", "z": "z"}, "weight")),
+        ("xz", {"label": None, "mask": True}, ({"x": "x", "z": "z"}, "weight")),
     ],
 )
 def test_options_set_the_element_structure(fields: str, options: Any, expected: Any) -> None:

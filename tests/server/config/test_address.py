@@ -16,7 +16,7 @@ from infeed_server.config.address import Address
 @pytest.mark.parametrize(
     ("text", "host", "port", "shown"),
     [
-        ("127.0.0.1:8470", "127.0.0.1", 8470, "127.0.0.1:8470"),
+        ("127.0.0.1:7470", "127.0.0.1", 7470, "127.0.0.1:7470"),
         ("localhost:0", "localhost", 0, "localhost:0"),
         ("[::1]:65535", "::1", 65535, "[::1]:65535"),
         ("::1:80", "::1", 80, "[::1]:80"),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from infeed_server.config.code_digest import code_digest
+from infeed_server.config.code_digest import _local_modules, code_digest
 
 FILES = {
     "main_module.py": "import beside\nfrom parts import inner\n\ndef make():\n    pass\n",
@@ -74,6 +74,15 @@ def test_it_does_not_change_with_other_modules(folder: Path, digest: Callable[[]
     assert digest() == before
 
 
+def test_installed_modules_are_left_out(digest: Callable[[], str]) -> None:
+    digest()
+    modules = _local_modules(FILES["beside.py"].encode(), "")
+    assert "circular" in modules
+    assert not {"json", "numpy", "tensorflow", "infeed"} & {
+        name.partition(".")[0] for name in modules
+    }
+
+
 def test_it_imports_nothing(digest: Callable[[], str]) -> None:
     digest()
     assert not {"beside", "circular", "parts"} & sys.modules.keys()
@@ -89,6 +98,18 @@ def test_it_does_not_depend_on_the_folder(
     namespace: dict[str, Any] = {"__name__": "main_module"}
     exec(compile("def make():\n    pass\n", str(moved / "main_module.py"), "exec"), namespace)
     assert code_digest(namespace["make"]) == before
+
+
+def test_digest_of_a_module_includes_its_relative_imports(folder: Path) -> None:
+    package = folder / "relative"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "beneath.py").write_text("x = 1\n")
+    (package / "above.py").write_text("from . import beneath\n")
+    module = importlib.import_module("relative.above")
+    before = code_digest(module)
+    (package / "beneath.py").write_text("x = 2\n")
+    assert code_digest(module) != before
 
 
 def test_object_without_a_file_is_known_by_its_name() -> None:

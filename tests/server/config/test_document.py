@@ -28,9 +28,11 @@ def test_location_has_the_line_of_the_nearest_part(tmp_path: Path) -> None:
     [
         ("a: 1\nb: [1,\n", r":3: not valid YAML"),
         ("a: 1\nb: 2\na: 3\n", r":3: a: given twice, first in line 1"),
-        ("a:\n  1: x\n", r":2: the key 1 is not text"),
         ("a: !!python/object:os.system x\n", r":1: not valid YAML"),
-        ("a:\n- 2027-13-01\n", r":2: a\[0\]: month must be in 1..12"),
+        (
+            "a0: &a0 b\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 10}]\n" for n in range(1, 9)),
+            r": not valid YAML: more than 100000 parts, counted at each use of an alias",
+        ),
         ("a: &a [*a]\n", r": nested too deeply, or within itself"),
         ("[" * 600, r": nested too deeply"),
     ],
@@ -40,10 +42,33 @@ def test_error_names_the_line(tmp_path: Path, text: str, message: str) -> None:
         document.read(write(tmp_path, text))
 
 
+@pytest.mark.parametrize(
+    ("text", "messages"),
+    [
+        ("a: 1\nb: 2\na: 3\n", [":3: a: given twice, first in line 1"]),
+        ("a:\n  1: x\n", [":2: a: the key 1 is not text"]),
+        ("a:\n- 2027-13-01\n", [":2: a[0]: month must be in 1..12"]),
+        (
+            "1: x\na: 2027-13-01\nb: {c: 1, c: 2}\n",
+            [
+                ":1: the key 1 is not text",
+                ":2: a: month must be in 1..12",
+                ":3: b.c: given twice, first in line 3",
+            ],
+        ),
+    ],
+)
+def test_all_problems_of_keys_and_values_are_kept(
+    tmp_path: Path, text: str, messages: list[str]
+) -> None:
+    file = write(tmp_path, text)
+    assert list(map(str, document.parse(file).problems)) == [f"{file}{each}" for each in messages]
+
+
 def test_unreadable_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot read .*missing\.yaml: No such file"):
+    with pytest.raises(ConfigError, match=r"missing\.yaml:1: .* cannot be read: No such file"):
         document.read(str(tmp_path / "missing.yaml"))
     binary = tmp_path / "binary.yaml"
-    binary.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="not UTF-8"):
+    binary.write_bytes(b"a: 1\n\xff\xfe\x00")
+    with pytest.raises(ConfigError, match=r"binary\.yaml:2: the file is not UTF-8 text"):
         document.read(str(binary))

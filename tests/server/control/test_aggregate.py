@@ -56,7 +56,7 @@ def test_ready_when_all_processes_are(processes: list[Process]) -> None:
     health.update()
     assert (health.overall.ready, health.overall.reason) == (
         True,
-        "every pipeline is ready in 2 of 2 processes",
+        "every pipeline is ready, in 2 of 2 processes",
     )
 
 
@@ -75,6 +75,19 @@ def test_process_without_an_answer_is_not_ready(processes: list[Process]) -> Non
     assert 'process="1"' not in body
 
 
+def test_process_that_exits_during_its_request_leaves_the_others_ready(
+    processes: list[Process],
+) -> None:
+    first, second = processes
+    first.health.set("a", True, "fine")
+    second.server.stop()
+    known = iter([[first.server.address, second.server.address], [first.server.address, None]])
+    health = MergedHealth(lambda: next(known))
+    health.update()
+    assert health.overall.ready
+    assert health.overall.reason.endswith("in 1 of 2 processes; restarting: process 1")
+
+
 def test_exited_process_leaves_the_others_ready(processes: list[Process]) -> None:
     first, _ = processes
     first.health.set("a", True, "fine")
@@ -82,7 +95,7 @@ def test_exited_process_leaves_the_others_ready(processes: list[Process]) -> Non
     health = MergedHealth(lambda: [*addresses])
     health.update()
     assert health.overall.ready
-    reason = "every pipeline is ready in 1 of 2 processes; restarting: process 1"
+    reason = "every pipeline is ready, in 1 of 2 processes; restarting: process 1"
     assert health.overall.reason == reason
     assert health.parts["a"].ready
     assert 'process="1"' not in exposed(lambda: [*addresses])

@@ -32,6 +32,27 @@ def test_ready_when_every_pipeline_is():
     assert list(health.parts) == ["eval", "train"]
 
 
+def test_policy_any_needs_one_ready_pipeline():
+    health = Health("any")
+    health.set("train", False, "its first batch fails")
+    assert not health.overall.ready
+    health.set("eval", True, "its first batch is made")
+    assert health.overall == Readiness(True, "1 of 2 not ready: train: its first batch fails")
+    health.set("eval", False, "the disk is gone")
+    assert not health.overall.ready
+
+
+def test_reason_and_log_of_many_pipelines_are_short(caplog: pytest.LogCaptureFixture):
+    health = Health()
+    with caplog.at_level(logging.INFO, logger="infeed_server"):
+        for number in range(200):
+            health.set(f"p{number}", False, "opening its source")
+    first = "; ".join(f"p{number}: opening its source" for number in range(5))
+    assert health.overall.reason == f"200 of 200 not ready: {first}; and 195 more"
+    assert len(caplog.records) == 200
+    assert max(len(record.getMessage()) for record in caplog.records) < 60
+
+
 def test_draining_is_final():
     health = Health()
     health.set("train", True, "first batch made")
@@ -45,24 +66,30 @@ def test_draining_is_final():
 def test_late_subscriber_gets_current_state_and_each_change_once():
     health = Health()
     health.set("train", True, "warm")
-    received: list[Readiness] = []
-    health.subscribe(received.append)
-    assert received == [Readiness(True, "every pipeline is ready")]
+    received: list[tuple[str, Readiness]] = []
+    health.subscribe(lambda name, readiness: received.append((name, readiness)))
+    assert received == [
+        ("train", Readiness(True, "warm")),
+        ("", Readiness(True, "every pipeline is ready")),
+    ]
     received.clear()
     health.set("train", True, "warm")
-    health.set("train", True, "hot")
     assert received == []
     health.set("train", False, "the disk is gone")
-    assert received == [Readiness(False, "1 of 1 not ready: train: the disk is gone")]
+    assert received == [
+        ("train", Readiness(False, "the disk is gone")),
+        ("", Readiness(False, "1 of 1 not ready: train: the disk is gone")),
+    ]
     received.clear()
     health.drain("shutting down")
-    assert received == [Readiness(False, "shutting down")]
+    stopped = Readiness(False, "shutting down")
+    assert received == [("train", stopped), ("", stopped)]
 
 
 def test_subscriber_may_read_the_health():
     health = Health()
     seen: list[bool] = []
-    health.subscribe(lambda _: seen.append(health.overall.ready))
+    health.subscribe(lambda *_: seen.append(health.overall.ready))
     health.set("train", True, "warm")
     assert seen[-1] is True
 
@@ -86,7 +113,7 @@ Changes = list[tuple[str, bool]]
 def test_last_call_of_a_subscriber_matches_the_health(changes: Changes):
     health = Health()
     calls: list[Readiness] = []
-    health.subscribe(calls.append)
+    health.subscribe(lambda name, readiness: None if name else calls.append(readiness))
     for name, ready in changes:
         health.set(name, ready, "because")
     assert calls[-1] == health.overall
@@ -96,7 +123,7 @@ def test_last_call_of_a_subscriber_matches_the_health(changes: Changes):
 def test_subscriber_matches_the_health_after_concurrent_changes():
     health = Health()
     calls: list[Readiness] = []
-    health.subscribe(calls.append)
+    health.subscribe(lambda name, readiness: None if name else calls.append(readiness))
 
     def flip(name: str) -> Callable[[], None]:
         def run() -> None:

@@ -41,8 +41,8 @@ def get() -> Iterator[Get]:
 @pytest.mark.parametrize(
     "host",
     [
-        *("127.0.0.1:8471", "127.0.0.1", "10.1.2.3:80", "[::1]:8471", "[::1]", "[2001:db8::1]:80"),
-        *("localhost:8471", "LOCALHOST", "infeed.example.org", "infeed.example.org.:8471", ""),
+        *("127.0.0.1:7471", "127.0.0.1", "10.1.2.3:80", "[::1]:7471", "[::1]", "[2001:db8::1]:80"),
+        *("localhost:7471", "LOCALHOST", "infeed.example.org", "infeed.example.org.:7471", ""),
     ],
 )
 def test_addresses_and_known_names_are_allowed(get: Get, host: str) -> None:
@@ -52,8 +52,8 @@ def test_addresses_and_known_names_are_allowed(get: Get, host: str) -> None:
 @pytest.mark.parametrize(
     "host",
     [
-        *("rebound.example.com:8471", "127.0.0.1.example.com", "example.org", "localhost.evil"),
-        *("1.2.3", "localhost:8471:8471", "infeed.example.org@evil", ":8471x"),
+        *("rebound.example.com:7471", "127.0.0.1.example.com", "example.org", "localhost.evil"),
+        *("1.2.3", "localhost:7471:7471", "infeed.example.org@evil", ":7471x"),
     ],
 )
 def test_other_names_are_refused_with_the_remedy(get: Get, host: str) -> None:

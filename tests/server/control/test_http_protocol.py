@@ -7,9 +7,11 @@ import http.client
 import socket
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from tests.harness.waiting import wait_until
 
 from infeed_server.control import http_protocol
 from infeed_server.control.app import ControlState, create_app
@@ -18,12 +20,17 @@ from infeed_server.control.http_server import ControlServer
 
 HOST = "127.0.0.1"
 SECONDS = 0.3
+REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlServer]:
+def limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_protocol, "MAX_CONNECTIONS", 4)
     monkeypatch.setattr(http_protocol, "REQUEST_TIMEOUT_SECONDS", SECONDS)
+
+
+@pytest.fixture
+def server(limits: None) -> Iterator[ControlServer]:
     app = create_app(ControlState(Health(), CollectorRegistry(), "1"))
     with ControlServer(app, HOST, 0) as server:
         yield server
@@ -79,4 +86,57 @@ def test_idle_connections_do_not_keep_others_out(
     assert get(server) == 200
     assert all(ends(connection) for connection in idle[:8])  # the oldest
     for connection in idle:
+        connection.close()
+
+
+async def large(scope: Any, receive: Any, send: Any) -> None:
+    """An app whose response fills every buffer of a connection."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": bytes(1 << 24)})
+
+
+@pytest.fixture
+def large_server(limits: None) -> Iterator[ControlServer]:
+    with ControlServer(large, HOST, 0) as running:
+        yield running
+
+
+def take_nothing(server: ControlServer, count: int) -> list[socket.socket]:
+    """Opens connections that read the begin of a response, and send a second request.
+
+    uvicorn takes the first response for sent, and waits with the second.
+    """
+    opened = []
+    for _ in range(count):
+        opened.append(connection := socket.create_connection((HOST, server.port), 60))
+        connection.sendall(REQUEST)
+        assert connection.recv(1)
+        connection.sendall(REQUEST)
+    wait_until(lambda: len(unsent(server)) == count, "the second responses wait")
+    return opened
+
+
+def unsent(server: ControlServer) -> list[Any]:
+    connections: Any = server._server.server_state.connections
+    return [each for each in connections if each.cycle and not each.cycle.response_complete]
+
+
+def test_connection_that_takes_no_response_ends(
+    large_server: ControlServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_protocol, "REQUEST_TIMEOUT_SECONDS", 3 * SECONDS)
+    (connection,) = take_nothing(large_server, 1)
+    wait_until(lambda: not large_server._server.server_state.connections, "it has ended", 60)
+    connection.close()
+
+
+def test_unread_responses_do_not_keep_others_out(
+    large_server: ControlServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_protocol, "REQUEST_TIMEOUT_SECONDS", 3600.0)
+    opened = take_nothing(large_server, http_protocol.MAX_CONNECTIONS)
+    opened.append(other := socket.create_connection((HOST, large_server.port), 60))
+    other.sendall(REQUEST)
+    assert other.recv(1)
+    for connection in opened:
         connection.close()

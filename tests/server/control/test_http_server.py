@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -37,7 +38,10 @@ def test_port_0_is_any_free_one(state: ControlState):
 def test_taken_port_is_refused(server: ControlServer, state: ControlState):
     with pytest.raises(ConfigError) as caught:
         ControlServer(create_app(state), "127.0.0.1", server.port)
-    assert str(caught.value) == f"cannot listen on {server.address}: address already in use"
+    assert str(caught.value) == (
+        f"cannot listen on {server.address}: address already in use; stop the process that listens "
+        "there, or give another --http, where port 0 is any free one"
+    )
 
 
 def test_port_is_bound_before_start(state: ControlState):
@@ -75,7 +79,7 @@ def test_http_option_off_opens_no_server(state: ControlState, http: str | None):
         ("192.0.2.1", 0, "cannot listen on 192.0.2.1:0: cannot assign requested address"),
         ("no such host", 80, "cannot listen on no such host:80: "),
         ("a" * 64, 80, "cannot listen on a+:80: "),
-        ("::2", 8471, r"cannot listen on \[::2\]:8471: "),
+        ("::2", 7471, r"cannot listen on \[::2\]:7471: "),
     ],
 )
 def test_unusable_address_is_refused(state: ControlState, host: str, port: int, message: str):
@@ -115,3 +119,20 @@ def test_signal_handlers_are_unchanged(state: ControlState):
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     with ControlServer(create_app(state), "127.0.0.1", 0):
         assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+def test_host_names_other_than_the_given_ones_are_refused(state: ControlState):
+    server = open_control_server(state, f"{HOST}:0", insecure=False, host_names=["known"])
+    assert server is not None
+    statuses = {}
+    with server:
+        for name in ("known", "localhost", HOST, "rebound.example"):
+            request = urllib.request.Request(f"http://{server.address}/livez")
+            request.add_header("Host", name)
+            try:
+                with urllib.request.urlopen(request, timeout=60) as response:
+                    statuses[name] = response.status
+            except urllib.error.HTTPError as error:
+                with error:
+                    statuses[name] = error.code
+    assert statuses == {"known": 200, "localhost": 200, HOST: 200, "rebound.example": 421}

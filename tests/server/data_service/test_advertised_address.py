@@ -38,7 +38,7 @@ def test_advertise_option_is_parsed(text: str, address: Address) -> None:
         ("unix:/run/x", "give HOST"),
         ("host:port", "not of the form host:port"),
         ("0.0.0.0", "not a host that others can connect to"),
-        ("[::]:8473", "not a host that others can connect to"),
+        ("[::]:7473", "not a host that others can connect to"),
         ("", "not a host that others can connect to"),
     ],
 )
@@ -49,20 +49,20 @@ def test_invalid_advertise_option_is_refused(text: str, problem: str) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "10.0.0.3", "::1"])
 def test_specific_host_is_advertised_as_it_is(host: str) -> None:
-    assert derive(Address(host, 8473), "10.9.9.9:1") == Address(host, 8473)
+    assert derive(Address(host, 7473), "10.9.9.9:1") == Address(host, 7473)
 
 
 def test_wildcard_address_derives_from_route_to_peer() -> None:
-    wildcard = Address("0.0.0.0", 8473)
-    assert derive(wildcard, "127.0.0.1:8472") == Address("127.0.0.1", 8473)
-    assert derive(wildcard, "[::1]:8472") == Address("::1", 8473)
-    assert derive(Address("::", 8473), "127.0.0.1:8472") == Address("127.0.0.1", 8473)
+    wildcard = Address("0.0.0.0", 7473)
+    assert derive(wildcard, "127.0.0.1:7472") == Address("127.0.0.1", 7473)
+    assert derive(wildcard, "[::1]:7472") == Address("::1", 7473)
+    assert derive(Address("::", 7473), "127.0.0.1:7472") == Address("127.0.0.1", 7473)
 
 
 def test_wildcard_address_derives_from_default_route() -> None:
     host = non_loopback_host()
-    assert derive(Address("0.0.0.0", 8472)) == Address(host, 8472)
-    assert derive(Address("::", 8472)).host != "::"
+    assert derive(Address("0.0.0.0", 7472)) == Address(host, 7472)
+    assert derive(Address("::", 7472)).host != "::"
 
 
 def test_wildcard_address_without_route_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

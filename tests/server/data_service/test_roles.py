@@ -22,6 +22,7 @@ from infeed_server.config.address import Address
 from infeed_server.data_service.dispatcher import role as dispatcher_module
 from infeed_server.data_service.dispatcher.journal import JOURNAL_FOLDER
 from infeed_server.data_service.dispatcher.role import DispatcherRole
+from infeed_server.data_service.dispatcher.work_dir import DATASETS_FOLDER
 from infeed_server.data_service.worker import role as worker_module
 from infeed_server.data_service.worker.role import WorkerRole
 
@@ -87,6 +88,24 @@ def test_dispatcher_starts_without_an_incomplete_record_of_its_journal(
     assert f"{journal}: removed the last" in caplog.text
     journal.write_bytes(journal.read_bytes().replace(b"kept", b"kepT"))
     with pytest.raises(ConfigError, match=f"{journal} is corrupt at byte .*jobs start from the"):
+        DispatcherRole(LOCAL, work_dir=tmp_path).start()
+
+
+def test_dispatcher_without_the_graph_of_a_data_set_says_what_to_do(tmp_path: Path) -> None:
+    first = DispatcherRole(LOCAL, work_dir=tmp_path)
+    first.start()
+    worker = WorkerRole(first.address, LOCAL, grace=0)
+    worker.start()
+    service = tf.data.experimental.service
+    address = f"grpc://{first.address}"
+    service.register_dataset(address, tf.data.Dataset.range(3), dataset_id="lost")
+    job = service.from_dataset_id(service.ShardingPolicy.DYNAMIC, address, "lost")
+    assert len(list(job)) == 3
+    worker.stop()
+    first.stop()
+    graph = tmp_path / DATASETS_FOLDER / "lost"
+    graph.unlink()  # TensorFlow reads it at its start, to split it for the job
+    with pytest.raises(ConfigError, match=f"{graph} not found; .*restore {tmp_path} from a copy"):
         DispatcherRole(LOCAL, work_dir=tmp_path).start()
 
 

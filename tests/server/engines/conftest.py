@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.harness.clock import ManualClock
 from tests.harness.waiting import wait_until
 
 from infeed_server.engines.sequential import engine as engine_module
@@ -38,20 +39,10 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., S
         server.stop(grace=0.2)
 
 
-class Clock:
-    """A clock that a test sets, in seconds."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     """The clock of rank trackers and progress logs; readers check at short intervals."""
-    clock = Clock()
+    clock = ManualClock(1000.0)
     ranks = partial(RankTracker, clock=clock)
     monkeypatch.setattr(engine_module, "RankTracker", ranks)
     monkeypatch.setattr(reader_module, "RankTracker", ranks)

@@ -332,6 +332,46 @@ def test_send_blocked_on_a_window_ends_with_the_connection(
         sending.result()
 
 
+def test_no_data_follows_trailers_of_another_thread(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the deadline of a call passes while its handler sends."""
+    server, peer = served
+    peer.open()
+    stream = server.stream()
+    stream.send_headers(RESPONSE)
+    flush = server.connection._flush
+
+    def send_late() -> None:
+        monkeypatch.undo()
+        with pytest.raises(StreamClosedError):
+            stream.send([b"late"])
+        flush()
+
+    monkeypatch.setattr(server.connection, "_flush", send_late)
+    stream.send_headers([("grpc-status", "4")], end=True)
+    peer.expect(h2.events.StreamEnded)
+    assert not peer.has(h2.events.DataReceived)
+
+
+def test_stream_whose_trailers_cannot_be_sent_is_closed(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, peer = served
+    peer.open()
+    stream = server.stream()
+    closed: list[bool] = []
+    stream.add_close_callback(lambda: closed.append(True))
+
+    def fail() -> None:
+        raise ConnectionResetError
+
+    monkeypatch.setattr(server.connection, "_flush", fail)
+    with pytest.raises(StreamClosedError):
+        stream.send_headers([(":status", "200"), ("grpc-status", "0")], end=True)
+    assert closed == [True]
+
+
 def test_response_to_a_just_reset_stream_raises(scripted_socket: Any) -> None:
     responded: list[Stream] = []
 
@@ -371,6 +411,18 @@ def test_stream_beyond_the_limit_is_refused_alone(scripted_socket: Any) -> None:
     assert b"\0\0\4\3\0" + struct.pack(">II", last, 7) in sock.sent  # REFUSED_STREAM
     assert b"\0\0\x08\7\0" not in sock.sent  # no GOAWAY
     assert refused == ["streams"]
+
+
+def test_settings_are_sent_before_the_peer_sends(scripted_socket: Any) -> None:
+    sent: list[bytes] = []
+
+    def end() -> bytes:
+        sent.append(bytes(sock.sent))
+        return b""
+
+    sock = scripted_socket(end)
+    Connection(sock, "peer", lambda stream: None).run()
+    assert sent[0][3:5] == b"\4\0"
 
 
 def test_drain_sends_goaway_at_once(scripted_socket: Any) -> None:

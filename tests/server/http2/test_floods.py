@@ -93,6 +93,28 @@ def test_invalid_frames_end_the_connection_with_an_error(served: Any, data: byte
     assert server.streams.qsize() <= 1
 
 
+def header_bomb(count: int) -> bytes:
+    """Encodes a header of 4 KiB once, and repeats it with a byte each."""
+    from hpack import Encoder
+
+    encoder, large = Encoder(), ("x", "y" * 3900)
+    fields = [(":method", "POST"), (":scheme", "http"), (":path", "/s/m"), (":authority", "s")]
+    block = encoder.encode([*fields, large], huffman=False) + encoder.encode([large] * count)
+    return frame(1, 4, 1, block)
+
+
+def test_headers_that_expand_are_decoded_up_to_a_limit(serve: Any) -> None:
+    server, peer = serve()
+    peer.send_raw(header_bomb(20))  # 78 KiB
+    assert not server.stream().has_all_headers
+    server, peer = serve()
+    send_all(peer, header_bomb(30))
+    peer.read_to_end()
+    assert server.ended()
+    assert server.streams.empty()
+    assert server.refused == ["flood"]
+
+
 def test_endless_headers_end_the_connection(served: Any) -> None:
     server, peer = served
     send_all(peer, headers(1, flags=0) + frame(9, 0, 1, b"x" * 100) * 1000)

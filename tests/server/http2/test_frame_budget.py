@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.harness.clock import ManualClock
 
 from infeed_server.http2.frame_budget import (
     ADMITTED_RATE,
@@ -14,21 +15,13 @@ from infeed_server.http2.frame_budget import (
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 3, 4, 6, 8
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def budget(clock: Clock) -> FrameBudget:
+def budget(clock: ManualClock) -> FrameBudget:
     return FrameBudget(clock)
 
 
@@ -41,7 +34,7 @@ def frames_left(budget: FrameBudget, kind: int = PING, stream_id: int = 0, size:
     return count
 
 
-def test_peer_without_a_call_has_few_frames(budget: FrameBudget, clock: Clock) -> None:
+def test_peer_without_a_call_has_few_frames(budget: FrameBudget, clock: ManualClock) -> None:
     assert frames_left(budget) == UNADMITTED_RATE.burst <= ADMITTED_RATE.burst / 5
     clock.now += 2
     assert frames_left(budget) == 2 * UNADMITTED_RATE.per_second
@@ -49,7 +42,7 @@ def test_peer_without_a_call_has_few_frames(budget: FrameBudget, clock: Clock) -
     assert frames_left(budget) == UNADMITTED_RATE.burst
 
 
-def test_authenticated_call_entitles_to_more_once(budget: FrameBudget, clock: Clock) -> None:
+def test_authenticated_call_entitles_to_more_once(budget: FrameBudget, clock: ManualClock) -> None:
     budget.admit(1, authenticated=True)
     budget.admit(3, authenticated=True)
     assert frames_left(budget) == ADMITTED_RATE.burst
@@ -111,6 +104,15 @@ def test_resets_for_data_on_its_way_are_allowed(budget: FrameBudget) -> None:
         assert budget.charge(RST_STREAM, 1, 4)
 
 
+def test_frames_that_sent_data_entitles_to_are_bounded(budget: FrameBudget) -> None:
+    budget.admit(1, authenticated=True)
+    for _ in range(10):
+        budget.on_sent(1, 1 << 30, complete=True)
+    earned = 1 << 13
+    assert frames_left(budget) == ADMITTED_RATE.burst + earned
+    assert budget.take_unearned() == ADMITTED_RATE.burst
+
+
 def test_tiny_parts_of_a_message_entitle_to_nothing(budget: FrameBudget) -> None:
     budget.admit(1, authenticated=True)
     count = 0
@@ -136,3 +138,23 @@ def test_refused_calls_entitle_to_nothing(budget: FrameBudget) -> None:
         budget.on_answered(2 * count + 1)
         count += 1
     assert count <= UNADMITTED_RATE.burst
+
+
+def test_frames_that_sent_data_entitles_to_are_earned(budget: FrameBudget) -> None:
+    budget.admit(1, authenticated=True)
+    for _ in range(5):
+        assert budget.charge(DATA, 1, 0)
+    assert budget.charge(HEADERS, 3, 0)
+    assert budget.take_unearned() == 5 + 4
+    assert budget.take_unearned() == 0
+    budget.on_sent(1, 1 << 14, complete=True)
+    for _ in range(8):  # 2 for the bytes, 4 for the message
+        assert budget.charge(WINDOW_UPDATE, 1, 4)
+    assert budget.take_unearned() == 2
+
+
+def test_answered_calls_are_not_earned(budget: FrameBudget) -> None:
+    budget.admit(1, authenticated=True)
+    budget.on_answered(1)
+    assert budget.charge(HEADERS, 3, 0)
+    assert budget.take_unearned() == 4

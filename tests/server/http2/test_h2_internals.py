@@ -163,6 +163,34 @@ def test_frames_are_judged_before_they_are_parsed() -> None:
     assert len(judged) == 5
 
 
+def test_encoded_headers_are_limited_over_all_their_frames() -> None:
+    server, _ = connect(filtered)
+    size = 1 << 14
+    begin = size.to_bytes(3, "big") + struct.pack(">BBI", 1, 0, 1) + bytes(size)
+    more = size.to_bytes(3, "big") + struct.pack(">BBI", 9, 0, 1) + bytes(size)
+    server.receive_data(begin + 3 * more)  # 64 KiB
+    with pytest.raises(h2.exceptions.DenialOfServiceError, match="bytes of headers"):
+        server.receive_data(b"\0\0\1" + struct.pack(">BBI", 9, 0, 1) + b"x")
+
+
+def test_a_turn_has_a_limited_number_of_frames() -> None:
+    judged: list[int] = []
+
+    def charge(_kind: int, stream_id: int, _size: int) -> bool:
+        judged.append(stream_id)
+        return True
+
+    frames = FrameFilter(charge, 1 << 16)
+    server = Connection(h2.config.H2Configuration(client_side=False))
+    filter_frames(server, frames)
+    server.initiate_connection()
+    frames.resume()
+    reserved_bit_set = PING[:5] + b"\x80\0\0\0" + PING[9:]
+    server.receive_data(PREFACE + reserved_bit_set * 100)
+    assert frames.is_paused
+    assert judged == [0] * 64
+
+
 def test_headers_end_a_turn() -> None:  # so that what follows is charged to the call
     frames = FrameFilter(lambda *frame: True, 1 << 16)
     server, client = connect(lambda server: filter_frames(server, frames), streams=0)
@@ -212,7 +240,7 @@ def test_headers_above_the_last_limit_end_the_connection() -> None:
 
 def test_wrong_content_length_is_ignored() -> None:
     server, client = connect(lambda server: decode_headers_of_streams(server, 1000), streams=0)
-    client.send_headers(1, [*REQUEST, ("content-length", "9")])
+    client.send_headers(1, [*REQUEST, ("content-length", "3")])
     frames = client.data_to_send() + data_frame(1, b"data")
     events = server.receive_data(frames)
     assert isinstance(events[-1], h2.events.DataReceived)

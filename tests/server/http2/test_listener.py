@@ -155,8 +155,11 @@ def test_port_can_be_shared(listen: Any) -> None:
 
 
 def test_port_is_free_after_close(listen: Any) -> None:
-    first = listen(f"{ADDRESS}:0")
-    first.start(Accepted().put)
+    first, accepted = listen(f"{ADDRESS}:0"), Accepted()
+    first.start(accepted.put)
+    with socket.create_connection((ADDRESS, first.port), timeout=60) as connection:
+        accepted.next()
+        assert connection.recv(1) == b""  # closed by the server, whose end is in TIME_WAIT
     first.close()
     first.close()
     assert listen(f"{ADDRESS}:{first.port}").port == first.port
@@ -258,6 +261,28 @@ def test_unix_socket_in_use_is_kept(listen: Any, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(f"{tmp_path}/s")
         accepted.next()
+
+
+def test_unix_socket_of_a_busy_server_is_kept(
+    listen: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener_module, "_BACKLOG", 0)
+    monkeypatch.setattr(listener_module, "_PROBE_TIMEOUT_SECONDS", 0.01)
+    listen(f"unix:{tmp_path}/s")
+    with socket.socket(socket.AF_UNIX) as waiting:
+        waiting.connect(f"{tmp_path}/s")  # not accepted: the backlog is full
+        with pytest.raises(OSError, match="in use"):
+            Listener(f"unix:{tmp_path}/s")
+
+
+def test_second_close_keeps_the_socket_of_a_later_server(listen: Any, tmp_path: Path) -> None:
+    path, later = tmp_path / "s", tmp_path / "later"
+    first = listen(f"unix:{path}")
+    later.hardlink_to(path)  # a later file may have the same inode
+    first.close()
+    later.rename(path)
+    first.close()
+    assert path.is_socket()
 
 
 def test_replaced_unix_socket_is_not_removed(listen: Any, tmp_path: Path) -> None:

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from tests.harness.clock import ManualClock
 
 from infeed_server.http2.timers import Timers
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def timers(clock: Clock) -> Timers:
+def timers(clock: ManualClock) -> Timers:
     return Timers(clock)
 
 
-def test_due_timers_run_once_and_in_order(timers: Timers, clock: Clock) -> None:
+def test_due_timers_run_once_and_in_order(timers: Timers, clock: ManualClock) -> None:
     ran: list[int] = []
     for seconds in (3, 1, 2):
         timers.after(seconds, lambda seconds=seconds: ran.append(seconds))
@@ -37,7 +31,7 @@ def test_due_timers_run_once_and_in_order(timers: Timers, clock: Clock) -> None:
     assert ran == [1, 2, 3]
 
 
-def test_timer_of_a_timer_runs(timers: Timers, clock: Clock) -> None:
+def test_timer_of_a_timer_runs(timers: Timers, clock: ManualClock) -> None:
     ran: list[str] = []
     timers.after(1, lambda: timers.after(1, lambda: ran.append("second")) and None)
     clock.now = 1
@@ -47,7 +41,7 @@ def test_timer_of_a_timer_runs(timers: Timers, clock: Clock) -> None:
     assert ran == ["second"]
 
 
-def test_cancelled_timers_neither_run_nor_wake(timers: Timers, clock: Clock) -> None:
+def test_cancelled_timers_neither_run_nor_wake(timers: Timers, clock: ManualClock) -> None:
     timers.after(1, pytest.fail).cancel()
     timers.after(5, lambda: None)
     assert timers.run_due() == 5

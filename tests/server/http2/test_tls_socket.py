@@ -332,6 +332,27 @@ def test_slow_handshake_does_not_extend_the_timeout(
     assert len(list(data)) > 100  # the rest would have arrived after the timeout
 
 
+def test_slow_record_does_not_extend_the_timeout(
+    endpoints: Endpoints, background: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record of 16 KiB arrives, a byte a second: timers of the connection must run meanwhile."""
+    tls = endpoints.handshake(background)
+    record = iter(b"\x17\x03\x03\x40\x00" + bytes(16384))
+    timeouts: list[float] = []
+
+    def receive(self: ServerSocket, timeout: float) -> bytes:
+        timeouts.append(timeout)
+        return bytes([next(record)])
+
+    monkeypatch.setattr(ServerSocket, "receive", receive)
+    monkeypatch.setattr(tls_socket, "time", TickingClock())
+    with pytest.raises(TimeoutError):
+        endpoints.server.receive(20.0)
+    assert timeouts == sorted(timeouts, reverse=True)
+    assert len(timeouts) <= 20
+    tls.close()
+
+
 @pytest.mark.parametrize("count", [1, 5, 100])
 def test_connection_closed_in_the_handshake_raises(
     endpoints: Endpoints, pki: Any, count: int

@@ -64,6 +64,21 @@ def test_window_mode_reads_few_blocks_at_a_time() -> None:
     assert len(blocks) <= 5
 
 
+def test_each_window_has_a_permutation_of_its_own() -> None:
+    # A single block, so that only windows are permuted.
+    order = SampleOrder(100, 5, "window", block=100, window=50)
+    epochs = [order.slots(epoch * 100, 100).index for epoch in (0, 1)]
+    windows = [tuple(part) for index in epochs for part in (index[:50], index[50:] - 50)]
+    assert len(set(windows)) == 4
+
+
+def test_each_epoch_permutes_blocks_in_its_own_way() -> None:
+    # A window holds one sample, so that only blocks are permuted.
+    order = SampleOrder(100, 5, "window", block=2, window=1)
+    first, second = (order.slots(epoch * 100, 100).index for epoch in (0, 1))
+    assert first.tolist() != second.tolist()
+
+
 def test_keys_depend_on_seed_epoch_and_index_alone() -> None:
     shuffled = SampleOrder(50, 9, "global").slots(100, 50)
     plain = SampleOrder(50, 9, "none").slots(100, 50)
@@ -93,10 +108,10 @@ def test_substitute_is_another_sample_and_deterministic() -> None:
 
 def test_order_is_stable() -> None:
     """Saved cursors depend on this order: a change must increment `ALGORITHM`."""
-    slots = SampleOrder(10, 17, "global").slots(0, 10)
-    assert slots.index.tolist() == EXPECTED_INDEX
-    assert slots.key[0].tolist() == EXPECTED_KEY
-
-
-EXPECTED_INDEX = [7, 9, 8, 6, 1, 4, 0, 5, 3, 2]
-EXPECTED_KEY = [2252476565356382101, 2596372094569672870]
+    few = SampleOrder(10, 17, "global").slots(0, 10)
+    assert few.index.tolist() == [5, 4, 3, 9, 1, 6, 8, 7, 0, 2]
+    most = SampleOrder(64, 17, "global").slots(0, 5).index
+    assert most.tolist() == [20, 47, 5, 4, 61]
+    assert few.key[0].tolist() == [7370768415382796334, 1519223145585512385]
+    many = SampleOrder(1000, 17, "global").slots(0, 5)
+    assert many.index.tolist() == [167, 521, 813, 430, 193]

@@ -100,3 +100,32 @@ def test_forced_exit_waits_for_the_grace(monkeypatch: pytest.MonkeyPatch) -> Non
     stop.set()
     stop.wait(70)
     assert timers == [(70 + signals._EXIT_TIMEOUT_SECONDS, True)]
+
+
+INTERRUPTED = """
+import ctypes, signal
+from infeed_server.processes import signals
+signals._INTERRUPT_TIMEOUT_SECONDS = 0.01
+signal.signal(signal.SIGINT, lambda *_: None)  # it may come just before the second lock
+with signals.exit_after_interrupt(lambda: None):
+    pass
+with signals.exit_after_interrupt(lambda: print("before the exit", flush=True)):
+    mutex = ctypes.create_string_buffer(64)
+    lock = ctypes.CDLL(None).pthread_mutex_lock
+    lock(mutex)
+    print("ready", flush=True)
+    lock(mutex)  # which no signal interrupts
+"""
+
+
+def test_interrupt_ends_a_process_whose_main_thread_does_not_handle_it() -> None:
+    command = [sys.executable, "-c", INTERRUPTED]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=30) == 130
+            assert process.stdout.read() == "before the exit\n"
+        finally:
+            process.kill()

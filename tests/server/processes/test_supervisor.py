@@ -27,6 +27,10 @@ sys.stdin.read()
 NEVER_EXITS = SERVES.replace("sys.stdin.read()", "").replace("import os", "import time, os")
 NEVER_EXITS = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + NEVER_EXITS
 NEVER_EXITS += "while True: time.sleep(1000)\n"
+# The first process serves, all others exit.
+ONE_SERVES = SERVES.replace(
+    "print(", "if len(open(sys.argv[1]).readlines()) > 1: sys.exit(4)\nprint("
+)
 IGNORES_SIGTERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SERVES
 
 
@@ -104,6 +108,12 @@ def test_failed_first_process_starts_no_others(
     with pytest.raises(ServerError, match="first process ended with status 3"):
         start_group("import sys; sys.exit(3)", 3)
     assert started == ["process 0"]
+
+
+def test_start_does_not_wait_for_a_process_that_exits(start_group: Any) -> None:
+    group = start_group(ONE_SERVES)
+    assert group.http_addresses() == [f"127.0.0.1:{group.pids()[0]}", None]
+    assert len(group.pids()) == 2  # its backoff is not over
 
 
 def test_stop_during_start(tmp_path: Path) -> None:

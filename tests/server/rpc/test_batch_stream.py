@@ -19,6 +19,7 @@ from infeed_server.rpc.batch_encoder import BatchEncoder, EncodedAnswer
 from infeed_server.rpc.batch_stream import Once, RequestReader, serve_stream
 from infeed_server.rpc.call import CallCancelledError, GrpcFrames, grpc_frames
 from infeed_server.rpc.shutdown import Shutdown
+from infeed_server.rpc.trainer_log import TrainerLog
 
 BATCH = stream_pb2.StreamBatchesRequest(batch=stream_pb2.BatchRequest(request_id=7))
 
@@ -174,6 +175,9 @@ class FakeCall:
         self._is_active = is_active
         self._callbacks: list[Callable[[], None]] = []
 
+    def peer(self) -> str:
+        return "peer"
+
     def add_callback(self, callback: Callable[[], None]) -> bool:
         self._callbacks.append(callback)
         return self._is_active
@@ -206,7 +210,7 @@ class FakeCall:
 
     def serve(self, messages: Iterator[bytes]) -> Iterator[GrpcFrames]:
         fake: Any = self
-        return serve_stream(fake, fake, NullMonitor(), self.shutdown, messages, fake)
+        return serve_stream(fake, fake, NullMonitor(), self.shutdown, TrainerLog(), messages, fake)
 
 
 OPEN = stream_pb2.StreamBatchesRequest(open=stream_pb2.StreamOpen(pipeline="n"))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import urllib.parse
 import zlib
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -117,6 +119,21 @@ def test_too_large_message_is_refused_by_its_prefix() -> None:
     call, _ = make_call(frame(bytes(1 << 20))[:5], lost=True)
     with pytest.raises(StatusError, match="1048576"):
         next(call.messages())
+
+
+def test_request_that_arrives_byte_by_byte_does_not_extend_its_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = itertools.count()
+    clock = SimpleNamespace(monotonic=lambda: float(next(seconds)))
+    monkeypatch.setattr(call_module, "time", clock)
+    call, stream = make_call(frame(b"whole"), *map(bytes, zip(frame(bytes(90)), strict=True)))
+    messages = call.messages(20.0)
+    assert next(messages) == b"whole"
+    with pytest.raises(StatusError, match="the request did not end in time") as caught:
+        next(messages)
+    assert caught.value.code.name == "DEADLINE_EXCEEDED"
+    assert len(stream._data) > 50
 
 
 def test_lost_client_raises_in_every_method() -> None:

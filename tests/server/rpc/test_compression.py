@@ -34,6 +34,7 @@ def test_both_formats_are_read(content: bytes) -> None:
         (b"not gzip", "gzip", "INTERNAL", "not valid gzip"),
         (gzip.compress(b"text", mtime=0)[:-3], "gzip", "INTERNAL", "truncated gzip"),
         (b"", "gzip", "INTERNAL", "truncated gzip"),
+        (2 * gzip.compress(b"text", mtime=0), "gzip", "INTERNAL", "bytes after the gzip"),
     ],
 )
 def test_invalid_messages_are_refused(
@@ -49,6 +50,7 @@ def test_bomb_is_inflated_up_to_the_limit_only(monkeypatch: pytest.MonkeyPatch) 
 
     class Inflater:
         eof = False
+        unused_data = b""
 
         def decompress(self, message: bytes, limit: int) -> bytes:
             inflated.append(limit)

@@ -329,6 +329,32 @@ def test_tokens_work_without_tls(start: Any, tokens: Any) -> None:
     transport.close()
 
 
+@pytest.mark.parametrize("has_tokens", [False, True])
+def test_health_checks_without_a_token_get_the_status_of_the_server_alone(
+    start: Any, tokens: Any, has_tokens: bool
+) -> None:
+    live = start(authenticator=TokenAuthenticator(tokens()) if has_tokens else None)
+    live.server.set_serving(False, "held: no file /data/a")
+    live.server.set_serving(False, "no file /data/a", "held")
+    results = []
+    with grpc.insecure_channel(live.address) as channel:
+        for name in ("", "held"):
+            request = health_pb2.HealthCheckRequest(service=name)
+            try:
+                _, call = health_pb2_grpc.HealthStub(channel).Check.with_call(request, timeout=60)
+            except grpc.RpcError as error:
+                call = error
+            results.append((call.code().name, dict(call.trailing_metadata())))
+    (code, server), (pipeline_code, pipeline) = results
+    assert code == "OK"
+    if has_tokens:
+        assert not server
+        assert pipeline_code == "NOT_FOUND"
+    else:
+        assert server == {"infeed-reason-bin": b"held: no file a"}
+        assert pipeline == {"infeed-reason-bin": b"no file a"}
+
+
 @pytest.mark.parametrize("refuses_first", [False, True])
 def test_feed_excludes_a_server_that_refuses_it(
     start: Any, secure_server: Any, caplog: pytest.LogCaptureFixture, refuses_first: bool

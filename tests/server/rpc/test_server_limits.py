@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -13,13 +14,17 @@ import pytest
 
 from infeed.errors import InvalidRequestError, ServerUnavailableError
 from infeed.v1 import feed_service_pb2
-from infeed_server.rpc import admission, resources
+from infeed_server.http2.frame_budget import UNADMITTED_RATE
+from infeed_server.rpc import admission, host_pace, resources
 from infeed_server.rpc import server as rpc_server
+from infeed_server.rpc.admission import Admission, CallRefusedError
+from infeed_server.rpc.host_pace import HostPaces
 from infeed_server.rpc.limits import Limits
 from infeed_server.rpc.server import SERVICE
 from infeed_server.serving.auth import AllowAll
 
 GET = f"/{SERVICE}/GetPipeline"
+SETTINGS = b"\0\0\0\4\0\0\0\0\0"
 
 Connect = Callable[..., socket.socket]
 
@@ -237,6 +242,30 @@ def test_connections_behind_one_host_count_by_token(start: Any, error_of: Any) -
     assert refused(live, "connections") == 1
 
 
+def test_calls_behind_one_host_count_by_certificate() -> None:
+    counts = Admission(Limits(peer_streams=1), AllowAll(), requires_tls=True)
+    connection = counts.open_connection("10.0.0.1:5", 3)
+
+    def open_stream(certificate: bytes) -> Any:
+        call: Any = SimpleNamespace(
+            encrypted=True,
+            has_all_headers=True,
+            client_certificate=certificate,
+            method=METHODS["streams"],
+            authorization=None,
+            peer=lambda: "10.0.0.1:5",
+            admit=lambda *, authenticated: None,
+        )
+        return counts.open_call(call, connection)
+
+    close = open_stream(b"one")
+    open_stream(b"two")
+    with pytest.raises(CallRefusedError, match=r"the certificate [0-9a-f]{16} has 1 streams open"):
+        open_stream(b"one")
+    close()
+    open_stream(b"one")
+
+
 def test_failing_authenticator_fails_its_call_alone(
     start: Any, error_of: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -302,25 +331,26 @@ def test_metadata_that_is_too_large_fails_its_call_alone(start: Any, error_of: A
     assert refused(live, "headers") == 1
 
 
-def test_connections_after_a_flood_are_delayed(
+def test_connections_of_a_host_share_its_pace(
     start: Any, connect: Connect, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delays: list[float] = []
     live = start()
+    monkeypatch.setattr(live.server._admission, "_paces", HostPaces(lambda: 100.0))
     monkeypatch.setattr(live.server._admission._stopping, "wait", delays.append)
+    monkeypatch.setattr(host_pace, "BURST_SECONDS", 0.1)
     port = live.server.port
     assert is_served(connect(port))
-    settings = b"\0\0\0\4\0\0\0\0\0"
-    with contextlib.suppress(ConnectionError):
-        connect(port).sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings * 5000)
-    eventually(lambda: refused(live, "flood") == 1, "the flood has ended its connection")
     assert delays == []
-    assert is_served(connect(port))
+    for count in range(1, 4):
+        with contextlib.suppress(ConnectionError):
+            connect(port).sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS * 5000)
+        eventually(lambda n=count: refused(live, "flood") == n, "the flood has ended")
+    frames = 4 * admission._CONNECTION_FRAMES + 3 * UNADMITTED_RATE.burst
+    assert max(delays) > 0.8 * frames / host_pace.FRAMES_PER_SECOND - host_pace.BURST_SECONDS > 0
+    delays.clear()
     assert is_served(connect(port, "127.0.0.2"))
-    assert delays == [admission._FLOOD_PENALTY_SECONDS]
-    monkeypatch.setattr(admission, "_FLOOD_MEMORY_SECONDS", 0.0)
-    assert is_served(connect(port))
-    assert len(delays) == 1
+    assert delays == []
 
 
 def test_connection_during_stop_is_refused(start: Any, connect: Connect) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tests.harness.waiting import wait_until
 
 import infeed
 from infeed.errors import InvalidRequestError
@@ -56,13 +57,19 @@ def get(address: str | None, path: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-def health_status(server: Server) -> str:
+def health_status(server: Server, name: str = "") -> str:
     """Returns the status of gRPC's health service."""
+    return health_answer(server, name)[0]
+
+
+def health_answer(server: Server, name: str) -> tuple[str, str]:
+    """Returns the status of gRPC's health service and its reason."""
     with grpc.insecure_channel(str(server.address)) as channel:
-        response = health_pb2_grpc.HealthStub(channel).Check(
-            health_pb2.HealthCheckRequest(), timeout=60
+        response, call = health_pb2_grpc.HealthStub(channel).Check.with_call(
+            health_pb2.HealthCheckRequest(service=name), timeout=60
         )
-    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(response.status))
+    status = health_pb2.HealthCheckResponse.ServingStatus.Name(response.status)
+    return str(status), dict(call.trailing_metadata())["infeed-reason-bin"].decode()
 
 
 def free_port() -> int:
@@ -192,12 +199,17 @@ def test_failing_first_batch_is_served_and_reported() -> None:
         pipelines = json.loads(text)["pipelines"]
         assert pipelines["good"]["ready"]
         assert "KeyError: 'no such row'" in pipelines["bad"]["reason"]
+        status, reason = health_answer(server, "bad")
+        assert status == "NOT_SERVING"
+        assert "KeyError: 'no such row'" in reason
+        assert health_answer(server, "good") == ("SERVING", "its first batch is made")
         assert read_samples(server, "good") == list(range(8))
         with pytest.raises(infeed.UserCodeError, match="no such row"):
             read_samples(server, "bad")
 
 
-def test_bad_sample_leaves_server_ready() -> None:
+@pytest.mark.parametrize("policy", ["all", "any"])
+def test_a_pipeline_whose_first_batch_has_a_bad_sample_is_not_ready(policy: Any) -> None:
     words = np.array([b"0", b"one", *(b"%d" % i for i in range(2, 8))])
     definition = parse(
         {
@@ -206,13 +218,41 @@ def test_bad_sample_leaves_server_ready() -> None:
             "batch": {"size": 2},
         }
     )
-    with Server({"n": definition}, ServerOptions(LOCAL, None)) as server:
-        assert server.health.overall.ready
-        assert server.health.parts["n"].reason == "served, but its first batch fails"
-        with infeed.connect(str(server.address), "n") as feed:
+    options = ServerOptions(LOCAL, LOCAL, readiness=policy)
+    with Server({"bad": definition, "good": arrays()}, options) as server:
+        status, text = get(server.http_address, "/readyz")
+        assert (status, health_status(server)) == (
+            (200, "SERVING") if policy == "any" else (503, "NOT_SERVING")
+        )
+        content = json.loads(text)
+        assert content["reason"].startswith("1 of 2 not ready: bad: its first batch fails: sample")
+        assert not content["pipelines"]["bad"]["ready"]
+        assert "on_error: substitute or mask" in content["pipelines"]["bad"]["reason"]
+        assert health_status(server, "bad") == "NOT_SERVING"
+        target = str(server.address)
+        with infeed.connect(target, "bad") as feed:
             start = feed.state()
-        with infeed.connect(str(server.address), "n", state={**start, "position": 2}) as feed:
+        with infeed.connect(target, "bad", state={**start, "position": 2}) as feed:
             assert feed.next(30)["x"].tolist() == [2, 3]
+
+
+def test_server_is_ready_when_a_fault_of_storage_at_its_start_has_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infeed_server.sources.storage_faults._sleep", lambda _: None)
+    monkeypatch.setattr("infeed_server.runtime.server._WARM_UP_INTERVAL_SECONDS", 0.01)
+    file, away = tmp_path / "a.tfrecord", tmp_path / "away"
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        writer.write(b"")
+    source = {"tfrecord": str(file), "features": {"x": {"type": "int64", "max_length": 1}}}
+    definition = parse({"source": source, "batch": {"size": 1}})
+    server = Server({"n": definition}, ServerOptions(LOCAL, None))
+    file.rename(away)
+    with server:
+        assert "a.tfrecord: No such file" in server.health.overall.reason
+        away.rename(file)
+        wait_until(lambda: server.health.overall.ready, "the server is ready")
+        assert server.health.parts["n"].reason == "its first batch is made"
 
 
 def test_stopping_twice_does_no_harm() -> None:
@@ -420,3 +460,23 @@ def test_large_batches_of_byte_strings_are_refused(
             infeed.connect(target, "n", batch_size=11, timeout=60) as feed,
         ):
             next(feed)
+
+
+def test_reprs_are_short(serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("n.npz", x=np.arange(8))
+    definition = parse(
+        {
+            "source": {"arrays": "n.npz"},
+            "transforms": [{"cast": {"field": "x", "dtype": "float32"}}],
+            "batch": {"size": 4},
+        }
+    )
+    server = serve({"numbers": definition})
+    assert repr(server) == f"Server(numbers at {server.address}, ready)"
+    assert repr(definition) == (
+        "Pipeline(source=ArraysSource(arrays='n.npz'), "
+        "transforms=(Cast(field='x', dtype='float32'),), batch=BatchOptions(size=4))"
+    )
+    # Made only when a sample is quarantined.
+    assert not (tmp_path / "quarantine").exists()

@@ -115,11 +115,11 @@ def test_other_authorization_is_refused(token_file: str, header: str) -> None:
     ],
 )
 def test_unknown_token_is_refused(token_file: str, token: str) -> None:
-    with pytest.raises(AuthenticationError, match="unknown or revoked token") as caught:
+    with pytest.raises(AuthenticationError, match="unknown or revoked token; the server") as caught:
         TokenAuthenticator(token_file).authenticate(f"Bearer {token}")
     text = str(caught.value) + str(caught.value.metadata)
     assert "ann" not in text
-    assert (token or "-") not in text
+    assert (token or ANN) not in text
 
 
 def test_every_token_is_compared_in_constant_time(
@@ -376,7 +376,7 @@ def test_token_in_the_file_is_not_shown_in_the_error(write: Write) -> None:
 
 
 def test_missing_file_raises(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot read .*none\.yaml: No such file"):
+    with pytest.raises(ConfigError, match=r"none\.yaml:1: the file cannot be read: No such file"):
         TokenAuthenticator(str(tmp_path / "none.yaml"))
 
 

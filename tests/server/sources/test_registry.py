@@ -17,9 +17,11 @@ from infeed_server.sources import (
     ArraysSource,
     DatasetSource,
     ImagesSource,
+    PythonSource,
     TFRecordSource,
     open_source,
 )
+from infeed_server.sources.registry import open_stored_source
 
 
 class Holder(Definition):
@@ -32,6 +34,7 @@ class Holder(Definition):
         ({"tfrecord": "a-*", "features": {"x": "bytes"}}, TFRecordSource),
         ({"images": "photos", "labels": "folders"}, ImagesSource),
         ({"arrays": "a.npz"}, ArraysSource),
+        ({"python": "m:make"}, PythonSource),
         ({"dataset": "m:make"}, DatasetSource),
     ],
 )
@@ -47,7 +50,7 @@ def test_source_without_a_known_key_is_refused(options: Any) -> None:
         Holder.model_validate({"source": options})
     (error,) = caught.value.errors()
     assert error["loc"] == ("source",)
-    assert error["msg"] == "a source has one of: tfrecord, images, arrays, dataset"
+    assert error["msg"] == "a source has one of: tfrecord, images, arrays, python, dataset"
 
 
 def test_source_with_two_keys_is_refused() -> None:
@@ -84,5 +87,10 @@ def test_open_source_opens_indexed_sources_only(tmp_path: Path) -> None:
     assert len(open_source(records, keep_truncated=True)) == 1
     assert len(open_source(ArraysSource(arrays="a.npz").resolve(tmp_path))) == 3
     assert len(open_source(ImagesSource(images=str(tmp_path)))) == 1
+    python = PythonSource(python=lambda: [1, 2], identity="v1")
+    assert len(open_source(python)) == 2
     with pytest.raises(ConfigError, match="m:make is sequential"):
         open_source(DatasetSource(dataset="m:make"))
+    assert len(open_stored_source(records)) == 1
+    with pytest.raises(ConfigError, match=r"source\.python: it is read by Python .*--engine local"):
+        open_stored_source(python)

@@ -34,6 +34,7 @@ PY_FUNCTION = "FileNotFoundError: [Errno 2] No such file or directory: 'a.jpg'\n
         PermissionError(errno.EACCES, "Permission denied"),
         TimeoutError(errno.ETIMEDOUT, "Connection timed out"),
         MemoryError(),
+        tf_error(tf.errors.CancelledError),
         tf_error(tf.errors.NotFoundError),
         tf_error(tf.errors.PermissionDeniedError),
         tf_error(tf.errors.ResourceExhaustedError),
@@ -41,7 +42,11 @@ PY_FUNCTION = "FileNotFoundError: [Errno 2] No such file or directory: 'a.jpg'\n
         tf_error(tf.errors.DeadlineExceededError),
         tf_error(tf.errors.AbortedError),
         tf_error(tf.errors.UnknownError, "a.jpg; Input/output error"),
+        tf_error(tf.errors.UnknownError, "a.jpg; Structure needs cleaning"),
+        tf_error(tf.errors.FailedPreconditionError, "a.jpg; Is a directory"),
+        tf_error(tf.errors.FailedPreconditionError, "a.jpg; Transport endpoint is not connected"),
         tf_error(tf.errors.UnknownError, PY_FUNCTION),
+        tf_error(tf.errors.UnknownError, "RuntimeError: can't start new thread"),
     ],
     ids=repr,
 )
@@ -50,16 +55,23 @@ def test_faults_of_storage_and_resources(error: Exception) -> None:
     assert is_read_fault(error)
 
 
+def test_lack_of_threads_is_a_fault() -> None:
+    assert is_storage_fault(RuntimeError("can't start new thread"))
+
+
 @pytest.mark.parametrize(
     "error",
     [
         OSError("cannot identify image file"),
         ValueError("no JSON"),
         KeyError(3),
+        RuntimeError("no codec"),
         tf_error(tf.errors.InvalidArgumentError, "Invalid JPEG data"),
         tf_error(tf.errors.DataLossError, "corrupted record"),
         tf_error(tf.errors.OutOfRangeError, "end of file"),
         tf_error(tf.errors.UnknownError, "KeyError: 3"),
+        tf_error(tf.errors.FailedPreconditionError, "Table not initialized."),
+        tf_error(tf.errors.InvalidArgumentError, "Invalid argument"),
         SampleError("sample 3"),
         SourceError("a.jpg changed"),
     ],

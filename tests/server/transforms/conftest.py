@@ -1,4 +1,4 @@
-"""Fixtures that run a transform as a server does: traced into a `Dataset.map`."""
+"""Fixtures that run a transform: traced into a graph, as a server does, or eagerly."""
 
 from __future__ import annotations
 
@@ -39,16 +39,32 @@ def run_each() -> Run:
     """
 
     def run(transform: Any, samples: dict[str, Any], keys: Any) -> list[dict[str, Any]]:
-        def step(fields: dict[str, tf.Tensor], key: tf.Tensor) -> dict[str, tf.Tensor]:
-            result: dict[str, tf.Tensor] = transform.apply(fields, key)
-            return result
-
-        data = tf.data.Dataset.from_tensor_slices((samples, tf.constant(keys, tf.int64)))
+        rows = {name: tf.convert_to_tensor(values) for name, values in samples.items()}
+        fields = {name: tf.TensorSpec(row.shape[1:], row.dtype) for name, row in rows.items()}
         # The server traces without AutoGraph; `Map` converts a user's function itself.
-        step = tf.autograph.experimental.do_not_convert(step)
-        return [
-            {name: value.numpy() for name, value in fields.items()} for fields in data.map(step)
-        ]
+        step = tf.function(transform.apply, autograph=False).get_concrete_function(
+            fields, tf.TensorSpec([2], tf.int64)
+        )
+        results = []
+        for number, key in enumerate(tf.constant(keys, tf.int64)):
+            result = step({name: row[number] for name, row in rows.items()}, key)
+            results.append({name: value.numpy() for name, value in result.items()})
+        return results
+
+    return run
+
+
+@pytest.fixture
+def run_eagerly() -> Run:
+    """`run_eagerly(transform, {field: value}, key)`: `run` as for the error of a bad sample.
+
+    Tracing a decoder takes longer than many of these calls.
+    """
+
+    def run(transform: Any, sample: dict[str, Any], key: Any = (17, 4)) -> dict[str, Any]:
+        fields = {name: tf.constant(value) for name, value in sample.items()}
+        result = transform.apply(fields, tf.constant(key, tf.int64))
+        return {name: value.numpy() for name, value in result.items()}
 
     return run
 

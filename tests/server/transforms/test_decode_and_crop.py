@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
+from tests.harness import pictures
 
 from infeed.errors import ConfigError
 from infeed_server.transforms import (
@@ -38,14 +40,14 @@ def fuse(channels: int, crop: Any, **options: Any) -> Any:
 
 
 def apply_both(run_each: Any, step: Any, images: list[bytes], keys: Any) -> tuple[Any, Any]:
-    """Applies the fused step, and the two separate ones, to each image."""
-    samples = {"image": np.array(images, object)}
-    separate_steps = SimpleNamespace(apply=step.apply_separately)
-    fused, separate = (
-        np.stack([each["image"] for each in run_each(one, samples, keys)])
-        for one in (step, separate_steps)
-    )
-    return fused, separate
+    """Applies the fused step in a graph, and the two separate ones eagerly, to each image."""
+    fused = run_each(step, {"image": np.array(images, object)}, keys)
+    separate = [
+        step.apply_separately({"image": tf.constant(image)}, tf.constant(key, tf.int64))
+        for image, key in zip(images, keys, strict=True)
+    ]
+    both = [np.stack([each["image"] for each in every]) for every in (fused, separate)]
+    return both[0], both[1]
 
 
 @pytest.mark.parametrize("crop", CROPS, ids=CROP_NAMES)
@@ -63,10 +65,33 @@ def test_png_gives_the_same_bits(run_each: Any, crop: Any, channels: int) -> Non
 def test_jpeg_gives_the_same_window(
     run_each: Any, jpegs: list[bytes], crop: Any, channels: int
 ) -> None:
+    jpegs = [*jpegs, jpegs[1] + b"\0"]  # decoded whole
     keys = [(number, 1) for number in range(len(jpegs))]
     result, expected = apply_both(run_each, fuse(channels, crop), jpegs, keys)
     assert result.shape == expected.shape
-    np.testing.assert_array_equal(result[:, 2:-2, 2:-2], expected[:, 2:-2, 2:-2])
+    # Only the outermost columns may differ, where colour is stored at half the resolution.
+    np.testing.assert_array_equal(result[:, :, 1:-1], expected[:, :, 1:-1])
+
+
+@pytest.mark.parametrize("option", ["apply", "ignore"])
+def test_truncated_jpeg_is_bad_wherever_the_window_lies(run_eagerly: Any, option: str) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 40, 3), np.uint8)
+    jpeg = tf.io.encode_jpeg(pixels).numpy()
+    step = fuse(3, CenterCrop(field="image", size=(40, 40)), exif=option)
+    run_eagerly(step, {"image": jpeg})
+    turned = pictures.insert(jpeg, pictures.exif_segment(pictures.exif(3)))
+    for contents in (jpeg[:-2], jpeg[: len(jpeg) * 3 // 4], jpeg[:-99] + bytes(99), turned[:-99]):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="Invalid JPEG data"):
+            run_eagerly(step, {"image": contents})
+
+
+def test_bytes_behind_a_jpeg_change_nothing(run_eagerly: Any, jpegs: list[bytes]) -> None:
+    step, key = fuse(3, CROPS[1], exif="apply"), tf.constant((17, 4), tf.int64)
+    turned = pictures.insert(jpegs[0], pictures.exif_segment(pictures.exif(6)))
+    for rest in (b"\0", b"\xff\xd9\n", b"a film"):
+        expected = step.apply_separately({"image": tf.constant(turned)}, key)["image"]
+        result = run_eagerly(step, {"image": turned + rest})["image"]
+        np.testing.assert_array_equal(result, expected)
 
 
 def test_jpeg_is_resized_from_the_same_window(run_each: Any, jpegs: list[bytes]) -> None:
@@ -84,13 +109,44 @@ def test_jpeg_without_chroma_subsampling_gives_the_same_bits(run_each: Any) -> N
         np.testing.assert_array_equal(*apply_both(run_each, fuse(3, crop), [jpeg], [(17, 4)]))
 
 
+@pytest.mark.parametrize("option", ["apply", "ignore"])
+@pytest.mark.parametrize("crop", CROPS, ids=CROP_NAMES)
+def test_exif_is_applied_before_the_crop(run_each: Any, crop: Any, option: str) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (90, 70, 3), np.uint8)
+    jpeg = tf.io.encode_jpeg(pixels, chroma_downsampling=False).numpy()
+    images = [
+        pictures.insert(jpeg, pictures.exif_segment(pictures.exif(value))) for value in range(1, 9)
+    ]
+    keys = [(number, 3) for number in range(8)]
+    result, expected = apply_both(run_each, fuse(3, crop, exif=option), images, keys)
+    np.testing.assert_array_equal(result, expected)
+    if crop is CROPS[0]:
+        count = 8 if option == "apply" else 1
+        assert len({each.tobytes() for each in result}) == count
+
+
+def test_crop_of_upright_image_fits_where_the_stored_image_is_too_small(run_each: Any) -> None:
+    jpeg = tf.io.encode_jpeg(np.zeros((40, 60, 3), "u1"), chroma_downsampling=False).numpy()
+    turned = pictures.insert(jpeg, pictures.exif_segment(pictures.exif(6)))
+    apply_both(run_each, fuse(3, CROPS[1], exif="apply"), [turned], [(1, 1)])
+
+
+@pytest.mark.parametrize("kind", ["CMYK", "L"])
+def test_cmyk_and_grey_jpegs_give_the_same_bits(run_each: Any, kind: str) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (90, 70, 3), np.uint8)
+    jpeg = pictures.encode("JPEG", Image.fromarray(pixels).convert(kind), subsampling=0)
+    for channels in (1, 3):
+        step = fuse(channels, CROPS[1])
+        np.testing.assert_array_equal(*apply_both(run_each, step, [jpeg], [(5, 6)]))
+
+
 @pytest.mark.parametrize("encode", [tf.io.encode_jpeg, tf.io.encode_png])
-def test_image_over_max_pixels_fails_the_sample(run: Any, encode: Any) -> None:
+def test_image_over_max_pixels_fails_the_sample(run_eagerly: Any, encode: Any) -> None:
     contents = encode(np.zeros((90, 70, 3), "u1")).numpy()
     for crop in CROPS:
-        run(fuse(3, crop, max_pixels=6300), {"image": contents})
+        run_eagerly(fuse(3, crop, max_pixels=6300), {"image": contents})
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)at most 6299 .*6300"):
-            run(fuse(3, crop, max_pixels=6299), {"image": contents})
+            run_eagerly(fuse(3, crop, max_pixels=6299), {"image": contents})
 
 
 def test_fusing_keeps_the_crops_ordinal_and_other_steps() -> None:
@@ -114,6 +170,7 @@ def test_fusing_keeps_the_crops_ordinal_and_other_steps() -> None:
         [DecodeImage(field="mask"), CROPS[0]],
         [DecodeImage(field="image", channels=4), CROPS[0]],
         [DecodeImage(field="image", channels=0), CROPS[0]],
+        [DecodeImage(field="image", dtype="uint16"), CROPS[0]],
         [DecodeImage(field="image"), Rename(fields={"a": "b"}), CROPS[0]],
         [CROPS[0], CROPS[1]],
         [],
@@ -124,18 +181,20 @@ def test_other_steps_are_not_fused(steps: list[Any]) -> None:
     assert fuse_decode_and_crop(with_ordinals) == with_ordinals
 
 
-def test_fused_step_has_the_same_shapes_and_errors(spec: Any, run: Any) -> None:
+def test_fused_step_has_the_same_shapes_and_errors(spec: Any, run_eagerly: Any) -> None:
     before = {"image": tf.TensorSpec([], tf.string)}
     for crop in CROPS:
         after = spec(fuse(3, crop), before)["image"]
         assert after == tf.TensorSpec([*crop.size, 3], tf.uint8)
     small = tf.io.encode_jpeg(np.zeros((20, 30, 3), "u1")).numpy()
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)at least 60 x 40.*20 30"):
-        run(fuse(3, CROPS[1]), {"image": small})
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Unknown image file format"):
-        run(fuse(3, CROPS[1]), {"image": b"no image"})
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)at least 60 x 40.*20, 30"):
+        run_eagerly(fuse(3, CROPS[1]), {"image": small})
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="must be a JPEG, PNG, GIF, BMP or WebP"
+    ):
+        run_eagerly(fuse(3, CROPS[1]), {"image": b"no image"})
     with pytest.raises(tf.errors.InvalidArgumentError):
-        run(fuse(3, CROPS[1]), {"image": b"\xff\xd8\xff\xe0 a torn file"})
+        run_eagerly(fuse(3, CROPS[1]), {"image": b"\xff\xd8\xff\xe0 a torn file"})
     with pytest.raises(ConfigError, match="decode_image: no field 'image'; available: x"):
         spec(fuse(3, CROPS[1]), {"x": before["image"]})
     with pytest.raises(ConfigError, match="decode_image: field 'image' holds uint8"):

@@ -144,6 +144,12 @@ def test_step_of_a_varying_shape_moves() -> None:
     assert plan(SCALE, before=before) == ([], (spec.Normalize("image", scale=255.0),))
 
 
+def test_step_of_a_shape_without_rank_moves() -> None:
+    before = {"x": tf.TensorSpec(None, tf.uint8)}
+    scale = Normalize(field="x", scale=255.0)
+    assert plan(scale, before=before) == ([], (spec.Normalize("x", scale=255.0),))
+
+
 def test_empty_list() -> None:
     assert plan() == ([], ())
 

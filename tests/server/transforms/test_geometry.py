@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 from tests.harness.examples import examples
 
 from infeed.errors import ConfigError
@@ -21,7 +20,7 @@ from infeed_server.transforms import (
     RandomResizedCrop,
     Resize,
 )
-from infeed_server.transforms.geometry import AVERAGING_METHODS, ResizeMethod
+from infeed_server.transforms.geometry import AVERAGING_METHODS, ResizeMethod, resize
 
 METHODS = get_args(ResizeMethod)
 INTEGERS = ["uint8", "int8", "int16", "uint16", "int32", "int64"]
@@ -93,6 +92,12 @@ def test_resize_of_8_bits_stays_in_range(
         np.testing.assert_array_equal([result["image"] for result in results], expected)
 
 
+def test_resize_of_large_integers_is_clipped() -> None:
+    # In float32, the greatest int32 is rounded to one more.
+    most = tf.fill([4, 4, 1], tf.int32.max)
+    assert resize(most, (3, 5), "bilinear").numpy().min() > 2**31 - 200
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16"])
 def test_resize_keeps_float_types(run: Any, image: Any, dtype: str) -> None:
     floats = tf.cast(image, dtype)
@@ -155,40 +160,6 @@ def test_random_crop_equals_tf_image_for_any_key(
     np.testing.assert_array_equal(result, expected)
 
 
-@pytest.mark.parametrize("method", ["bilinear", "nearest", "area"])
-def test_random_resized_crop_equals_tf_image(run_each: Any, image: Any, method: Any) -> None:
-    crop = RandomResizedCrop(field="image", size=(16, 12), method=method)
-    results = run_each(crop, {"image": np.stack([image] * 5)}, KEYS)
-    for key, result in zip(KEYS, results, strict=True):
-        begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-            image.shape,
-            [[[0.0, 0.0, 1.0, 1.0]]],
-            tf.constant(key, tf.int64),
-            min_object_covered=0.0,
-            aspect_ratio_range=(0.75, 1.3333),
-            area_range=(0.08, 1.0),
-        )
-        window = tf.image.resize(tf.slice(image, begin, size), [16, 12], method)
-        expected = tf.cast(tf.round(window), tf.uint8)
-        np.testing.assert_array_equal(result["image"], expected)
-
-
-def test_random_resized_crop_follows_scale_and_ratio() -> None:
-    crop = RandomResizedCrop(field="image", size=(8, 8), scale=(0.2, 0.5), ratio=(0.5, 2.0))
-    shape = tf.constant([400, 600, 3])
-    windows = []
-    for number in range(50):
-        y, x, height, width = crop.choose_window(shape, tf.constant([number, 1], tf.int64)).numpy()
-        assert y >= 0
-        assert x >= 0
-        assert y + height <= 400
-        assert x + width <= 600
-        assert 0.19 < height * width / (400 * 600) < 0.51
-        assert 0.49 < width / height < 2.02
-        windows.append((y, x, height, width))
-    assert len(set(windows)) == 50
-
-
 def test_random_crop_depends_on_the_key(run_each: Any, image: Any) -> None:
     keys = [(5, 5), (5, 5), *((5, number) for number in range(6))]
     crop, images = RandomCrop(field="image", size=(10, 10)), {"image": np.stack([image] * 8)}
@@ -228,14 +199,6 @@ def test_crop_makes_the_shape_static(spec: Any, crop: Any) -> None:
 def test_crop_of_encoded_bytes_is_refused(spec: Any, crop: Any) -> None:
     with pytest.raises(ConfigError, match="holds encoded bytes; put decode_image before it"):
         spec(crop(field="image", size=(4, 5)), {"image": tf.TensorSpec([], tf.string)})
-
-
-@pytest.mark.parametrize(
-    "options", [{"scale": (0.0, 1.0)}, {"scale": (0.5, 1.1)}, {"ratio": (2.0, 1.0)}]
-)
-def test_random_resized_crop_with_invalid_range_is_refused(options: Any) -> None:
-    with pytest.raises(ValidationError, match="should be"):
-        RandomResizedCrop(field="image", size=(4, 5), **options)
 
 
 @pytest.mark.parametrize(

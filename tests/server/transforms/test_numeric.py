@@ -12,14 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from tests.harness.examples import examples
+from tests.harness.numbers import FLOATS, NUMBERS, extreme_values
 
 from infeed import finish
 from infeed.errors import ConfigError
 from infeed.spec import numpy_dtype
 from infeed_server.transforms import Cast, ConvertImageDtype, Normalize, OneHot, StringToNumber
-
-FLOATS = ["float16", "float32", "float64", "bfloat16"]
-NUMBERS = ["bool", "uint8", "int8", "uint16", "int32", "int64", "uint64", *FLOATS]
 
 
 def values(dtype: str) -> Any:
@@ -69,6 +67,13 @@ def test_normalize_equals_its_finish_transform(run: Any, options: Any, result: s
 @pytest.mark.parametrize("dtype", NUMBERS)
 def test_normalize_accepts_every_type(run: Any, dtype: str) -> None:
     assert_same_bits(Normalize(field="x", scale=255.0, mean=(0.5,)), values(dtype), run)
+
+
+def test_normalize_subtracts_the_mean_and_divides_by_the_deviation() -> None:
+    transform = Normalize(field="x", scale=2.0, mean=(1.0, 2.0, 3.0), std=(4.0, 8.0, 0.5))
+    x = tf.constant([[10, 20, 30]], tf.uint8)
+    result = transform.apply({"x": x}, tf.zeros([2], tf.int64))["x"]
+    assert result.numpy().tolist() == [[1.0, 1.0, 24.0]]
 
 
 def test_normalize_equals_a_plain_division(run: Any) -> None:
@@ -124,18 +129,13 @@ def test_normalize_with_invalid_options_is_refused(options: Any, message: str) -
 
 @pytest.mark.parametrize("dtype", NUMBERS)
 def test_cast_equals_its_finish_transform(run: Any, dtype: str) -> None:
-    x = values(dtype)
-    # The conversion of a float outside of the integer's range is undefined, as in C.
-    inside = np.clip(x, 0, 100).astype(x.dtype) if dtype in FLOATS else x
-    casts = {
-        result: Cast(field="x" if result in FLOATS else "inside", dtype=result)  # type: ignore[arg-type]
-        for result in NUMBERS
-    }
+    x = extreme_values(dtype)
+    casts = {result: Cast(field="x", dtype=result) for result in NUMBERS}  # type: ignore[arg-type]
 
     def apply(fields: Any, key: Any) -> Any:
         return {name: cast.apply(fields, key)[cast.field] for name, cast in casts.items()}
 
-    sample = {"x": x, "inside": inside}
+    sample = {"x": x}
     host = run(SimpleNamespace(apply=apply), sample)
     eager = apply({name: tf.constant(value) for name, value in sample.items()}, (0, 0))
     for result, cast in casts.items():
@@ -185,6 +185,8 @@ def test_one_hot_with_invalid_options_is_refused() -> None:
         OneHot(field="x", depth=3, dtype="int32", on_value=0.5)
     with pytest.raises(ValidationError, match=r"off_value -1.0 cannot be represented in uint8"):
         OneHot(field="x", depth=3, dtype="uint8", off_value=-1.0)
+    with pytest.raises(ValidationError, match=r"on_value 256.0 cannot be represented in uint8"):
+        OneHot(field="x", depth=3, dtype="uint8", on_value=256.0)
     with pytest.raises(ValidationError):
         OneHot(field="x", depth=0)
 
@@ -214,16 +216,25 @@ def test_string_to_number_of_numbers_is_refused(spec: Any) -> None:
         spec(StringToNumber(field="x"), {"x": tf.TensorSpec([], tf.int64)})
 
 
-@pytest.mark.parametrize("saturate", [False, True])
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float16", "float32"])
-def test_convert_image_dtype_equals_tf_image(
-    run: Any, image: Any, dtype: Any, saturate: bool
-) -> None:
-    transform = ConvertImageDtype(field="x", dtype=dtype, saturate=saturate)
+def test_convert_image_dtype_equals_tf_image(run: Any, image: Any, dtype: Any) -> None:
+    transform = ConvertImageDtype(field="x", dtype=dtype)
     for x in (image, (image / 255).astype(np.float32)):
-        expected = tf.image.convert_image_dtype(x, tf.as_dtype(dtype), saturate=saturate)
+        expected = tf.image.convert_image_dtype(x, tf.as_dtype(dtype))
         np.testing.assert_array_equal(run(transform, {"x": x})["x"], expected)
     assert transform.finish_transform() is None
+
+
+def test_convert_image_dtype_saturates(run: Any) -> None:
+    x = np.tile(np.array([-1, 300, np.nan, np.inf, -np.inf, 0.5], np.float32), 7)
+    got = run(ConvertImageDtype(field="x", dtype="uint8"), {"x": x})["x"]
+    assert got.tolist() == [0, 255, 0, 255, 0, 127] * 7
+    got = run(ConvertImageDtype(field="x", dtype="int32"), {"x": x})["x"]
+    least, most = -(1 << 31), (1 << 31) - 1
+    assert got.tolist() == [least, most, 0, most, least, 1 << 30] * 7
+    signed = np.array([-128, -1, 127], np.int8)
+    got = run(ConvertImageDtype(field="x", dtype="uint8"), {"x": signed})["x"]
+    assert got.tolist() == [0, 0, 254]
 
 
 def test_convert_image_dtype_of_bool_is_refused(spec: Any) -> None:

@@ -333,6 +333,13 @@ def test_identity_follows_the_code(module: Any) -> None:
     assert Map(function=f"{one}:f").identity() == Map(function=f"{one}:f").identity()
 
 
+def test_identity_follows_the_module_that_the_function_is_loaded_from(module: Any) -> None:
+    text = "import functools, operator\nf = functools.partial(operator.or_, {'x': 1})\n"
+    names = module(text), module(text), module(text.replace("1", "2"))
+    one, same, other = (Map(function=f"{name}:f", keyed=False).identity() for name in names)
+    assert one == same != other
+
+
 def scaled(factor: float) -> Callable[[Any], Any]:
     return lambda sample: {"x": sample["x"] * factor}
 

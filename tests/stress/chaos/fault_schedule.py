@@ -1,7 +1,7 @@
 """Schedule of server faults, drawn from a seed, so that a run can be repeated.
 
 Nothing here touches a process. Times assume that a server starts within `SERVER_START_SECONDS`; on
-a slower machine, the events occur later, but in the same order.
+a slower machine, the later events occur as much later, in the same order.
 """
 
 from __future__ import annotations

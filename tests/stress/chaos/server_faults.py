@@ -15,7 +15,12 @@ from typing import Any
 
 from tests.harness.server import Launch, spawn
 from tests.stress.chaos.audit import Audit, audit, complete_epochs
-from tests.stress.chaos.fault_schedule import Event, FaultKind, draw_schedule
+from tests.stress.chaos.fault_schedule import (
+    SERVER_START_SECONDS,
+    Event,
+    FaultKind,
+    draw_schedule,
+)
 from tests.stress.chaos.job import Job
 from tests.stress.chaos.journal import Step, committed_steps
 from tests.stress.chaos.latency import MAX_SHOWN_WAITS, Wait, longest_waits
@@ -137,15 +142,25 @@ def _start_job(
 def _apply_events(
     events: list[Event], setup: Setup, job: Job, begin: float
 ) -> list[tuple[float, Event]]:
-    """Applies the events in order; a delay of one event delays all later ones."""
+    """Applies the events in order; a delay of one event delays all later ones.
+
+    An event is delayed, too, until each server serves that the schedule expects to have started:
+    a slow machine would leave the trainers without a server for longer than the schedule does.
+    """
     applied = []
     delay = 0.0
+    restarts: dict[int, float] = {}
     for event in events:
         due = begin + event.offset + delay
         job.wait_until(partial(_is_past, due), "the next event is due")
+        for index, offset in restarts.items():
+            if offset + SERVER_START_SECONDS <= event.offset:
+                job.wait_until(partial(setup.has_started, index), f"server {index} has started")
         job.wait_until(partial(setup.ready_for, event), f"the event is possible: {event}")
         delay += time.monotonic() - due
         setup.apply(event)
+        if event.kind is FaultKind.RESTART:
+            restarts[event.server] = event.offset
         applied.append((time.monotonic(), event))
     return applied
 

@@ -17,6 +17,9 @@ PROXIED = 0
 """Index of the server that trainers reach through the proxy."""
 
 
+_UPSTREAM = "server {} fail_timeout=2s;"
+"""A server in deploy/proxies/nginx.conf."""
+
 PROXIES = ("none", "tcp", "nginx")
 """What is between trainers and servers, besides the proxy with faults: nothing, a TCP proxy for
 each server, or one nginx for all, so that the trainers' target is a single address."""
@@ -42,8 +45,9 @@ class Setup:
                 self._proxies.append(forwarding)
                 addresses[index] = forwarding.address
         elif proxy == "nginx":
-            upstreams = " ".join(f"server {each};" for each in addresses)
-            replacements = {"server 10.0.0.1:8470;": upstreams, "server 10.0.0.2:8470;": ""}
+            upstreams = " ".join(_UPSTREAM.format(each) for each in addresses)
+            first, second = map(_UPSTREAM.format, ("10.0.0.1:7470", "10.0.0.2:7470"))
+            replacements = {first: upstreams, second: ""}
             balancer = ProxyProcess("nginx", folder / "nginx", replacements)
             self._proxies.append(balancer)
             addresses = [balancer.address]
@@ -73,6 +77,12 @@ class Setup:
         if event.kind is FaultKind.RESTART:
             return not server.running
         return server.can_answer
+
+    def has_started(self, index: int) -> bool:
+        """Whether a server serves, or was killed or terminated since its start."""
+        server = self.servers[index]
+        server.check()
+        return server.serves or not server.running
 
     def apply(self, event: Event) -> None:
         server = self.servers[event.server]

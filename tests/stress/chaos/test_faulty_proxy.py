@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+from tests.harness.clock import ManualClock
 from tests.harness.listener import Listener
 from tests.harness.ports import ReservedPort
 from tests.harness.waiting import wait_until
@@ -15,16 +16,14 @@ from tests.stress.chaos.faulty_proxy import FaultyProxy
 SENT = os.urandom(3_000_000)
 
 
-class ManualClock:
-    """Clock that only a test advances; counts its reads."""
+class CountedClock(ManualClock):
+    """Counts its reads."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.reads = 0
+    reads = 0
 
     def __call__(self) -> float:
         self.reads += 1
-        return self.now
+        return super().__call__()
 
 
 def send_and_wait_for_close(connection: socket.socket) -> None:
@@ -63,7 +62,7 @@ def test_proxy_without_faults_forwards_data_unchanged(proxy: FaultyProxy) -> Non
 
 
 def test_stalled_proxy_forwards_nothing_until_the_stall_ends(port: int) -> None:
-    clock = ManualClock()
+    clock = CountedClock()
     with FaultyProxy(port, clock) as proxy:
         proxy.stall(0.5)
         with connect(proxy) as connection:
@@ -77,7 +76,7 @@ def test_stalled_proxy_forwards_nothing_until_the_stall_ends(port: int) -> None:
 
 
 def test_reset_occurs_once_within_the_stream(port: int) -> None:
-    clock = ManualClock()
+    clock = CountedClock()
     with FaultyProxy(port, clock) as proxy:
         proxy.reset(1_000_000)
         proxy.stall(1)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import socket
 import sys
 import time
+from collections.abc import Callable
 
 from tests.stress.fuzz import frames
 
@@ -65,12 +66,12 @@ def _split_headers(stream: int) -> bytes:
     return _headers(stream, 0) + empty + frames.frame(frames.CONTINUATION, 4, stream)
 
 
-def flood(address: str, kind: str, end: float, *, in_call: bool) -> int:
-    """Sends until `end`; returns the number of connections."""
+def flood(address: str, kind: str, stopped: Callable[[], bool], *, in_call: bool) -> int:
+    """Sends until `stopped`; returns the number of connections."""
     host, _, port = address.rpartition(":")
     connections = 0
     data = _repeated(kind)
-    while time.monotonic() < end:
+    while not stopped():
         connections += 1
         with socket.create_connection((host, int(port)), 10) as peer:
             peer.settimeout(0.5)
@@ -79,16 +80,16 @@ def flood(address: str, kind: str, end: float, *, in_call: bool) -> int:
                 peer.sendall(_PREFACE + (_call() if needs_stream else b""))
                 if in_call:
                     peer.recv(1 << 16)
-                while time.monotonic() < end:
-                    _send(peer, data, end)
+                while not stopped():
+                    _send(peer, data, stopped)
             except OSError:
                 time.sleep(_RECONNECT_PAUSE_SECONDS)
     return connections
 
 
-def _send(peer: socket.socket, data: bytes, end: float) -> None:
+def _send(peer: socket.socket, data: bytes, stopped: Callable[[], bool]) -> None:
     view = memoryview(data)
-    while view and time.monotonic() < end:
+    while view and not stopped():
         try:
             view = view[peer.send(view) :]
         except TimeoutError:  # the server does not read: whole frames must follow
@@ -103,7 +104,7 @@ def main(address: str, name: str, seconds: float) -> None:
             sum(range(10_000))
         print(0)
         return
-    print(flood(address, kind, end, in_call=bool(suffix)))
+    print(flood(address, kind, lambda: time.monotonic() >= end, in_call=bool(suffix)))
 
 
 if __name__ == "__main__":

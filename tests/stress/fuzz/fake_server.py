@@ -17,6 +17,7 @@ from tests.stress.fuzz.sessions import Session
 
 import infeed
 from infeed.errors import InfeedError
+from infeed.finish import finish
 
 _HANG_TIMEOUT_SECONDS = 60.0
 
@@ -178,5 +179,5 @@ def _compare(session: Session, feed: infeed.Feed, step: int, batch: infeed.Batch
     expected = session.batches[step]
     if feed.spec != session.spec:  # the pipeline description has no checksum
         return
-    arrays = infeed.finish.finish(dict(expected), session.spec.finish_transforms, batch.mask)
+    arrays = finish(dict(expected), session.spec.finish_transforms, batch.mask)
     compare(session, step, batch, same=True, expected=expected.replaced(arrays))

@@ -71,6 +71,7 @@ def flood(rng: random.Random, catalog: Catalog) -> RawConnection:
             frames.frame(frames.DATA, frames.PADDED, 1, b"\x05" + bytes(5)),
             frames.window(1, 1),
             frames.window(0, 1),
+            frames.reset(1),
             frames.frame(0xBE, 0, 1, bytes(9)),
             frames.frame(frames.GOAWAY, 0, 0, bytes(8)),
             frames.setting_pairs((number, 1) for number in range(7, 60)),

@@ -13,6 +13,7 @@ from PIL import Image
 from tests.harness.server import InfeedServer, Launch, spawn
 
 import infeed
+from infeed.rpc.channel import GrpcTransport
 
 _PIPELINES = """
 pipelines:
@@ -110,7 +111,7 @@ def started(folder: Path, launch: Launch = spawn) -> Iterator[ServerUnderTest]:
     """Runs a server for the duration of the block, with its files in the folder."""
     _write_data(folder)
     with InfeedServer("pipelines.yaml", folder / "server", launch=launch) as server:
-        transport = infeed.rpc.channel.GrpcTransport(server.address)
+        transport = GrpcTransport(server.address)
         specs = {spec.name: spec for spec in transport.list_pipelines()}
         transport.close()
         yield ServerUnderTest(specs, server)

@@ -12,13 +12,13 @@ from tests.stress.fuzz.feeds import ScriptedTransport, read_feed, zero_batches
 from tests.stress.fuzz.replies import REPLIES, WrongResultError
 from tests.stress.fuzz.sessions import Session
 
-import infeed
 from infeed.errors import (
     InfeedError,
     PipelineNotFoundError,
     ServerUnavailableError,
     StallError,
 )
+from infeed.finish import finished_spec
 from infeed.spec import PipelineSpec
 from infeed.v1 import spec_pb2, stream_pb2
 
@@ -99,7 +99,7 @@ def _corrupt_finish(rng: random.Random, message: spec_pb2.Pipeline) -> None:
     if rng.random() < 0.7:  # with the transform's own output spec, so that the transform runs
         try:
             spec = PipelineSpec.from_proto(message)
-            finished = infeed.finish.finished_spec(spec.wire_spec, spec.finish_transforms)
+            finished = finished_spec(spec.wire_spec, spec.finish_transforms)
         except InfeedError:
             return
         del message.element_spec[:]

@@ -2,7 +2,8 @@
 
 TensorFlow appends a TFRecord for each change of its state before it confirms the change, and begins
 a new file at each start. A process that is killed can leave the last record incomplete, and
-TensorFlow then fails at every later start with an error that names no file.
+TensorFlow then fails at every later start with an error that names no file. It does so too for a
+damaged graph of a data set, which is a TFRecord in a file of its own.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 from pathlib import Path
 
 from infeed.errors import ConfigError
+from infeed_server.data_service.dispatcher.work_dir import DATASETS_FOLDER
 from infeed_server.sources.tfrecord.framing import (
     FOOTER_BYTES,
     FRAME_BYTES,
@@ -29,9 +31,20 @@ def repair_journal(work_dir: Path) -> None:
     """Removes an incomplete last record from each file of the journal in a work directory.
 
     Nothing is lost by that, since the change was not confirmed. Raises `ConfigError` for a record
-    that is corrupt otherwise, with the file and the remedy.
+    that is corrupt otherwise, and for a damaged graph of a data set that the journal names, with
+    the file and the remedy.
     """
-    for file in sorted((work_dir / JOURNAL_FOLDER).glob("journal_*")):
+    journal = sorted((work_dir / JOURNAL_FOLDER).glob("journal_*"))
+    _remove_incomplete_records(work_dir, journal)
+    records = b"".join(file.read_bytes() for file in journal)
+    for file in sorted((work_dir / DATASETS_FOLDER).glob("*")):
+        # TensorFlow does not read the others, such as one that a full disk has left incomplete.
+        if file.name.encode() in records and _find_end(file) < max(1, file.stat().st_size):
+            raise _corrupt(file, 0, 0, "it is incomplete")
+
+
+def _remove_incomplete_records(work_dir: Path, journal: list[Path]) -> None:
+    for file in journal:
         try:
             end, size = _find_end(file), file.stat().st_size
             if end < size:
@@ -71,8 +84,9 @@ def _find_end(file: Path) -> int:
 
 def _corrupt(file: Path, offset: int, count: int, defect: str) -> ConfigError:
     work_dir = file.parent.parent
+    kind = "journal" if file.parent.name == JOURNAL_FOLDER else "data set"
     return ConfigError(
-        f"--work-dir {work_dir}: the dispatcher's journal {file} is corrupt at byte {offset}, "
+        f"--work-dir {work_dir}: the dispatcher's {kind} {file} is corrupt at byte {offset}, "
         f"after {count} whole records: {defect}. The state of its jobs is lost; restore the file "
         f"from a copy, or delete {work_dir} (or give another folder), with which all jobs start "
         "from the beginning",

@@ -17,6 +17,7 @@ from infeed_server.config.address import Address
 from infeed_server.data_service import process_info
 from infeed_server.data_service.advertised_address import derive, parse_advertise
 from infeed_server.data_service.role import Role
+from infeed_server.processes.stderr_relay import without_banner
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,8 @@ class DispatcherRole(Role):
     def start(self) -> None:
         """Starts to serve. Raises `ConfigError` when the address or the journal cannot be used."""
         # Imported after all checks, since it takes seconds.
-        import tensorflow as tf  # noqa: PLC0415
+        with without_banner():
+            import tensorflow as tf  # noqa: PLC0415
         from tensorflow.core.protobuf.service_config_pb2 import DispatcherConfig  # noqa: PLC0415
 
         from infeed_server.data_service.dispatcher.journal import repair_journal  # noqa: PLC0415
@@ -90,7 +92,11 @@ class DispatcherRole(Role):
         )
         server = tf.data.experimental.service.DispatchServer(config, start=False)
         try:
-            self._start_server(server, "dispatcher")
+            remedy = (
+                f"; if that is a file of --work-dir, restore {self._work_dir} from a copy, or "
+                "delete it, with which all jobs start from the beginning"
+            )
+            self._start_server(server, "dispatcher", remedy if self._work_dir else "")
             info = process_info.publish(
                 self.local_address,
                 DISPATCHER_ROLE,

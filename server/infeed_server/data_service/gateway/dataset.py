@@ -30,6 +30,8 @@ from infeed_server.data_service.gateway.registrations import GRAPH_OVERHEAD_BYTE
 from infeed_server.data_service.graph import DataServicePlan, Variant
 from infeed_server.engines.sequential.window import Block, ReadKey
 from infeed_server.engines.tf_iterator import BackgroundIterator
+from infeed_server.sources.images.reader import FILE_CHANGED
+from infeed_server.sources.storage_faults import is_storage_fault
 
 
 class DataServiceBackend:
@@ -93,15 +95,15 @@ class DataServiceBackend:
             return None
         name = self.spec.name
         message = error.message.strip()
-        if isinstance(error, tf.errors.UnavailableError):
-            return SourceError(
-                f"TensorFlow's data service gives no more batches of {name!r}: {message}",
-                pipeline=name,
-            )
         if isinstance(error, tf.errors.ResourceExhaustedError):
             return ServerError(
                 f"TensorFlow's data service at {self._client.address} has too little memory or "
                 f"disk space for {name!r}: {message}",
+                pipeline=name,
+            )
+        if is_storage_fault(error) or FILE_CHANGED in message:
+            return SourceError(
+                f"TensorFlow's data service gives no more batches of {name!r}: {message}",
                 pipeline=name,
             )
         return UserCodeError(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from infeed_server.data_service.graph.elements import plan_elements
 from infeed_server.data_service.graph.plan import DataServicePlan
 from infeed_server.data_service.graph.samples import plan_samples
-from infeed_server.data_service.graph.unsupported import LIMIT_BYTES
+from infeed_server.data_service.graph.unsupported import LIMIT_BYTES, refuse_python_maps
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.sequential_plan import plan_sequential
-from infeed_server.sources import DatasetSource, ProgressCallback, open_source
+from infeed_server.sources import DatasetSource, ProgressCallback
+from infeed_server.sources.registry import open_stored_source
 
 
 def plan_data_service(
@@ -25,6 +26,7 @@ def plan_data_service(
     if isinstance(definition.source, DatasetSource):
         plan = plan_sequential(name, definition, definition.source)
         return plan_elements(plan, limit_bytes)
+    refuse_python_maps(definition.transforms)
     keep_truncated = definition.on_error != "raise"
-    source = open_source(definition.source, progress, keep_truncated=keep_truncated)
+    source = open_stored_source(definition.source, progress, keep_truncated=keep_truncated)
     return plan_samples(name, definition, source, limit_bytes)

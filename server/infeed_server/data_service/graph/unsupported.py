@@ -10,10 +10,11 @@ import tensorflow as tf
 
 from infeed.errors import ConfigError
 from infeed_server.pipeline import sample_graph
+from infeed_server.pipeline.python_maps import is_python_map
 from infeed_server.sources import DatasetSource, Source
 from infeed_server.sources.dataset.determinism import iter_stages, python_nodes
 from infeed_server.transforms import Map
-from infeed_server.transforms.base import Step
+from infeed_server.transforms.base import Step, Transform
 
 LIMIT_BYTES = 512 << 20
 """Of constants in a graph. A dataset is registered as one message of at most 2 GiB, and each
@@ -25,12 +26,30 @@ _STAGE = re.compile(r"Dataset_(flat_map|group_by_window|take_while|[a-z]+)_(.+)"
 """TensorFlow's name of the graph of a stage's function: the method, then the function."""
 
 
+def refuse_python_maps(transforms: Sequence[Transform]) -> None:
+    """Raises `ConfigError` for the first `map` with `python: true`."""
+    for number, transform in enumerate(transforms):
+        if is_python_map(transform):
+            stage = f"transforms[{number}].map"
+            raise ConfigError(
+                f"{stage}.python: the workers of the tf.data service cannot run Python; "
+                f"{_ALTERNATIVE}",
+                stage=stage,
+            )
+
+
 def refuse_python_steps(source: Source, steps: Sequence[Step]) -> None:
     """Raises `ConfigError` for the first step that calls Python for each sample."""
-    specs = sample_graph.trace(source, steps)
-    for number, (ordinal, step) in enumerate(steps):
-        if not isinstance(step, Map):
-            continue
+    maps = [
+        (number, ordinal, step)
+        for number, (ordinal, step) in enumerate(steps)
+        if isinstance(step, Map)
+    ]
+    if not maps:
+        return
+    last, *_ = maps[-1]
+    specs = sample_graph.trace(source, steps[:last])
+    for number, ordinal, step in maps:
         traced = tf.function(step.apply, autograph=False)
         nodes = python_nodes(
             traced.get_concrete_function(specs[number], sample_graph.KEY_SPEC).graph

@@ -26,6 +26,7 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.sources import Source
+from infeed_server.sources.python.mapped import MappedSource, read_samples
 from infeed_server.sources.storage_faults import is_storage_fault, retry_faults
 from infeed_server.transforms.base import Step
 
@@ -33,6 +34,9 @@ log = logging.getLogger(__name__)
 
 _MAX_SUBSTITUTIONS = 1000
 """Substitutions in one batch. More means that the source has hardly any good sample."""
+
+_FUNCTIONS = "map"
+"""The stage of functions in Python, whose errors have that of the function."""
 
 _MAX_RETRIES = 2
 """Retries of a batch that failed although each of its samples is good: the fault has passed."""
@@ -105,7 +109,7 @@ class BadSampleHandler:
             # The sample of a masked slot is not delivered, so it is no reason to fail.
             if self._action == "raise" and task.mask[slot]:
                 self._monitor.on_bad_sample(self._plan.spec.name, self._action)
-                raise failure.error
+                raise _with_remedy(failure.error)
             if not failure.depends_on_key:
                 self._known_bad.add(int(task.index[slot]))
             if task.substitutions >= _MAX_SUBSTITUTIONS:
@@ -121,9 +125,22 @@ class BadSampleHandler:
         task.substitute(slot, masked=self._action == "mask")
 
 
+def _with_remedy(error: InfeedError) -> InfeedError:
+    """Returns the error with the options that go on without the sample; a traceback stays last."""
+    if not isinstance(error, SampleError):
+        return error
+    remedy = "on_error: substitute or mask goes on without such samples"
+    return SampleError(f"{error.message}; {remedy}", **error.metadata)
+
+
 def _unexplained(task: BatchTask, error: Exception) -> InfeedError:
     if isinstance(error, InfeedError):
         return error
+    if is_storage_fault(error):
+        return SourceError(
+            f"the batch at position {task.request.start} is refused, because a fault of storage "
+            f"came back {_MAX_RETRIES} times, and must not change the data: {_one_line(error)}"
+        )
     return ServerError(
         f"the batch at position {task.request.start} fails, although each of its samples is good "
         f"by itself: {error}"
@@ -153,7 +170,11 @@ def _examine(source: Source, steps: Sequence[Step], index: int, key: Array) -> S
     stage: str | Step = "read"
     depends_on_key = False
     try:
-        columns = source.read(np.array([index], np.int64))
+        indices = np.array([index], np.int64)
+        if isinstance(source, MappedSource):
+            source.source.read(indices)
+            stage, depends_on_key = _FUNCTIONS, source.random
+        columns = read_samples(source, indices, np.asarray(key)[None])
         sample = {name: tf.constant(rows[0]) for name, rows in columns.items()}
         stage = "parse"
         sample = source.parse(sample)
@@ -175,6 +196,8 @@ def _examine(source: Source, steps: Sequence[Step], index: int, key: Array) -> S
 def _describe(source: Source, index: int, stage: str | Step, error: Exception) -> InfeedError:
     origin = source.provenance(index)
     name = stage if isinstance(stage, str) else f"transforms[{stage[0]}].{stage[1].display_name}"
+    if stage == _FUNCTIONS and isinstance(error, InfeedError):
+        name = error.metadata.get("stage", name)
     metadata = {"sample_id": index, "file": origin.file, "offset": origin.offset, "stage": name}
     prefix = f"sample {index} ({origin}): {name}: "
     if isinstance(error, UserCodeError):

@@ -214,7 +214,7 @@ class BatchPipeline:
             task.assign_samples()
             self._bad_samples.substitute_known(task)
         begin = time.perf_counter()
-        columns = self._plan.source.read(task.index)
+        columns = self._plan.read(task.index, task.key)
         self._monitor.on_stage(self._plan.spec.name, "read", time.perf_counter() - begin)
         return columns
 

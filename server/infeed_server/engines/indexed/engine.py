@@ -87,6 +87,8 @@ class IndexedEngine:
         with self._lock:
             self._closed = True
             pipelines, self._pipelines = list(self._pipelines.values()), OrderedDict()
+        # First, since the pipelines wait for reads, and one in a user's code may never end.
+        self._plan.source.close()
         for pipeline in pipelines:
             pipeline.close()
         self._bad_samples.close()

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from tokenize import TokenError
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -25,10 +26,11 @@ from infeed_server.sources.content_hash import remembered
 from infeed_server.sources.files import (
     FileStamp,
     absolute_path,
-    error_text,
     is_remote,
     read_bytes,
 )
+from infeed_server.sources.numpy_errors import NUMPY_FILE_ERRORS
+from infeed_server.sources.storage_faults import error_text
 
 _MAX_HASHED_ALWAYS = 64 << 20
 """Bytes of a file that is hashed at each start. The hash of a larger one is remembered."""
@@ -64,7 +66,7 @@ def open_npy(path: str, progress: ProgressCallback | None = None) -> StoredArray
             array = mapped.array(0)
             digest = mapped.remembered("npy", partial(mapped.digest, progress))
             return StoredArray(array, path, digest, mapped.check)
-    except (OSError, ValueError, EOFError) as error:
+    except NUMPY_FILE_ERRORS as error:
         raise _unreadable(path, error) from error
 
 
@@ -80,8 +82,17 @@ def open_npz(path: str, progress: ProgressCallback | None = None) -> dict[str, S
             arrays = _open_members(path, mapped.file, mapped)
             mapped.remembered("npz", partial(_verify_members, mapped, progress))
             return arrays
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
+    except NUMPY_FILE_ERRORS as error:
         raise _unreadable(path, error) from error
+
+
+def npz_names(path: str) -> list[str] | None:
+    """Returns the names of a local file's arrays; None if it is not an archive of arrays."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return sorted(name.removesuffix(".npy") for name in archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return None
 
 
 def _open_members(path: str, file: Any, mapped: _MappedFile | None) -> dict[str, StoredArray]:
@@ -155,6 +166,8 @@ class _MappedFile:
         if info.flag_bits & 1:
             raise ValueError(f"its member {info.filename!r} is encrypted")
         start = info.header_offset
+        if not 0 <= start <= self._stamp.size - 30:
+            raise ValueError(f"its member {info.filename!r} begins outside of the file")
         name, extra = struct.unpack_from("<HH", self._map, start + 26)
         return int(start + 30 + name + extra)
 
@@ -217,4 +230,5 @@ class _MappedFile:
 
 def _unreadable(path: str, error: Exception) -> SourceError:
     kind = "npz" if path.endswith(".npz") else "npy"
-    return SourceError(f"cannot read {path!r} as .{kind}: {error_text(error)}", file=path)
+    problem = "its header is damaged" if isinstance(error, TokenError) else error_text(error)
+    return SourceError(f"cannot read {path!r} as .{kind}: {problem}", file=path)

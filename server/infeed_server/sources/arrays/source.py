@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,24 +14,25 @@ from typing_extensions import Self
 
 from infeed.errors import SourceError
 from infeed.spec import BYTES, DATA_TYPES, Array
-from infeed_server.sources.arrays.npy_files import StoredArray, open_npy, open_npz
+from infeed_server.config.model import Finding
+from infeed_server.sources.arrays.npy_files import StoredArray, npz_names, open_npy, open_npz
 from infeed_server.sources.base import (
     NO_DEFECT,
     Columns,
     GraphRead,
     GraphReader,
-    IndexedDefinition,
     Indices,
     ProgressCallback,
     Provenance,
     Sample,
+    StoredDefinition,
 )
-from infeed_server.sources.files import PathString, expand_globs, rebase
+from infeed_server.sources.files import PathString, expand_globs, is_remote, rebase
 
 _IN_MEMORY = "<memory>"
 
 
-class ArraysSource(IndexedDefinition):
+class ArraysSource(StoredDefinition):
     """Arrays, each a field, all of the same length."""
 
     kind: ClassVar[str] = "arrays"
@@ -63,6 +64,23 @@ class ArraysSource(IndexedDefinition):
             return self.model_copy(update={"arrays": rebase(self.arrays, base)})
         arrays = {n: rebase(v, base) if isinstance(v, str) else v for n, v in self.arrays.items()}
         return self.model_copy(update={"arrays": arrays})
+
+    def check(self) -> Iterator[Finding]:
+        named = {"": self.arrays} if isinstance(self.arrays, str) else self.arrays
+        for name, path in named.items():
+            if isinstance(path, str) and not is_remote(path):
+                try:
+                    _expand_one(path)
+                except SourceError as error:
+                    yield ("arrays", name) if name else ("arrays",), error.message
+
+    def field_names(self) -> Sequence[str] | None:
+        if isinstance(self.arrays, dict):
+            return sorted(self.arrays)
+        if is_remote(self.arrays) or next(self.check(), None):
+            return None
+        path = _expand_one(self.arrays)
+        return npz_names(path) if path.endswith(".npz") else [Path(path).stem]
 
     def open(self, progress: ProgressCallback | None = None) -> ArrayReader:
         """Opens the arrays. `progress` is called while a large file is hashed or verified.
@@ -111,11 +129,16 @@ class ArrayReader:
 
     def read(self, indices: Indices) -> Columns:
         """Gathers the rows. Raises `SourceError` when a mapped file has changed."""
+        self._check_files()  # a mapping of a file that became shorter must not be read
+        rows = {name: _to_wire(each.array[indices]) for name, each in self._stored.items()}
         self._check_files()
-        return {name: _to_wire(each.array[indices]) for name, each in self._stored.items()}
+        return rows
 
     def parse(self, columns: Sample) -> Sample:
         return columns
+
+    def close(self) -> None:
+        """Does nothing: files stay mapped as long as their arrays are in use."""
 
     def graph_reader(self) -> GraphReader:
         size = sum(_wire_size(each.array) for each in self._stored.values())
@@ -124,6 +147,7 @@ class ArrayReader:
     def _build_graph_reader(self, strict: bool) -> GraphRead:  # noqa: ARG002 - no row is bad
         self._check_files()
         constants = {name: tf.constant(_to_wire(each.array)) for name, each in self._stored.items()}
+        self._check_files()
 
         def read(index: tf.Tensor) -> tuple[Sample, str]:
             return {name: tf.gather(rows, index) for name, rows in constants.items()}, NO_DEFECT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,12 +12,13 @@ from typing import Annotated, Any, ClassVar
 
 import tensorflow as tf
 from pydantic import Field, field_serializer, field_validator
-from tensorflow.python.eager import context
 from typing_extensions import Self
 
 from infeed.errors import ConfigError, InfeedError
-from infeed_server.config.code_digest import code_digest
+from infeed_server.config.function_identity import function_identity
 from infeed_server.config.importer import load
+from infeed_server.config.model import Finding
+from infeed_server.config.module_lookup import explain_missing
 from infeed_server.config.user_errors import user_code_error
 from infeed_server.sources.base import SourceDefinition
 from infeed_server.sources.dataset import determinism
@@ -64,6 +66,10 @@ class DatasetSource(SourceDefinition):
     def resolve(self, base: Path) -> Self:  # noqa: ARG002 - it has no path
         return self
 
+    def check(self) -> Iterator[Finding]:
+        if isinstance(self.dataset, str) and (missing := explain_missing(self.dataset)):
+            yield ("dataset",), missing
+
     def make(self, seed: int) -> tf.data.Dataset:
         """Calls the function with TensorFlow's seed set; returns a dataset of flat dicts.
 
@@ -94,9 +100,10 @@ class DatasetSource(SourceDefinition):
         return determinism.is_deterministic(dataset)
 
     def identity(self) -> str:
-        """Returns a hash that changes with the function's code."""
-        code = code_digest(self._load_function())
-        return hashlib.sha256(f"dataset {self.label} {self.fields} {code}".encode()).hexdigest()
+        """Returns a hash that changes with the function's code and the values it is bound to."""
+        name = self.dataset if isinstance(self.dataset, str) else ""
+        function = json.dumps(function_identity(self._load_function(), name))
+        return hashlib.sha256(f"dataset {self.label} {self.fields} {function}".encode()).hexdigest()
 
     def _load_function(self) -> Callable[[], Any]:
         if not isinstance(self.dataset, str):
@@ -124,6 +131,8 @@ def _own_graph() -> Iterator[tf.Graph]:
     they refer to, as long as the default graph. That of the process would keep them forever, and
     each seed makes new ones.
     """
+    from tensorflow.python.eager import context  # noqa: PLC0415 - it loads TensorFlow
+
     graph = tf.Graph()
     with graph.as_default(), context.eager_mode():
         yield graph

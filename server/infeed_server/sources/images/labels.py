@@ -67,7 +67,7 @@ def labels_from_folders(listing: ImageListing) -> Labels:
     if loose:
         raise SourceError(
             f"labels: folders takes each image's label from its subfolder of {listing.root!r}, "
-            f"but these are in none: {_abbreviate(loose)}",
+            f"but these are in none: {abbreviate(loose)}",
             file=f"{listing.root}/{loose[0]}",
         )
     index = {name: number for number, name in enumerate(listing.folders)}
@@ -85,7 +85,7 @@ def labels_from_file_names(pattern: str, listing: ImageListing) -> Labels:
     unmatched = [file.path for file, match in pairs if match is None or match[1] is None]
     if unmatched:
         raise SourceError(
-            f"labels: the pattern {pattern!r} does not match these names: {_abbreviate(unmatched)}",
+            f"labels: the pattern {pattern!r} does not match these names: {abbreviate(unmatched)}",
             file=f"{listing.root}/{unmatched[0]}",
         )
     classes = [match[1] for match in matches if match is not None]
@@ -119,13 +119,16 @@ def labels_from_csv(path: str, listing: ImageListing) -> Labels:
         else:
             lines[number], texts[number] = line, label
     if unknown:
+        is_header = unknown[0].startswith("line 1:")
+        hint = "; a line of column names must have file and label" if is_header else ""
         raise SourceError(
             f"{path} names files that are not images in {listing.root!r}: "
-            f"{_abbreviate(unknown)}; the images are named like {listing.images[0].path!r}",
+            f"{abbreviate(unknown)}; the images are named like "
+            f"{listing.images[0].path!r}{hint}",
             file=path,
         )
     if not texts:
-        raise SourceError(f"{path} contains no label", file=path)
+        raise SourceError(f"{path} contains no label; it needs rows file,label", file=path)
     missing = frozenset(range(len(listing.images))) - texts.keys()
     return Labels(_to_array(texts, len(listing.images), path), missing)
 
@@ -182,6 +185,7 @@ def _read_rows(path: str) -> list[tuple[int, str, str]]:
     return rows
 
 
-def _abbreviate(items: Sequence[str]) -> str:
+def abbreviate(items: Sequence[str]) -> str:
+    """Returns the first items, and the number of the others."""
     more = len(items) - _MAX_LISTED
     return ", ".join(items[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")

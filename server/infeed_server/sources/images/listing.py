@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from stat import S_ISREG
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -13,16 +15,21 @@ import tensorflow as tf
 from infeed.errors import SourceError
 from infeed_server.sources.files import (
     describe_nearest_folder,
-    error_text,
+    file_errors,
     is_folder,
     is_remote,
     stat_file,
 )
+from infeed_server.sources.storage_faults import error_text
 
 log = logging.getLogger(__name__)
 
 EXTENSIONS = (".jpg", ".jpeg", ".png")
 """Endings of image file names, compared without case."""
+
+
+_DANGLING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+"""Errors of a link to no file: to a name that is not there, below a file, or back to itself."""
 
 
 class ImageFile(NamedTuple):
@@ -46,12 +53,11 @@ def list_images(root: str, *, stat_remote: bool = False) -> ImageListing:
     """Lists all images below a folder, recursively. Names that begin with a dot are skipped.
 
     Listing a remote folder takes one request per folder; its files have stamps only with
-    `stat_remote`, which takes one per file. Images that are links to no file are left out, and
-    counted in a warning. Raises `SourceError` when the folder does not exist, cannot be read or
-    contains no image.
+    `stat_remote`, which takes one per file. Images that are no files, or links to none, are left
+    out, and counted in a warning. Raises `SourceError` when the folder does not exist, cannot be
+    read or contains no image.
     """
-    if not is_folder(root):
-        raise SourceError(f"no folder {root!r}; {describe_nearest_folder(root)}", file=root)
+    _require_folder(root)
     folders: list[str] = []
     images: list[ImageFile] = []
     dangling: list[str] = []
@@ -63,23 +69,50 @@ def list_images(root: str, *, stat_remote: bool = False) -> ImageListing:
                 images.append(file)
             else:
                 others += 1
-    except (OSError, tf.errors.OpError) as error:
-        path = getattr(error, "filename", None) or root
-        raise SourceError(f"cannot list {path!r}: {error_text(error)}", file=path) from error
+    except file_errors() as error:
+        raise _unlistable(root, error) from error
     if dangling:
         log.warning(
-            "%s: %d images are links to no file and are left out, such as %s",
+            "%s: %d images are no files, or links to none, and are left out, such as %s",
             root,
             len(dangling),
             min(dangling),
         )
     if not images:
-        raise SourceError(
-            f"no image in {root!r}: none of its {others} files ends with {', '.join(EXTENSIONS)}",
-            file=root,
-        )
+        raise _without_image(root, others)
     images.sort()
     return ImageListing(root, tuple(images), tuple(sorted(folders)))
+
+
+def require_images(root: str) -> None:
+    """Raises `SourceError` unless a local folder contains an image; stops at the first one."""
+    _require_folder(root)
+    others = 0
+    try:
+        for file in _walk_local(root, [], []):
+            if file is not None:
+                return
+            others += 1
+    except OSError as error:
+        raise _unlistable(root, error) from error
+    raise _without_image(root, others)
+
+
+def _require_folder(root: str) -> None:
+    if not is_folder(root):
+        raise SourceError(f"no folder {root!r}; {describe_nearest_folder(root)}", file=root)
+
+
+def _unlistable(root: str, error: Exception) -> SourceError:
+    path = getattr(error, "filename", None) or root
+    return SourceError(f"cannot list {path!r}: {error_text(error)}", file=path)
+
+
+def _without_image(root: str, others: int) -> SourceError:
+    return SourceError(
+        f"no image in {root!r}: none of its {others} files ends with {', '.join(EXTENSIONS)}",
+        file=root,
+    )
 
 
 def _is_image(name: str) -> bool:
@@ -95,7 +128,8 @@ def _walk_local(
 ) -> Iterator[ImageFile | None]:
     """Yields the images below `folder`, following links, and None for each other file.
 
-    Appends its direct subfolders to `top`, and images that are links to no file to `dangling`.
+    Appends its direct subfolders to `top`, and images that are no files, or links to none, to
+    `dangling`.
     """
     stat = os.stat(folder)  # noqa: PTH116
     inode = (stat.st_dev, stat.st_ino)
@@ -105,7 +139,7 @@ def _walk_local(
         for entry in entries:
             if entry.name.startswith("."):
                 continue
-            if entry.is_dir():
+            if _is_folder(entry):
                 if not prefix:
                     top.append(entry.name)
                 yield from _walk_local(
@@ -117,10 +151,24 @@ def _walk_local(
                 path = prefix + entry.name
                 try:
                     stat = entry.stat()
-                except FileNotFoundError:
+                except OSError as error:
+                    if error.errno not in _DANGLING:
+                        raise
                     dangling.append(path)
-                else:
+                    continue
+                if S_ISREG(stat.st_mode):
                     yield ImageFile(path, stat.st_size, stat.st_mtime_ns)
+                else:  # of a pipe, a read would never end
+                    dangling.append(path)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno not in _DANGLING:
+            raise
+        return False
 
 
 def _walk_remote(root: str, top: list[str], stat: bool) -> Iterator[ImageFile | None]:

@@ -28,6 +28,9 @@ from infeed_server.sources.images.labels import Labels
 from infeed_server.sources.images.listing import ImageListing
 from infeed_server.sources.storage_faults import retry_faults
 
+FILE_CHANGED = "changed since it was listed:"
+"""In the error of a graph: TensorFlow has no code for it."""
+
 _READ_THREADS = 8
 """Threads that read the images of a batch: more hide more of a file system's latency, and fewer
 wait less for Python's lock."""
@@ -89,6 +92,10 @@ class ImageReader:
     def parse(self, columns: Sample) -> Sample:
         return columns
 
+    def close(self) -> None:
+        """Ends the reading threads; a read in progress completes, later ones fail."""
+        self._pool.shutdown(wait=False)
+
     def _read_images(self, indices: Indices) -> npt.NDArray[np.object_]:
         images = np.empty(len(indices), object)
         numbers = indices.tolist()
@@ -99,8 +106,12 @@ class ImageReader:
                 path = os.fsdecode(self._paths[index])
                 images[slot] = retry_faults(partial(self._read_image, index, path), path)
 
+        try:
+            reads = self._pool.map(read_some, range(min(_READ_THREADS, len(numbers))))
+        except RuntimeError as error:
+            raise SourceError(f"{self._root}: the source is closed", file=self._root) from error
         # The list raises the first error.
-        list(self._pool.map(read_some, range(min(_READ_THREADS, len(numbers)))))
+        list(reads)
         return images
 
     def _read_image(self, index: int, path: str) -> bytes:
@@ -140,7 +151,7 @@ class ImageReader:
             path, size = tf.gather(paths, index), tf.gather(sizes, index)
             image = tf.io.read_file(path)
             length = tf.cast(tf.strings.length(image), tf.int64)
-            message = ["changed since it was listed:", path, size, length]
+            message = [FILE_CHANGED, path, size, length]
             unchanged = tf.debugging.Assert(tf.logical_or(size < 0, length == size), message)
             with tf.control_dependencies([unchanged]):
                 columns = {"image": tf.identity(image)}
@@ -156,7 +167,10 @@ class ImageReader:
     def _unlabelled(self, index: int) -> SampleError:
         file = self.provenance(index).file
         return SampleError(
-            f"sample {index} has no label: {file} is not in {self._csv}", sample_id=index, file=file
+            f"sample {index} has no label: {file} is not in {self._csv}",
+            sample_id=index,
+            file=file,
+            stage="labels",
         )
 
 

@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from typing_extensions import Self
 
-from infeed_server.sources.base import IndexedDefinition, ProgressCallback
-from infeed_server.sources.files import PathString, absolute_path, is_remote, rebase
+from infeed.errors import SourceError
+from infeed_server.config.model import Finding
+from infeed_server.sources.base import ProgressCallback, StoredDefinition
+from infeed_server.sources.files import (
+    PathString,
+    absolute_path,
+    expand_globs,
+    is_remote,
+    rebase,
+)
 from infeed_server.sources.images.identity import Identity, images_identity
 from infeed_server.sources.images.labels import (
     FileNameLabels,
+    Labels,
+    abbreviate,
     labels_from_csv,
     labels_from_file_names,
     labels_from_folders,
 )
-from infeed_server.sources.images.listing import list_images
+from infeed_server.sources.images.listing import ImageListing, list_images, require_images
 from infeed_server.sources.images.reader import ImageReader
+
+log = logging.getLogger(__name__)
 
 _FOLDERS = "folders"
 
 
-class ImagesSource(IndexedDefinition):
+class ImagesSource(StoredDefinition):
     """The .jpg, .jpeg and .png files below a folder, sorted by their path in it.
 
     Fields: `image`, the encoded bytes, and `label` if there are labels.
@@ -35,6 +49,9 @@ class ImagesSource(IndexedDefinition):
     labels: PathString | FileNameLabels | None = None
     """Source of the field `label`: `folders`, a CSV file, or a pattern of file names, see below;
     without it, `image` is the only field."""
+    missing_labels: Literal["warn", "error"] = "warn"
+    """What happens at start if the CSV file has no row for some images: a warning with their number
+    and the first names, or an error. Each of them is a bad sample."""
     identity: Identity | None = None
     """What of the files is part of the fingerprint, besides names and labels: see below; the
     default is `size`, for a remote directory `names`."""
@@ -44,6 +61,22 @@ class ImagesSource(IndexedDefinition):
         if isinstance(labels, str) and labels != _FOLDERS:
             labels = rebase(labels, base)
         return self.model_copy(update={"images": rebase(self.images, base), "labels": labels})
+
+    def check(self) -> Iterator[Finding]:
+        if not is_remote(self.images):
+            try:
+                require_images(absolute_path(self.images))
+            except SourceError as error:
+                yield ("images",), error.message
+        labels = self.labels
+        if isinstance(labels, str) and labels != _FOLDERS and not is_remote(labels):
+            try:
+                expand_globs([labels])
+            except SourceError as error:
+                yield ("labels",), f"{error.message}; give a CSV of file,label, or: {_FOLDERS}"
+
+    def field_names(self) -> Sequence[str]:
+        return ["image"] if self.labels is None else ["image", "label"]
 
     def open(self, progress: ProgressCallback | None = None) -> ImageReader:
         """Lists the images and reads their labels. Raises `SourceError`."""
@@ -59,6 +92,24 @@ class ImagesSource(IndexedDefinition):
         elif self.labels is not None:
             csv = absolute_path(self.labels)
             labels = labels_from_csv(csv, listing)
+            self._report_missing(labels, csv, listing)
         return ImageReader(
             listing, labels, csv, images_identity(listing, labels, identity, progress)
         )
+
+    def _report_missing(self, labels: Labels, csv: str, listing: ImageListing) -> None:
+        """Logs the images without a label, or raises `SourceError` for them."""
+        if not labels.missing:
+            return
+        names = [listing.images[number].path for number in sorted(labels.missing)]
+        problem = (
+            f"{csv} has no row for {len(names)} of the {len(listing.images)} images in "
+            f"{listing.root!r}: {abbreviate(names)}"
+        )
+        if self.missing_labels == "error":
+            raise SourceError(
+                f"{problem}; add the rows, or leave out missing_labels: error, which makes these "
+                "images bad samples",
+                file=csv,
+            )
+        log.warning("%s; each is a bad sample, see on_error", problem)

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import tensorflow as tf
-from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from infeed_server.config.model import Definition, as_tuple
 from infeed_server.sources.base import Sample
 
 _DTYPES = {
-    "bytes": tf.string,
-    "int64": tf.int64,
-    "float": tf.float32,
-    "float32": tf.float32,
+    "bytes": "string",
+    "int64": "int64",
+    "float": "float32",
+    "float32": "float32",
 }
 _DEFAULT_PADDING: Mapping[str, str | int | float] = {
     "bytes": "",
@@ -23,6 +23,9 @@ _DEFAULT_PADDING: Mapping[str, str | int | float] = {
     "float": 0.0,
     "float32": 0.0,
 }
+
+
+_Size = Annotated[int, Field(gt=0, lt=1 << 31)]
 
 
 def _expand_shorthand(value: Any) -> Any:
@@ -34,9 +37,9 @@ class FeatureOptions(Definition):
 
     type: Literal["bytes", "int64", "float", "float32"]
     """Type of the values; `float` is `float32`."""
-    shape: Annotated[tuple[PositiveInt, ...], BeforeValidator(as_tuple)] | None = None
+    shape: Annotated[tuple[_Size, ...], BeforeValidator(as_tuple)] | None = None
     """Number of values in each sample, exactly, as a list of sizes."""
-    max_length: PositiveInt | None = None
+    max_length: _Size | None = None
     """Maximum number of values; the rest is padded. The field `NAME_length` (int64) has their
     number."""
     pad_value: str | int | float | None = None
@@ -57,7 +60,7 @@ class FeatureOptions(Definition):
 
     @property
     def dtype(self) -> tf.DType:
-        return _DTYPES[self.type]
+        return tf.as_dtype(_DTYPES[self.type])
 
     def parse_spec(self) -> Any:
         """Returns the specification of the feature for tf.io.parse_single_example."""

@@ -65,6 +65,29 @@ def decode_record(record: bytes, length: int, crc: int) -> bytes:
     return data
 
 
+def decode_frame(frame: bytes, path: str, offset: int, preceding: int) -> bytes:
+    """Returns the data of a record that is not indexed, read with its frame from the offset on.
+
+    `preceding` is the number of records before it. Raises `SourceError` for a damaged one.
+    """
+    if len(frame) < HEADER_BYTES or masked_crc(frame[:8]) != int.from_bytes(frame[8:12], "little"):
+        raise _corrupt_length(frame, path, offset, preceding)
+    data, footer = frame[HEADER_BYTES:-FOOTER_BYTES], frame[-FOOTER_BYTES:]
+    if len(data) != int.from_bytes(frame[:8], "little"):
+        raise SourceError(
+            f"{path} is truncated: it ends inside the record at byte {offset}",
+            file=path,
+            offset=offset,
+        )
+    if masked_crc(data) != int.from_bytes(footer, "little"):
+        raise SourceError(
+            f"{path} is corrupt at byte {offset}: the CRC of the record's data does not match",
+            file=path,
+            offset=offset,
+        )
+    return data
+
+
 def scan_records(
     handle: FileHandle, path: str, size: int, advance: Callable[[int], None]
 ) -> tuple[Uint32Array, Uint32Array]:

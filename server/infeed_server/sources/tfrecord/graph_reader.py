@@ -14,8 +14,6 @@ from infeed_server.sources.tfrecord.index import RecordIndex
 RECORD_COLUMN = "record"
 """The only column: a serialized Example."""
 
-_ONE_STRING = {"output_types": [tf.string], "output_shapes": [()]}
-
 
 @dataclass(frozen=True)
 class _Location:
@@ -109,8 +107,9 @@ def _try_again(place: _Location) -> tf.Tensor:
 
 
 def _first(records: tf.Tensor) -> tf.Tensor:
+    one_string = {"output_types": [tf.string], "output_shapes": [()]}
     one = tf.raw_ops.TakeDataset(
-        input_dataset=records, count=tf.constant(1, tf.int64), **_ONE_STRING
+        input_dataset=records, count=tf.constant(1, tf.int64), **one_string
     )
-    (record,) = tf.raw_ops.DatasetToSingleElement(dataset=one, **_ONE_STRING)
+    (record,) = tf.raw_ops.DatasetToSingleElement(dataset=one, **one_string)
     return record

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from infeed.errors import SourceError
 from infeed_server.sources.base import ProgressCallback
 from infeed_server.sources.file_handles import FileHandle
-from infeed_server.sources.files import FileStamp, error_text, read_stamp
+from infeed_server.sources.files import FileStamp, file_errors, read_stamp
+from infeed_server.sources.storage_faults import error_text
 from infeed_server.sources.tfrecord.framing import FRAME_BYTES, Uint32Array, scan_records
 from infeed_server.sources.tfrecord.index_cache import IndexCache
 
@@ -124,7 +124,7 @@ def _scan_file(
             lengths, crcs = scan_records(handle, path, stamp.size, reporter.advance)
         finally:
             handle.close()
-    except (OSError, tf.errors.OpError) as error:
+    except file_errors() as error:
         raise SourceError(f"cannot read {path!r}: {error_text(error)}", file=path) from error
     if read_stamp(path) != stamp:
         raise SourceError(f"{path} changed while it was indexed; is it being written?", file=path)

@@ -6,8 +6,6 @@ import contextlib
 import hashlib
 import os
 import tempfile
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -16,19 +14,14 @@ from infeed.errors import SourceError
 from infeed_server.sources.files import (
     INDEX_SUFFIX,
     FileStamp,
-    error_text,
     is_remote,
     user_cache_dir,
 )
+from infeed_server.sources.numpy_errors import NUMPY_FILE_ERRORS
+from infeed_server.sources.storage_faults import error_text
 from infeed_server.sources.tfrecord.framing import FRAME_BYTES, Uint32Array
 
 _VERSION = 1
-
-_LOAD_ERRORS = (
-    OSError, EOFError, ValueError, KeyError, IndexError, TypeError, zipfile.BadZipFile, zlib.error,
-    NotImplementedError,
-)  # fmt: skip
-"""The errors of NumPy and zipfile for a damaged or foreign file."""
 
 
 class IndexCache:
@@ -82,7 +75,7 @@ def _load(path: Path, stamp: FileStamp) -> tuple[Uint32Array, Uint32Array] | Non
             if file["stamp"].tolist() != [_VERSION, *stamp]:
                 return None
             lengths, crcs = file["lengths"], file["crcs"]
-    except _LOAD_ERRORS:
+    except NUMPY_FILE_ERRORS:
         return None
     if lengths.dtype != np.uint32 or crcs.dtype != np.uint32 or lengths.shape != crcs.shape:
         return None

@@ -17,6 +17,7 @@ from infeed_server.sources.base import Columns, GraphReader, Indices, Provenance
 from infeed_server.sources.file_handles import FileHandle, FileHandlePool
 from infeed_server.sources.files import FileStamp, stat_file
 from infeed_server.sources.storage_faults import retry_faults
+from infeed_server.sources.tfrecord import preview
 from infeed_server.sources.tfrecord.features import FeatureOptions, parse_example
 from infeed_server.sources.tfrecord.framing import FRAME_BYTES, OtherRecordError, decode_record
 from infeed_server.sources.tfrecord.graph_reader import RECORD_COLUMN, graph_record_reader
@@ -69,7 +70,15 @@ class TFRecordReader:
         return Provenance(file.path, int(self.index.offsets[index]))
 
     def parse(self, columns: Sample) -> Sample:
-        return parse_example(columns[RECORD_COLUMN], self._features)
+        record = columns[RECORD_COLUMN]
+        try:
+            return parse_example(record, self._features)
+        except tf.errors.InvalidArgumentError as error:  # outside of a graph: of this record alone
+            problem = error.message.partition(" [Op:")[0].rstrip(". ")
+            raise ValueError(f"{problem}; {preview.describe(record.numpy())}") from error
+
+    def close(self) -> None:
+        """Does nothing: files are closed with their handles."""
 
     def graph_reader(self) -> GraphReader:
         """Returns a reader with the record index as constants; TensorFlow verifies the CRCs."""
@@ -155,7 +164,11 @@ class TFRecordReader:
         try:
             return decode_record(frame, request.length, request.crc)
         except OtherRecordError as error:
-            raise self._changed(file, f"the record at byte {request.begin}: {error}") from error
+            difference = f"the record at byte {request.begin}: {error}"
+            # A saved index is valid while these are the same, so a restart would use it again.
+            same_stamp = stat_file(indexed.path) == indexed.stamp
+            rebuild = "size and time are the same, so run `infeed index --rebuild`, then "
+            raise self._changed(file, difference, rebuild if same_stamp else "") from error
 
     def _sample_error(self, file: int, request: _RecordRequest, reason: str) -> SampleError:
         indexed = self.index.files[file]
@@ -181,11 +194,11 @@ class TFRecordReader:
                 f"it had {indexed.stamp.size} bytes and has {stamp.size}, modified at another time",
             )
 
-    def _changed(self, file: int, difference: str) -> SourceError:
+    def _changed(self, file: int, difference: str, before_restart: str = "") -> SourceError:
         path = self.index.files[file].path
         return SourceError(
-            f"{path} changed since it was indexed: {difference}; restart the server to index it "
-            "again",
+            f"{path} changed since it was indexed: {difference}; {before_restart}restart the "
+            "server to index it again",
             file=path,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -9,14 +10,16 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from infeed.errors import SourceError
-from infeed_server.sources.base import IndexedDefinition, ProgressCallback
-from infeed_server.sources.files import PathString, expand_globs, rebase
+from infeed_server.config.model import Finding
+from infeed_server.sources.base import ProgressCallback, StoredDefinition
+from infeed_server.sources.files import PathString, expand_globs, is_remote, rebase
 from infeed_server.sources.tfrecord.features import Features, length_field
 from infeed_server.sources.tfrecord.index import build_index
+from infeed_server.sources.tfrecord.preview import check_features
 from infeed_server.sources.tfrecord.reader import TFRecordReader
 
 
-class TFRecordSource(IndexedDefinition):
+class TFRecordSource(StoredDefinition):
     """TFRecord files, uncompressed, in the sorted order of their paths."""
 
     kind: ClassVar[str] = "tfrecord"
@@ -50,6 +53,22 @@ class TFRecordSource(IndexedDefinition):
                 "index": self.index and rebase(self.index, base),
             }
         )
+
+    def check(self) -> Iterator[Finding]:
+        files: list[str] = []
+        for number, pattern in enumerate(self.patterns):
+            if not is_remote(pattern):
+                try:
+                    files += expand_globs([pattern])
+                except SourceError as error:
+                    is_list = not isinstance(self.tfrecord, str)
+                    yield ("tfrecord", number) if is_list else ("tfrecord",), error.message
+        if files:
+            yield from check_features(files[0], self.features)
+
+    def field_names(self) -> list[str]:
+        counted = [name for name, each in self.features.items() if each.max_length is not None]
+        return [*self.features, *map(length_field, counted)]
 
     def open(
         self, progress: ProgressCallback | None = None, *, keep_truncated: bool = False

@@ -8,6 +8,7 @@ import pytest
 
 from infeed.errors import ConfigError
 from infeed_server.data_service.dispatcher.journal import JOURNAL_FOLDER, repair_journal
+from infeed_server.data_service.dispatcher.work_dir import DATASETS_FOLDER
 from infeed_server.sources.tfrecord.framing import masked_crc
 
 
@@ -48,6 +49,24 @@ def test_incomplete_last_record_is_removed(
     repair_journal(tmp_path)
     assert file.read_bytes() == RECORDS[:WHOLE]
     assert f"{file}: removed the last {end - WHOLE} bytes" in caplog.text
+
+
+@pytest.mark.parametrize("content", [b"", record(b"graph")[:-1], record(b"graph")[1:]])
+def test_damaged_graph_that_the_journal_names_is_an_error(
+    file: Path, tmp_path: Path, content: bytes
+) -> None:
+    graphs = tmp_path / DATASETS_FOLDER
+    graphs.mkdir()
+    (graphs / "photos-1").write_bytes(record(b"graph"))
+    (graphs / "photos-2").write_bytes(content)
+    file.write_bytes(record(b"registered: photos-1"))
+    repair_journal(tmp_path)
+    file.write_bytes(record(b"registered: photos-1") + record(b"registered: photos-2"))
+    with pytest.raises(ConfigError) as raised:
+        repair_journal(tmp_path)
+    message = str(raised.value)
+    assert f"data set {graphs / 'photos-2'} is corrupt at byte 0" in message
+    assert f"or delete {tmp_path}" in message
 
 
 @pytest.mark.parametrize("position", range(len(RECORDS)))

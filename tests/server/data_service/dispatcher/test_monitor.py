@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
+from tests.harness.clock import ManualClock
 from tests.harness.nursery import ForkedProcess, Nursery
 from tests.server.data_service.conftest import free_port
 
@@ -32,15 +33,6 @@ from infeed_server.data_service.worker.role import WorkerRole
 
 SERVICE = tf.data.experimental.service
 COUNT = 400
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class JobClient(threading.Thread):
@@ -70,12 +62,12 @@ class JobClient(threading.Thread):
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def monitor(dispatcher: DispatcherRole, clock: Clock) -> WorkerLivenessMonitor:
+def monitor(dispatcher: DispatcherRole, clock: ManualClock) -> WorkerLivenessMonitor:
     return WorkerLivenessMonitor(dispatcher.local_address, 60, clock)
 
 
@@ -93,7 +85,7 @@ def test_job_ends_without_a_lost_worker(
     dispatcher: DispatcherRole,
     worker: Callable[..., WorkerRole],
     monitor: WorkerLivenessMonitor,
-    clock: Clock,
+    clock: ManualClock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     kept, stopped = worker(), worker()
@@ -132,7 +124,7 @@ def test_job_waits_while_no_worker_answers(
     dispatcher: DispatcherRole,
     worker: Callable[..., WorkerRole],
     monitor: WorkerLivenessMonitor,
-    clock: Clock,
+    clock: ManualClock,
 ) -> None:
     stopped = worker()
     job = JobClient(dispatcher.address, "waits")
@@ -152,7 +144,7 @@ def test_worker_that_never_answered_is_logged(
     dispatcher: DispatcherRole,
     worker: Callable[..., WorkerRole],
     monitor: WorkerLivenessMonitor,
-    clock: Clock,
+    clock: ManualClock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     unreachable = f"127.0.0.1:{free_port()}"
@@ -263,7 +255,7 @@ def test_worker_that_hung_receives_tasks_again(
     worker: Callable[..., WorkerRole],
     worker_process: Any,
     monitor: WorkerLivenessMonitor,
-    clock: Clock,
+    clock: ManualClock,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

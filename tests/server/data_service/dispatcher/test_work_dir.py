@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,14 @@ def test_folder_that_cannot_be_written_is_a_problem_until_it_can(
     assert changes == [f"{problem}: No such file or directory", None]
     assert caplog.text.count(problem) == 1
     assert not list(folder.iterdir())
+
+
+def test_full_disk_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A disk without a free block has room for an empty file.
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: open("/dev/full", "wb"))  # noqa: SIM115, PTH123
+    monitor = WorkDirMonitor(tmp_path)
+    monitor.run_once()
+    assert str(monitor.problem).endswith("so no job continues: No space left on device")
 
 
 def test_files_of_all_folders_are_counted(tmp_path: Path) -> None:

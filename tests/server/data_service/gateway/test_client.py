@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import tensorflow as tf
+from tests.harness.clock import ManualClock
 
 from infeed.errors import ConfigError, ServerError, ServerUnavailableError, SourceError
 from infeed.rpc.tf_dispatcher import DispatcherClient
@@ -47,15 +48,10 @@ def unused_address() -> str:
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
-class Clock:
-    """A clock that a test sets."""
+class Clock(ManualClock):
+    """Counts the checks that have begun."""
 
-    now = 0.0
     checks = 0
-    """The number of checks that have begun."""
-
-    def __call__(self) -> float:
-        return self.now
 
     def wait_for_check(self) -> None:
         """Waits until a check that began after this call has ended."""

@@ -32,6 +32,7 @@ from infeed_server.data_service.graph import plan_data_service
 from infeed_server.data_service.options import ServiceOptions
 from infeed_server.engines.sequential.window import ReadKey
 from infeed_server.pipeline.load import parse
+from infeed_server.sources.images.reader import FILE_CHANGED
 from infeed_server.transforms import Map
 
 SERVICE = """
@@ -249,6 +250,9 @@ class RestartedClient(LostClient):
     def read(self, *_: object) -> tf.data.Dataset:
         return tf.data.Dataset.range(1).map(lambda _: (tf.io.read_file("/none"), {}))
 
+    def require(self) -> None:
+        """Does nothing: the dispatcher answers, however long the first element takes."""
+
     def update_journal(self) -> None:
         self.journal = self._after
 
@@ -277,7 +281,17 @@ def test_default_variant_is_registered_first(
 
 def test_tensorflow_errors_are_mapped(lost: tuple[DataServiceBackend, LostClient]) -> None:
     translate_error = lost[0].translate_error
-    assert isinstance(translate_error(tf.errors.UnavailableError(None, None, "away")), SourceError)
+    for fault in (
+        tf.errors.UnavailableError(None, None, "away"),
+        tf.errors.NotFoundError(None, None, "/data/a.jpg; No such file or directory"),
+        tf.errors.FailedPreconditionError(None, None, "/data/a.jpg; Is a directory"),
+        tf.errors.InvalidArgumentError(
+            None, None, f"assertion failed: [{FILE_CHANGED}] [/data/a.jpg] [9] [12]"
+        ),
+    ):
+        error = translate_error(fault)
+        assert isinstance(error, SourceError)
+        assert str(error).endswith(f"gives no more batches of 'n': {fault.message}")
     assert isinstance(
         translate_error(tf.errors.InvalidArgumentError(None, None, "bad")), UserCodeError
     )

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.harness.clock import ManualClock
 
 from infeed.errors import ServerError, ServerUnavailableError
 from infeed_server.data_service.gateway import local_workers as module
@@ -46,15 +47,9 @@ class FakeWorker:
         self.logs_kill = log_kill
 
 
-class Clock:
-    """A clock that a test sets."""
-
-    now = 1000.0
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    fake = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    fake = ManualClock(1000.0)
     monkeypatch.setattr(
         module, "time", SimpleNamespace(monotonic=lambda: fake.now, sleep=time.sleep)
     )
@@ -136,7 +131,7 @@ def test_worker_that_exits_instead_of_serving_is_an_error() -> None:
         running(FakeWorker(http=None, status=3))
 
 
-def test_worker_that_hangs_is_killed(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+def test_worker_that_hangs_is_killed(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
     hung, answering = FakeWorker(), FakeWorker()
     workers = running(hung, answering)
     workers._errors[0] = "no answer"
@@ -155,7 +150,7 @@ def test_worker_that_hangs_is_killed(clock: Clock, caplog: pytest.LogCaptureFixt
     assert hung.calls.count("kill") == 1, "the timeout begins again"
 
 
-def test_starting_or_exited_worker_is_not_killed(clock: Clock) -> None:
+def test_starting_or_exited_worker_is_not_killed(clock: ManualClock) -> None:
     starting, exited = FakeWorker(), FakeWorker()
     workers = running(starting, exited)
     starting.http, exited.status = None, -9
@@ -203,7 +198,7 @@ def metrics() -> Iterator[SimpleNamespace]:
 
 
 def test_answered_probe_updates_time_and_bytes(
-    metrics: SimpleNamespace, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    metrics: SimpleNamespace, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "get_worker_tasks", lambda *_: [])
     workers = running(FakeWorker(http=metrics.address))
@@ -214,7 +209,7 @@ def test_answered_probe_updates_time_and_bytes(
 
 
 def test_failed_probe_does_not_count_as_an_answer(
-    metrics: SimpleNamespace, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    metrics: SimpleNamespace, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unavailable(*_: object) -> None:
         raise ServerUnavailableError("unavailable")

@@ -25,7 +25,7 @@ def test_addresses_are_kept_and_extended(tmp_path: Path) -> None:
     assert (more.dispatcher, more.workers[:2]) == (first.dispatcher, first.workers)
     assert len(set(more.workers)) == 3
     assert (
-        load_saved_addresses(folder, Address("127.0.0.1", 8472), 3).dispatcher == "127.0.0.1:8472"
+        load_saved_addresses(folder, Address("127.0.0.1", 7472), 3).dispatcher == "127.0.0.1:7472"
     )
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
+from tests.harness import pictures
 
 from infeed.errors import InvalidRequestError
 from infeed_server import Pipeline
@@ -98,6 +100,46 @@ def test_records_equal_local_engine(records: Path, assert_equal: Any) -> None:
     shuffle = {"mode": "window", "block": 4, "window": 12}
     definition = of_records(records, shuffle=shuffle, transforms=CROP)
     assert_equal(definition, Variant(8, 3, 2, "drop"))
+
+
+@pytest.mark.parametrize("options", [{}, {"channels": 4, "dtype": "uint16"}])
+def test_unusual_images_equal_local_engine(
+    tmp_path: Path, assert_equal: Any, options: dict[str, Any]
+) -> None:
+    indices = np.arange(30 * 40).reshape(30, 40) % 16
+    palette = np.random.default_rng(2).integers(0, 256, (16, 3))
+    image = palette.astype(np.uint8)[indices]
+    turned = pictures.insert(
+        pictures.encode("JPEG", image), pictures.exif_segment(pictures.exif(6))
+    )
+    files = [
+        turned,
+        pictures.encode("JPEG", Image.fromarray(image).convert("CMYK")),
+        pictures.png(indices[..., np.newaxis], 4, 0),
+        pictures.gif(indices, palette, canvas=(50, 60), corner=(3, 9), transparent=2),
+        pictures.bmp(indices, 4, palette=palette),
+        pictures.bmp(image, 24, compression=1),  # refused
+        pictures.encode("WEBP", image, lossless=True),
+    ]
+    with tf.io.TFRecordWriter(str(tmp_path / "odd.tfrecord")) as writer:
+        for file in files:
+            feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[file]))
+            features = tf.train.Features(feature={"image": feature})
+            writer.write(tf.train.Example(features=features).SerializeToString())
+    definition = parse(
+        {
+            "source": {"tfrecord": tmp_path / "odd.tfrecord", "features": {"image": "bytes"}},
+            "transforms": [
+                {"decode_image": {"field": "image", "exif": "apply", **options}},
+                {"random_crop": {"field": "image", "size": [30, 30]}},
+            ],
+            "batch": {"size": 3},
+            "on_error": "mask",
+        }
+    )
+    batches = assert_equal(definition, Variant(3, 5, 1, "pad"))
+    masks = np.concatenate([batch.mask for batch in batches])
+    assert masks[:7].tolist() == [True] * 5 + [False, True]
 
 
 def test_arrays_of_every_dtype_equal_local_engine(assert_equal: Any) -> None:
@@ -255,7 +297,7 @@ def test_fault_of_storage_fails_the_batch_of_images(
     album: Path, local_batches: Any, on_error: str
 ) -> None:
     variant = Variant(5, 3, 1, "drop")
-    definition = of_images(album, on_error=on_error)
+    definition = of_images(album, on_error=on_error, transforms=[])
     expected = local_batches(definition, variant)
     dataset = plan_data_service("one", definition).dataset(variant)
     image = album / (album / "labels.csv").read_text().split()[1].partition(",")[0]
@@ -275,7 +317,7 @@ def test_fault_of_storage_fails_the_batch_of_records(
     records: Path, local_batches: Any, on_error: str
 ) -> None:
     variant = Variant(5, 3, 1, "drop")
-    definition = of_records(records, on_error=on_error)
+    definition = of_records(records, on_error=on_error, transforms=[])
     expected = local_batches(definition, variant)
     dataset = plan_data_service("one", definition).dataset(variant)
     file = min(records.parent.glob(records.name))

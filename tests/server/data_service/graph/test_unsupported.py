@@ -53,6 +53,18 @@ def test_python_in_a_map_is_refused(function: Callable[..., Any]) -> None:
         plan_data_service("one", parse(definition))
 
 
+def test_function_in_python_is_refused() -> None:
+    definition = {
+        "source": {"arrays": {"x": np.arange(10, dtype=np.int32)}},
+        "transforms": [{"map": {"function": through_numpy, "python": True}}],
+        "batch": {"size": 2},
+    }
+    with pytest.raises(
+        ConfigError, match=r"^transforms\[0\]\.map\.python: the workers .* cannot run"
+    ):
+        plan_data_service("p", parse(definition))
+
+
 def generate() -> Iterator[int]:
     yield 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -140,6 +141,22 @@ def test_fault_in_a_user_function_refuses_the_batch_until_it_passes(
         read(served, 0)
     delays.on_retry = lambda: (tmp_path / "away").rename(table)
     assert content(read(served, 0)) == ([0, 1, 2, 3], [7, 8, 9, 10])
+
+
+def test_fault_that_comes_back_in_each_attempt_refuses_the_batch(engine: Any) -> None:
+    def fail(_: tf.Tensor) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    def add(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        if tf.executing_eagerly():  # a sample alone, after its batch has failed
+            return sample
+        zero = tf.ensure_shape(tf.py_function(fail, [0], tf.int64), [])
+        return {"image": sample["image"] + tf.cast(zero, tf.uint8)}
+
+    steps = [{"decode_image": {"field": "image"}}, {"resize": {"field": "image", "size": [4, 4]}}]
+    served = engine("substitute", transforms=[*steps, {"map": {"function": add}}])
+    with pytest.raises(SourceError, match=r"fault of storage came back 2 times.*\[Errno 5\]"):
+        read(served, 0)
 
 
 def test_one_large_batch_is_read_ahead(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,16 @@ def test_element_unlike_the_first_batch_is_an_error(
             feed.next(60)
 
 
+def test_fault_of_storage_is_no_error_of_the_function() -> None:
+    dataset = tf.data.Dataset.from_tensors(0)
+    definition = parse({"source": {"dataset": lambda: dataset}, "batch": {"size": 1}})
+    backend = LocalBackend(plan_sequential("n", definition, definition.source))  # type: ignore[arg-type]
+    away = tf.errors.NotFoundError(None, None, "/data/a.txt; No such file or directory")
+    assert type(backend.translate_error(away)) is infeed.SourceError
+    invalid = tf.errors.InvalidArgumentError(None, None, "not a number")
+    assert type(backend.translate_error(invalid)) is infeed.UserCodeError
+
+
 def random_numbers() -> tf.data.Dataset:
     """Other numbers in each read, from Python, which TensorFlow cannot detect."""
 

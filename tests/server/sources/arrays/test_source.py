@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +167,28 @@ def test_truncated_files_are_refused(tmp_path: Path, name: str, keep: int) -> No
         open_arrays(tmp_path / name)
 
 
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed, np.save])
+def test_file_with_a_changed_byte_is_read_or_refused(tmp_path: Path, save: Any) -> None:
+    file = tmp_path / ("a.npy" if save is np.save else "a.npz")
+    save(file, X[:3])
+    content = file.read_bytes()
+    for place in range(len(content)):
+        changed = bytearray(content)
+        changed[place] ^= 1 << place % 8
+        file.write_bytes(changed)
+        # Some changes, such as that of the archive's date, do no harm.
+        with contextlib.suppress(SourceError):
+            open_arrays(file)
+
+
+def test_damaged_header_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "a.npy"
+    np.save(file, X)
+    file.write_bytes(file.read_bytes().replace(b"}", b" "))
+    with pytest.raises(SourceError, match=r"as \.npy: its header is damaged"):
+        open_arrays(file)
+
+
 def test_invalid_paths_are_refused(tmp_path: Path, npz: Path) -> None:
     with pytest.raises(SourceError, match="no file matches"):
         open_arrays(tmp_path / "none.npz")
@@ -201,6 +225,40 @@ def test_mapped_file_that_is_modified_is_refused(npz: Path) -> None:
     os.utime(npz, ns=(1, 1))
     with pytest.raises(SourceError, match="changed since it was opened"):
         source.read(np.array([0]))
+
+
+def test_mapped_file_that_is_modified_while_it_is_read_is_refused(npz: Path) -> None:
+    class Written(np.ndarray[Any, Any]):
+        """Rows of a file that is written to when they are read."""
+
+        def __getitem__(self, indices: Any) -> Any:
+            os.utime(npz, ns=(1, 1))
+            return super().__getitem__(indices)
+
+    stored = {
+        name: replace(each, array=each.array.view(Written))
+        for name, each in open_npz(str(npz)).items()
+    }
+    with pytest.raises(SourceError, match="changed since it was opened"):
+        ArrayReader(stored).read(np.array([0]))
+
+
+def test_rows_of_a_changed_file_are_not_touched(npz: Path) -> None:
+    class Cut(np.ndarray[Any, Any]):
+        """Rows of a file that became shorter: to read them ends the process."""
+
+        def __getitem__(self, indices: Any) -> Any:
+            raise AssertionError
+
+    stored = {
+        name: replace(each, array=each.array.view(Cut)) for name, each in open_npz(str(npz)).items()
+    }
+    source = ArrayReader(stored)
+    os.utime(npz, ns=(1, 1))
+    with pytest.raises(SourceError, match="changed since it was opened"):
+        source.read(np.array([0]))
+    with pytest.raises(SourceError, match="changed since it was opened"):
+        source.graph_reader().build(True)
 
 
 def test_mapped_file_is_read_after_its_path_is_replaced(tmp_path: Path, npz: Path) -> None:
@@ -297,6 +355,45 @@ def test_large_npz_is_verified_once(npz: Path) -> None:
     os.utime(npz, ns=(2, 2))
     with pytest.raises(SourceError, match="is damaged"):
         open_arrays(npz)
+
+
+@pytest.mark.usefixtures("every_file_is_large")
+def test_hash_of_a_file_that_changes_meanwhile_is_not_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_folder: Path
+) -> None:
+    file = tmp_path / "a.npy"
+    save(file, X, time_ns=1)
+
+    def digest(mapped: _MappedFile, progress: Any) -> str:
+        os.utime(file, ns=(2, 2))
+        return "digest"
+
+    monkeypatch.setattr(_MappedFile, "digest", digest)
+    with pytest.raises(SourceError, match="changed since it was opened"):
+        open_arrays(file)
+    assert not cache_folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "problem"),
+    [(8, b"\1", "is encrypted"), (42, b"\xff\xff", "begins outside of the file")],
+)
+def test_damaged_directory_of_an_npz_is_named(
+    npz: Path, place: int, value: bytes, problem: str
+) -> None:
+    content = bytearray(npz.read_bytes())
+    entry = content.index(b"PK\1\2") + place
+    content[entry : entry + len(value)] = value
+    npz.write_bytes(content)
+    with pytest.raises(SourceError, match=rf"its member 'x\.npy' {problem}"):
+        open_arrays(npz)
+
+
+def test_npy_that_ends_inside_of_its_data_is_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", X)
+    os.truncate(tmp_path / "a.npy", 300)
+    with pytest.raises(SourceError, match="it ends inside the data, which takes 240 bytes"):
+        open_arrays(tmp_path / "a.npy")
 
 
 def test_resolve_and_dump_keep_arrays_in_memory() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import sys
 import weakref
@@ -134,6 +135,20 @@ def test_function_is_loaded_by_name(module: Callable[[str], str]) -> None:
         DatasetSource(dataset="no_such_module:make").make(0)
     with pytest.raises(ConfigError, match="has no 'mak'"):
         DatasetSource(dataset=f"{name}:mak").make(0)
+
+
+def test_identity_follows_the_module_and_the_bound_values(module: Callable[[str], str]) -> None:
+    name = module(
+        "import functools\ntrain = functools.partial(tf.data.Dataset.from_tensors, [1])\n"
+    )
+    source = DatasetSource(dataset=f"{name}:train")
+    before = source.identity()
+    file = Path(str(sys.modules[name].__file__))
+    file.write_text(file.read_text().replace("1", "2"))
+    assert source.identity() != before
+    functions = [functools.partial(tf.data.Dataset.range, count) for count in (2, 2, 3)]
+    first, equal, third = (DatasetSource(dataset=function).identity() for function in functions)
+    assert first == equal != third
 
 
 def test_function_error_has_the_users_traceback(module: Callable[[str], str]) -> None:

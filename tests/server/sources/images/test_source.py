@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -102,6 +104,26 @@ def test_csv_labels_not_all_integers_are_strings(folder: Path, parse: Parse) -> 
     assert parse(source, 0)["label"] == b"0"
 
 
+def test_images_without_a_row_are_counted_at_start(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(7):
+        (folder / f"no{number}.jpg").touch()
+    csv = folder.parent / "labels.csv"
+    csv.write_text(ROWS)
+    problem = (
+        f"{csv} has no row for 7 of the 11 images in '{folder}': "
+        "no0.jpg, no1.jpg, no2.jpg, no3.jpg, no4.jpg and 2 more"
+    )
+    options = {"images": folder, "labels": csv}
+    ImagesSource.model_validate(options).open().close()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{problem}; each is a bad sample, see on_error"
+    ]
+    with pytest.raises(SourceError, match=re.escape(f"{problem}; add the rows")):
+        ImagesSource.model_validate({**options, "missing_labels": "error"}).open()
+
+
 def test_image_without_csv_row_is_a_bad_sample(folder: Path) -> None:
     source = open_images_with_csv(folder, "file,label\ncat/y.Jpg,1\ndog/a.JPEG,2\n")
     assert source.read(np.array([2, 1]))["label"].tolist() == [2, 1]
@@ -109,7 +131,11 @@ def test_image_without_csv_row_is_a_bad_sample(folder: Path) -> None:
         SampleError, match=r"sample 3 has no label: .*b\.jpg is not in .*labels\.csv"
     ) as caught:
         source.read(np.array([1, 3, 0]))
-    assert caught.value.metadata == {"sample_id": "3", "file": str(folder / "dog" / "b.jpg")}
+    assert caught.value.metadata == {
+        "sample_id": "3",
+        "file": str(folder / "dog" / "b.jpg"),
+        "stage": "labels",
+    }
 
 
 @pytest.mark.parametrize(
@@ -122,7 +148,8 @@ def test_image_without_csv_row_is_a_bad_sample(folder: Path) -> None:
         (ROWS + "cat/y.Jpg,\n", "line 5: .* is not a row of 2 columns"),
         ("name,width,class\na,1,2\n", "names the columns name, width, class"),
         ("", "is empty"),
-        ("file,label\n", "contains no label"),
+        ("file,label\n", "contains no label; it needs rows file,label"),
+        ("name,class\n" + ROWS, "line 1: 'name'; .* a line of column names must have file and"),
         ('file,label\n"cat', "line 2: unexpected end"),
         (ROWS.replace("-2", "9" * 30), "does not fit into 64 bits"),
     ],
@@ -159,16 +186,23 @@ def test_folder_links_are_followed_unless_cyclic(folder: Path) -> None:
         open_images(folder)
 
 
-def test_links_to_no_file_are_left_out_and_counted(
+def test_pipes_and_links_to_no_file_are_left_out_and_counted(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     identity = open_images(folder).identity
     for link in ("dog/z.jpg", "cat/deep/w.png", "notes.md"):
         (folder / link).symlink_to(folder / "gone" / "file")
+    (folder / "dog" / "below.jpg").symlink_to(folder / "notes.txt" / "file")
+    for link in ("dog/itself.jpg", "itself"):
+        (folder / link).symlink_to(folder / link)
+    os.mkfifo(folder / "dog" / "pipe.jpg")
     source = open_images(folder)
     assert (len(source), source.identity) == (4, identity)
-    message = f"{folder}: 2 images are links to no file and are left out, such as cat/deep/w.png"
-    assert [record.message for record in caplog.records] == [message]
+    (record,) = caplog.records
+    assert record.message == (
+        f"{folder}: 5 images are no files, or links to none, and are left out, such as "
+        "cat/deep/w.png"
+    )
 
 
 def test_folder_that_may_not_be_read_is_an_error_of_the_source(tmp_path: Path) -> None:
@@ -204,6 +238,20 @@ def test_file_that_is_away_for_a_moment_is_read_again(
     assert source.read(np.array([3, 0]))["image"].tolist() == [b"dog/b.jpg", b"cat/deep/x.png"]
 
 
+def test_image_that_became_a_pipe_refuses_the_batch(folder: Path) -> None:
+    source = open_images(folder)
+    image = folder / "dog" / "b.jpg"
+    image.unlink()
+    os.mkfifo(image)
+    with ThreadPoolExecutor() as thread:
+        reading = thread.submit(source.read, np.array([3]))
+        try:
+            with pytest.raises(SourceError, match=r"dog/b\.jpg"):
+                reading.result(60)
+        finally:  # a writer, for which a read might wait
+            os.close(os.open(image, os.O_RDWR | os.O_NONBLOCK))
+
+
 @pytest.mark.parametrize("content", [b"dog/B.jpg", b"dog/b.jpg and more", b""])
 def test_changed_file_is_refused(folder: Path, content: bytes) -> None:
     source = open_images(folder)
@@ -231,6 +279,18 @@ def test_file_that_is_changed_while_it_is_read_is_refused(
     monkeypatch.setattr(FileHandle, "read", read_and_change)
     with pytest.raises(SourceError, match="changed since the server listed it"):
         source.read(np.array([3]))
+
+
+def test_image_that_is_not_read_to_its_end_is_read_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, retry_delays: list[float]
+) -> None:
+    source = open_images(folder)
+    read = FileHandle.read
+    monkeypatch.setattr(
+        FileHandle, "read", lambda *args: read(*args)[: None if retry_delays else 4]
+    )
+    assert read_image(source, 3) == b"dog/b.jpg"
+    assert len(retry_delays) == 1
 
 
 def identity_of(folder: Path | str, identity: str | None = None) -> str:

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from infeed import SourceError
-from infeed_server.sources.files import INDEX_SUFFIX, user_cache_dir
+from infeed_server.sources.files import INDEX_SUFFIX, stat_file, user_cache_dir
 from infeed_server.sources.tfrecord import index_cache
 from infeed_server.sources.tfrecord.index import build_index
+from infeed_server.sources.tfrecord.index_cache import IndexCache
 
 Write = Callable[..., Path]
 
@@ -72,6 +73,20 @@ def test_damaged_index_is_rebuilt(damage: str, write_records: Write) -> None:
     assert not again.files[0].cached
     assert again.identity == good.identity
     assert build_index([str(path)]).files[0].cached
+
+
+def test_index_with_a_changed_byte_is_invalid_or_the_same(write_records: Write) -> None:
+    path = str(write_records("a.tfrecord", [b"one", b"two"]))
+    build_index([path])
+    cache, stamp = IndexCache(), stat_file(path)
+    lengths, crcs = cache.load(path, stamp) or ((), ())
+    content = index_path(Path(path)).read_bytes()
+    for place in range(len(content)):
+        changed = bytearray(content)
+        changed[place] ^= 1 << place % 8
+        index_path(Path(path)).write_bytes(changed)
+        loaded = cache.load(path, stamp)
+        assert loaded is None or np.array_equal(loaded, (lengths, crcs))
 
 
 @pytest.mark.parametrize(

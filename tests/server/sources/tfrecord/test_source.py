@@ -170,6 +170,15 @@ def test_file_overwritten_with_same_lengths_is_refused(
         source.read(np.array([1]))
 
 
+def test_open_file_with_another_time_is_refused(write_records: Write) -> None:
+    path = write_records("a.tfrecord", [b"one", b"two"])
+    source = open_source(path)
+    source.read(np.array([0]))
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(SourceError, match="it had 38 bytes and has 38, modified at another time"):
+        source.read(np.array([0]))
+
+
 @pytest.mark.parametrize("prefix", ["", "file://"])
 @pytest.mark.parametrize("records", [[b"one", b"ten"], [b"o", b"ten", b"x" * 2]])
 def test_other_valid_record_is_refused_even_without_another_time(
@@ -180,7 +189,8 @@ def test_other_valid_record_is_refused_even_without_another_time(
     stamp = path.stat()
     write_records("a.tfrecord", [b"o", b"ten", b"three" * 9])
     os.utime(path, ns=(stamp.st_mtime_ns, stamp.st_mtime_ns))
-    with pytest.raises(SourceError, match="changed since it was indexed: the record at byte 17"):
+    message = r"changed since it was indexed: the record at byte 17: .*run `infeed index --rebuild`"
+    with pytest.raises(SourceError, match=message):
         source.read(np.array([1]))
     assert source.read(np.array([0]))["record"].tolist() == [b"o"]
 
@@ -222,6 +232,18 @@ def test_record_that_is_not_read_to_its_end_is_read_again(
     )
     assert source.read(np.array([1, 0]))["record"].tolist() == [b"two", b"one"]
     assert len(retry_delays) == 1
+
+
+def test_file_that_became_shorter_is_not_read_again(
+    write_records: Write, retry_delays: list[float]
+) -> None:
+    path = write_records("a.tfrecord", [b"one", b"two"])
+    source = open_source(path)
+    source.read(np.array([0]))  # the file stays open from here on
+    os.truncate(path, 20)
+    with pytest.raises(SourceError, match="changed since it was indexed: it had 38 bytes and has"):
+        source.read(np.array([1]))
+    assert retry_delays == []
 
 
 def fail_calls(monkeypatch: pytest.MonkeyPatch, method: str, error: Exception, calls: int) -> None:

@@ -1,0 +1,106 @@
+"""Contact sheet: the images of a batch in a grid, each above its sample id, label and position."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from infeed.batch import Batch
+from infeed.errors import InvalidRequestError
+from infeed.spec import Array, PipelineSpec
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+MAX_IMAGES = 64
+"""Images on the sheet; of a larger batch the first."""
+
+_IMAGES_PER_ROW = 8
+_MIN_WIDTH = 64
+"""Pixels; smaller images are enlarged by a whole factor, so that single pixels can be seen."""
+
+_MIN_GREY_SIDE = 8
+"""Pixels; a smaller matrix is hardly an image."""
+
+_FONT_SIZE = 12
+_GAP = 4
+_MAX_LABEL_LENGTH = 16
+
+
+def contact_sheet(batch: Batch, spec: PipelineSpec) -> Image:
+    """Draws the first field that has images. Raises `InvalidRequestError` if there is none."""
+    from PIL import Image, ImageDraw, ImageFont  # noqa: PLC0415 - not in the light install
+
+    pixels = batch[_image_field(spec)][:MAX_IMAGES]
+    pixels = _enlarge(_to_uint8(pixels if pixels.ndim == 4 else pixels[..., np.newaxis]))
+    captions = [_caption(batch, spec, slot) for slot in range(len(pixels))]
+    font = ImageFont.load_default(_FONT_SIZE)
+    blank = ImageDraw.Draw(Image.new("RGB", (1, 1)))
+    boxes = [blank.multiline_textbbox((0, 0), text, font) for text in captions]
+    _, height, width, _ = pixels.shape
+    cell_width = int(max(width, *(box[2] for box in boxes))) + _GAP
+    cell_height = int(height + max(box[3] for box in boxes)) + 3 * _GAP
+    columns = min(_IMAGES_PER_ROW, len(pixels))
+    rows = -(-len(pixels) // columns)
+    sheet = Image.new("RGB", (columns * cell_width, rows * cell_height), "white")
+    draw = ImageDraw.Draw(sheet)
+    for slot, (image, caption) in enumerate(zip(pixels, captions, strict=True)):
+        left, top = slot % columns * cell_width, slot // columns * cell_height
+        sheet.paste(Image.fromarray(image), (left, top))
+        draw.multiline_text((left, top + height + _GAP), caption, "black", font)
+    return sheet
+
+
+def _image_field(spec: PipelineSpec) -> str:
+    for field in spec.element_spec:
+        if len(field.shape) == 3 and field.shape[-1] in (1, 3, 4):
+            return field.name
+    for field in spec.element_spec:  # grey images, which arrays often have without channels
+        if len(field.shape) == 2 and min(field.shape) >= _MIN_GREY_SIDE:
+            return field.name
+    listed = ", ".join(map(str, spec.element_spec))
+    raise InvalidRequestError(
+        f"--png: no field has images of 1, 3 or 4 channels; fields: {listed}; leave out --png, or "
+        "add decode_image to the pipeline"
+    )
+
+
+def _caption(batch: Batch, spec: PipelineSpec, slot: int) -> str:
+    """Returns the lines below an image."""
+    if not batch.mask[slot]:
+        return "empty slot"
+    # A dataset that makes batches itself counts one position for each.
+    position = batch.start if spec.batch_stride else batch.start + slot
+    lines = [f"sample {batch.sample_ids[slot]}", f"position {position}"]
+    if "label" in batch:
+        lines.insert(1, f"label {_label(batch['label'][slot])}")
+    return "\n".join(lines)
+
+
+def _label(value: Any) -> str:
+    """Returns a label as text; of a one-hot vector the class."""
+    label = np.asarray(value)
+    if label.ndim == 1 and np.count_nonzero(label) == 1 and label.max() == 1:
+        return str(int(label.argmax()))
+    if label.ndim:
+        return f"of shape {list(label.shape)}"
+    if isinstance(value, bytes):
+        text = value.decode(errors="replace")
+    else:
+        text = f"{label:.6g}" if label.dtype.kind == "f" else str(value)
+    return text if len(text) <= _MAX_LABEL_LENGTH else f"{text[: _MAX_LABEL_LENGTH - 3]}..."
+
+
+def _to_uint8(images: Array) -> Array:
+    """Scales numbers other than uint8 to 0-255, and makes RGB of one or four channels."""
+    if images.dtype != np.uint8:
+        numbers = np.nan_to_num(images.astype(np.float64))
+        low, high = numbers.min(), numbers.max()
+        images = ((numbers - low) / max(high - low, 1e-12) * 255).astype(np.uint8)
+    return np.repeat(images, 3, axis=-1) if images.shape[-1] == 1 else images[..., :3]
+
+
+def _enlarge(images: Array) -> Array:
+    factor = -(-_MIN_WIDTH // max(1, images.shape[2]))
+    return images.repeat(factor, axis=1).repeat(factor, axis=2)

@@ -1,0 +1,97 @@
+"""The client's entry point: opens a feed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from infeed.arguments import check_seconds, check_text
+from infeed.cursor import Cursor, Shard
+from infeed.feed import Feed
+from infeed.http2.tls_config import TLS
+from infeed.prefetch.feed_options import FeedOptions
+from infeed.prefetch.feed_plan import plan_feed
+from infeed.prefetch.prefetcher import Prefetcher
+from infeed.rpc.channel import open_transport
+from infeed.rpc.credentials import Token
+from infeed.spec import FinishPlacement, Remainder
+from infeed.transport import Transport
+
+PREFETCH_BYTES = 256 << 20
+"""Default bound on the bytes of prefetched batches."""
+
+
+def connect(
+    target: str,
+    pipeline: str,
+    *,
+    batch_size: int | None = None,
+    shard: Shard | None = None,
+    seed: int | None = None,
+    epochs: int | None = None,
+    remainder: Remainder | None = None,
+    state: Mapping[str, Any] | None = None,
+    finish: FinishPlacement = "trainer",
+    job_name: str | None = None,
+    prefetch_bytes: int = PREFETCH_BYTES,
+    timeout: float = 20.0,
+    reconnect_timeout: float = 60.0,
+    token: Token | None = None,
+    tls: TLS | bool | None = None,
+    transport: Transport | None = None,
+) -> Feed:
+    """Opens a feed and starts to prefetch its batches.
+
+    target             `host:port`, `dns:///host:port`, `unix:/path`, or several servers separated
+                       by commas, all of which are used
+    pipeline           name of the pipeline; the error for an unknown name lists the known ones
+    batch_size         slots of each batch of this rank; None: the pipeline's. A batch larger than
+                       the pipeline's may have up to 1 GiB; byte strings count as in the pipeline's
+                       first batch
+    shard              rank and world size, an `infeed.Shard`; None: a single trainer
+    seed               seed of order and augmentation, 0 to 2^63 - 1; None: the cursor's, else the
+                       pipeline's
+    epochs             number of epochs; None: endless
+    remainder          `"drop"` or `"pad"` the samples at the end of the last epoch that do not
+                       fill a batch on every rank; None: the pipeline's
+    state              the cursor to resume from, a result of `Feed.state()`
+    finish             where the finish transforms run; `"server"` runs them in the server, which
+                       makes the batches larger
+    job_name           for a pipeline on TensorFlow's data service: the job to join, whose samples
+                       are split among its trainers; None: a job of this feed alone
+    prefetch_bytes     bound on the prefetched batches; at least two batches are prefetched
+    timeout            seconds to wait for a server that is starting
+    reconnect_timeout  seconds to wait for a lost server before the feed fails
+    token              authenticates this trainer: a string, or a function that returns one for
+                       each call; sent unencrypted only to this machine, unless `tls` is False
+    tls                `infeed.TLS(...)`, or True for the system's authorities; None: no encryption
+    transport          replaces gRPC, for example with a fake: `infeed.testing.FakeTransport`
+
+    Raises `ServerUnavailableError`, `PipelineNotFoundError` (lists the available ones),
+    `InvalidRequestError`, `ConfigError`, `AuthenticationError`, `PermissionDeniedError` and
+    `CursorError`.
+    """
+    options = FeedOptions(
+        batch_size=batch_size,
+        shard=shard,
+        seed=seed,
+        epochs=epochs,
+        remainder=remainder,
+        finish=finish,
+        job_name=job_name,
+        prefetch_bytes=prefetch_bytes,
+        reconnect_timeout=reconnect_timeout,
+    )
+    check_text("pipeline", pipeline, '"photos"')
+    timeout = check_seconds("timeout", timeout)
+    cursor = None if state is None else Cursor.from_json(state)
+    channel = open_transport(target, token, tls, transport)
+    try:
+        spec = channel.get_pipeline(pipeline, timeout)
+        plan = plan_feed(spec, cursor=cursor, **vars(options))
+        feed = Feed(Prefetcher(channel, plan, owns_transport=transport is None), plan)
+    except BaseException:
+        if transport is None:
+            channel.close()
+        raise
+    return feed

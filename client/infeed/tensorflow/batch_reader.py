@@ -1,0 +1,128 @@
+"""Batches between a feed and TensorFlow: those that TensorFlow has taken, and those trained on.
+
+TensorFlow takes batches before the training step needs them, and Keras throws some away: with a
+distribution strategy it takes one to build the model, and begins again. Once a training is tracked,
+a batch is kept until its step is complete, and an iteration begins with the batches that are kept.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from weakref import WeakKeyDictionary
+
+from infeed.batch import Batch
+from infeed.errors import FeedClosedError
+from infeed.feed import Feed
+
+
+class BatchReader:
+    """Reads one feed for all iterations of its datasets."""
+
+    def __init__(self) -> None:
+        self.steps_per_epoch: int | None = None
+        """Steps after which an iteration ends, counted from position 0; None: at the feed's end."""
+        self.completed = 0
+        """Batches of the feed that were trained on, if the training is tracked."""
+        self._kept: deque[Batch] | None = None
+        """Batches of the steps after the completed ones, in order; None if not tracked."""
+        self._lock = threading.Lock()
+        self._taking = threading.Lock()
+        """Held while an iteration takes a batch: an abandoned one may still wait for its last."""
+        self._iteration = 0
+        self._given = 0
+        """Batches that the current iteration has got."""
+        self._limit: int | None = None
+        """Batches that the current iteration gets."""
+        self._replayed = 0
+        """Batches of `_kept` that the current iteration has got."""
+
+    def track(self, feed: Feed) -> None:
+        """Begins to track the training on batches that were not delivered yet."""
+        with self._lock:
+            if self._kept is None:
+                self._kept = deque()
+                self.completed = feed.delivered
+
+    def complete(self, steps: int) -> None:
+        """Counts steps of the current iteration as trained on."""
+        with self._lock:
+            assert self._kept is not None, "track comes first"
+            # The last execution of an iteration can have fewer steps than Keras counts.
+            count = min(steps, self._replayed)
+            for _ in range(count):
+                self._kept.popleft()
+            self._replayed -= count
+            self.completed += count
+
+    def epoch_step(self, feed: Feed) -> int:
+        """Returns the step within an epoch that is trained on next, 0 without `steps_per_epoch`."""
+        done = feed.delivered if self._kept is None else self.completed
+        return (feed.first_step + done) % (self.steps_per_epoch or 1)
+
+    def begin(self, feed: Feed) -> int:
+        """Begins an iteration, which ends the one before it; returns its number."""
+        with self._lock:
+            self._iteration += 1
+            self._given = self._replayed = 0
+            self._limit = None
+            if self.steps_per_epoch is not None:
+                self._limit = self.steps_per_epoch - self.epoch_step(feed)
+            return self._iteration
+
+    def take(self, feed: Feed, iteration: int) -> Batch | None:
+        """Returns the next batch of an iteration; None at its end.
+
+        Raises `FeedClosedError` if the feed had ended, or was closed, before the iteration began.
+        """
+        with self._taking:
+            with self._lock:
+                if self._has_ended(iteration):
+                    return None
+                if self._kept is not None and self._replayed < len(self._kept):
+                    self._replayed += 1
+                    self._given += 1
+                    return self._kept[self._replayed - 1]
+                first = self._given == 0
+            batch = _next_batch(feed, first=first)
+            with self._lock:
+                if batch is None:
+                    return None
+                if self._kept is not None:
+                    self._kept.append(batch)
+                    if self._has_ended(iteration):
+                        return None
+                    self._replayed += 1
+                self._given += 1
+                return batch
+
+    def _has_ended(self, iteration: int) -> bool:
+        if self._limit is not None and self._given >= self._limit:
+            return True
+        is_current = iteration == self._iteration
+        return not is_current and (self._kept is not None or self._limit is not None)
+
+
+_READERS: WeakKeyDictionary[Feed, BatchReader] = WeakKeyDictionary()
+
+
+def reader_of(feed: Feed) -> BatchReader:
+    """Returns the reader of a feed, the same for its datasets and its checkpoint."""
+    return _READERS.setdefault(feed, BatchReader())
+
+
+def _next_batch(feed: Feed, *, first: bool) -> Batch | None:
+    try:
+        batch = next(feed, None)
+    except FeedClosedError:
+        if first:
+            raise
+        return None
+    if batch is None and first and feed.delivered:
+        raise FeedClosedError(
+            f"the feed of {feed.spec.name!r} has ended after {feed.delivered} batches, and its "
+            "dataset is read again, as by each further epoch of Keras' fit: give "
+            "infeed.tensorflow.from_generator(feed, steps_per_epoch=...) the steps of an epoch of "
+            "fit, and infeed.connect as many epochs; open a feed for each evaluation"
+        )
+    return batch

@@ -1,0 +1,182 @@
+"""Keras callback that saves a model with the cursor of its feed.
+
+state = FeedCheckpoint.saved_state("checkpoint")  # None at the first start
+with infeed.connect("localhost:7470", "photos", state=state) as feed:
+    checkpoint = FeedCheckpoint(feed, "checkpoint", save_every=1000)
+    model.fit(
+        infeed.tensorflow.from_generator(feed, steps_per_epoch=feed.steps_per_epoch),
+        epochs=90,
+        initial_epoch=checkpoint.initial_epoch,
+        callbacks=[checkpoint],
+    )
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from contextlib import ExitStack
+from typing import Any, Literal
+
+import tensorflow as tf
+
+from infeed.arguments import check_integer
+from infeed.cursor import Cursor
+from infeed.errors import CursorError, InvalidRequestError
+from infeed.feed import Feed
+from infeed.tensorflow.batch_reader import reader_of
+from infeed.tensorflow.checkpoint_folder import CheckpointFolder, SavedRun
+
+SaveEvery = int | Literal["epoch"]
+
+Logs = dict[str, Any] | None
+
+
+class FeedCheckpoint(tf.keras.callbacks.Callback):  # type: ignore[misc]
+    """Saves weights, optimizer and cursor together, and restores them when `fit` begins.
+
+    feed        the feed whose dataset from `from_generator` the model is fitted to
+    directory   folder of the newest checkpoint, which rank 0 writes and each rank reads; None:
+                nothing is saved, and `state()` goes into a checkpoint of your own
+    save_every  steps between checkpoints, besides one at the end of each epoch; `"epoch"`: only
+                those
+
+    The cursor counts the steps that `fit` has completed. Batches that TensorFlow has taken in
+    advance are trained on after a resume, and by the next `fit` on the same feed.
+
+    Raises `InvalidRequestError`, and in `fit` also `CursorError` if the feed does not begin where
+    the checkpoint ends.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        directory: str | os.PathLike[str] | None = None,
+        *,
+        save_every: SaveEvery = "epoch",
+    ) -> None:
+        super().__init__()
+        if not isinstance(feed, Feed):
+            raise InvalidRequestError(f"feed must be the feed of infeed.connect, not {feed!r}")
+        self._save_every = None
+        if save_every != "epoch":
+            self._save_every = check_integer("save_every", save_every, 1, or_none='only "epoch"')
+        self._feed = feed
+        self._folder = None if directory is None else CheckpointFolder(directory)
+        self._saved = None if self._folder is None else self._folder.latest()
+        self._reader = reader_of(feed)
+        self._reader.track(feed)
+        self._first_epoch: int | None = None
+        """The epoch that `fit` must begin with, until it has begun."""
+        self._epoch = 0
+        self._last_batch = -1
+        self._unsaved_steps = 0
+        self._warnings = ExitStack()
+
+    @staticmethod
+    def saved_state(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
+        """Returns the cursor of the newest checkpoint, for `connect`; None if there is none."""
+        saved = CheckpointFolder(directory).latest()
+        return None if saved is None else dict(saved.state)
+
+    @property
+    def initial_epoch(self) -> int:
+        """The epoch in which `fit` continues the checkpoint; 0 without one."""
+        return self._saved.epoch if self._saved else 0
+
+    def state(self) -> dict[str, Any]:
+        """Returns the cursor after the last step that `fit` has completed."""
+        return self._feed.state(self._reader.completed)
+
+    def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002 - Keras' signature
+        self._check_steps()
+        if self._saved is not None:
+            self._restore(self._saved)
+            self._saved = None
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
+        expected, self._first_epoch = self._first_epoch, None
+        if expected not in (None, epoch):
+            raise InvalidRequestError(
+                f"fit begins with epoch {epoch}, but the checkpoint continues in epoch {expected}; "
+                "give fit(..., initial_epoch=checkpoint.initial_epoch)"
+            )
+        self._epoch = epoch
+        self._last_batch = -1
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
+        steps = batch - self._last_batch  # several with steps_per_execution
+        self._last_batch = batch
+        self._reader.complete(steps)
+        self._unsaved_steps += steps
+        is_due = self._save_every is not None and self._unsaved_steps >= self._save_every
+        # The end of an epoch is saved after its validation, with the number of the next.
+        if is_due and not self._is_epoch_end(batch):
+            self._save(self._epoch)
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
+        self._warnings.close()
+        self._save(epoch + 1)
+
+    def on_train_end(self, logs: Logs = None) -> None:  # noqa: ARG002
+        self._warnings.close()
+
+    def _is_epoch_end(self, batch: int) -> bool:
+        if self._reader.steps_per_epoch is not None:
+            return self._reader.epoch_step(self._feed) == 0
+        steps = self.params.get("steps")
+        return steps is not None and batch + 1 >= steps
+
+    def _save(self, epoch: int) -> None:
+        self._unsaved_steps = 0
+        if self._folder is not None and self._feed.shard.rank == 0:
+            self._folder.save(self.state(), epoch, self.model.save_weights)
+
+    def _restore(self, saved: SavedRun) -> None:
+        if Cursor.from_json(saved.state) != Cursor.from_json(self.state()):
+            raise CursorError(
+                f"the checkpoint {saved.folder} is at position {saved.state['position']}, and the "
+                f"feed is not: it is at {self.state()}; connect with "
+                f"state=FeedCheckpoint.saved_state({str(saved.folder.parent)!r}), or give another "
+                "folder"
+            )
+        if not self.model.built:
+            raise InvalidRequestError(
+                f"the weights of {saved.folder} need a model that is built before fit: give it a "
+                "keras.Input, or call model.build"
+            )
+        if self.model.optimizer is not None and not self.model.optimizer.built:
+            self.model.optimizer.build(self.model.trainable_variables)
+        self.model.load_weights(str(saved.weights))
+        self._first_epoch = saved.epoch
+        if self._reader.epoch_step(self._feed):
+            # The rest of an epoch is shorter than Keras expects.
+            self._warnings.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings("ignore", message="Your input ran out of data")
+
+    def _check_steps(self) -> None:
+        """Raises `InvalidRequestError` if `fit` cannot find the end of an epoch."""
+        steps, own = self.params.get("steps"), self._reader.steps_per_epoch
+        name = self._feed.spec.name
+        if own is None and steps is None and self._feed.endless:
+            raise InvalidRequestError(
+                f"fit finds no end of an epoch: the feed of {name!r} is endless; give "
+                "infeed.tensorflow.from_generator(feed, steps_per_epoch=feed.steps_per_epoch)"
+            )
+        if own is None:
+            return
+        if steps is not None and (steps > own or (steps < own and self._feed.endless)):
+            raise InvalidRequestError(
+                f"fit(steps_per_epoch={steps}): an iteration of the dataset of {name!r} has {own} "
+                "steps; give steps_per_epoch to infeed.tensorflow.from_generator alone"
+            )
+        epoch = self.initial_epoch
+        in_epoch = self._reader.epoch_step(self._feed)
+        if in_epoch and steps is None and self.params.get("epochs", 0) > epoch + 1:
+            raise InvalidRequestError(
+                f"the run continues at step {in_epoch} of an epoch of {own}, and Keras would take "
+                "the rest of it for the length of every epoch, because map, prefetch or "
+                "class_weight has removed the length of the dataset; call fit for this epoch "
+                f"alone, with initial_epoch={epoch} and epochs={epoch + 1}, and again for the "
+                "others"
+            )

@@ -1,0 +1,1 @@
+"""Checks of definitions: their files without TensorFlow, and their data sample by sample."""

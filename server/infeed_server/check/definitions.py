@@ -1,0 +1,68 @@
+"""Static checks of a YAML file: every mistake with its line, in milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from infeed_server.check.fields import unknown_fields
+from infeed_server.config.document import Problem
+from infeed_server.config.model import Finding
+from infeed_server.pipeline.load import FilePipelines, definitions
+from infeed_server.pipeline.python_maps import placement_findings
+from infeed_server.sources import AnySource
+from infeed_server.sources.base import IndexedDefinition, SourceDefinition
+from infeed_server.transforms.base import Transform
+from infeed_server.transforms.registry import AnyTransform
+
+T = TypeVar("T")
+
+_SOURCE: TypeAdapter[SourceDefinition] = TypeAdapter(AnySource)
+_TRANSFORM: TypeAdapter[Transform] = TypeAdapter(AnyTransform)
+
+
+def file_problems(pipelines: FilePipelines) -> list[Problem]:
+    """Returns every problem of a file that can be found without reading samples, by line.
+
+    Besides invalid definitions: paths, modules and fields that do not exist. They are looked for in
+    the valid parts of an invalid pipeline too.
+    """
+    doc = pipelines.document
+    problems = [*pipelines.problems]
+    for name, value in definitions(doc).items():
+        if isinstance(value, dict):
+            for path, text in _findings(value, pipelines.folder):
+                problem = doc.problem(("pipelines", name, *path), text)
+                problems.append(problem)
+    return sorted(dict.fromkeys(problems), key=lambda problem: problem.line)
+
+
+def _findings(value: dict[str, Any], folder: Path) -> Iterator[Finding]:
+    source = _valid(_SOURCE, value.get("source"))
+    if source is not None:
+        source = source.resolve(folder)
+        for path, text in source.check():
+            yield ("source", *path), text
+        if isinstance(source, IndexedDefinition) and value.get("batch") is None:
+            yield ("batch",), "missing; add for example batch: {size: 64}"
+    listed = value.get("transforms")
+    transforms = [_valid(_TRANSFORM, each) for each in listed] if isinstance(listed, list) else []
+    for number, transform in enumerate(transforms):
+        if transform is not None:
+            for path, text in transform.check():
+                yield ("transforms", number, transform.name, *path), text
+    yield from placement_findings(transforms)
+    names = None if source is None else source.field_names()
+    if names is not None:
+        yield from unknown_fields(names, transforms)
+
+
+def _valid(adapter: TypeAdapter[T], value: Any) -> T | None:
+    """Returns the parsed value, None where it is invalid: the file's problems have the reasons."""
+    try:
+        return adapter.validate_python(value)
+    except ValidationError:
+        return None

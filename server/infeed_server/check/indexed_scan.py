@@ -1,0 +1,184 @@
+"""The scan of an indexed pipeline: every sample is read, transformed and measured once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from infeed.errors import InfeedError, SampleError, UserCodeError
+from infeed.spec import Array
+from infeed.tensorflow.from_callable import from_callable
+from infeed_server.check.measures import WIDTH, Measures
+from infeed_server.check.ranges import SOURCE_STAGE, ClassCounts, FieldRange
+from infeed_server.check.report import PipelineReport
+from infeed_server.engines.indexed.bad_samples import SampleFailure, find_bad_sample
+from infeed_server.engines.indexed.graph_options import graph_options
+from infeed_server.pipeline.indexed_plan import IndexedPlan
+from infeed_server.pipeline.python_maps import split_python_maps
+from infeed_server.sources.base import Columns
+from infeed_server.sources.python.mapped import read_samples
+
+Advance = Callable[[int], None]
+"""Callback with the number of samples that were processed since the last call."""
+
+NO_LABEL_STAGE = "labels"
+"""The stage of the error of a sample that has no label."""
+
+_READ_TOGETHER = 64
+"""Samples read and measured at a time: few enough for memory, enough to hide latency."""
+_FILLER = -1
+"""The index of rows that fill the last group: the graph has groups of one size."""
+
+
+class IndexedScan:
+    """Scans the first `count` samples, as the first epoch with the pipeline's seed has them."""
+
+    def __init__(self, plan: IndexedPlan, count: int, max_examples: int) -> None:
+        """Raises `ConfigError` and `UserCodeError` like the plan."""
+        source, _ = plan.uncached
+        maps, steps = split_python_maps(list(enumerate(plan.definition.transforms)))
+        self._source = source
+        self._steps = steps
+        self._count = count
+        self._max_examples = max_examples
+        self._order = plan.order(plan.spec.seed)
+        self._measures = Measures.of(source, steps)
+        self._unread: dict[int, InfeedError] = {}
+        self._processed = np.zeros(count, np.bool_)
+        self._fault: Exception | None = None
+        self.report = PipelineReport(plan.spec.name, len(source), count)
+        if maps:
+            self.report.stages[SOURCE_STAGE] = f"{maps[-1][0]}: map"
+        self.report.stages |= {number: f"{number}: {step.name}" for number, step in steps}
+        self.report.ranges = [
+            FieldRange(each.stage, each.field, _type_name(each.spec), _shape(each.spec))
+            for each in self._measures.fields
+        ]
+        names = getattr(source, "class_names", ())
+        self._classes = {
+            name: ClassCounts(name, names=names if name == "label" else ())
+            for name in self._measures.class_fields
+        }
+        self.report.classes = list(self._classes.values())
+
+    def run(self, advance: Advance) -> PipelineReport:
+        """Reads and measures the samples. Raises `SourceError` for a fault of storage."""
+        for index, values, classes in self._dataset():
+            self._add(np.asarray(index), np.asarray(values), classes)
+            advance(int((np.asarray(index) != _FILLER).sum()))
+        if self._fault is not None:
+            raise self._fault
+        self._add_bad_samples(advance)
+        return self.report
+
+    def _add(self, index: Array, values: Array, classes: Mapping[str, tf.Tensor]) -> None:
+        rows = index != _FILLER
+        if not rows.any():
+            return
+        self._processed[index[rows]] = True
+        for number, (measured, found) in enumerate(
+            zip(self._measures.fields, self.report.ranges, strict=True)
+        ):
+            found.add(values[rows, number], with_sizes=measured.is_image_of_any_size)
+        for name, counts in self._classes.items():
+            counts.add(np.asarray(classes[name])[rows])
+
+    def _add_bad_samples(self, advance: Advance) -> None:
+        """Notes the samples that were not read, and those that a transform failed for."""
+        report = self.report
+        bad = np.flatnonzero(~self._processed).tolist()
+        report.bad_samples = len(bad)
+        report.without_label = sum(
+            error.metadata.get("stage") == NO_LABEL_STAGE for error in self._unread.values()
+        )
+        for index in bad[: self._max_examples]:
+            report.bad_examples.append(self._unread.get(index) or self._reason(index))
+        advance(len(bad))
+
+    def _reason(self, index: int) -> InfeedError:
+        failure = self._failure(index)
+        if failure is not None:
+            return failure.error
+        return SampleError(
+            f"sample {index} ({self._source.provenance(index)}) failed, but not when it was "
+            "processed again, alone",
+            sample_id=index,
+        )
+
+    def _failure(self, index: int) -> SampleFailure | None:
+        return find_bad_sample(self._source, self._steps, index, self._keys([index])[0])
+
+    def _dataset(self) -> tf.data.Dataset:
+        columns = {
+            name: tf.TensorSpec([_READ_TOGETHER, *spec.shape], spec.dtype)
+            for name, spec in self._source.columns.items()
+        }
+        signature = {
+            "index": tf.TensorSpec([_READ_TOGETHER], tf.int64),
+            "key": tf.TensorSpec([_READ_TOGETHER, 2], tf.int64),
+            "columns": columns,
+        }
+
+        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+        def measure(row: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
+            values, classes = self._measures.compute(row["columns"], row["key"])
+            return row["index"], tf.ensure_shape(values, [None, WIDTH]), classes
+
+        groups = self._groups()
+        read = from_callable(lambda _: next(groups, None), signature).prefetch(2)
+        measured = read.unbatch().map(measure, num_parallel_calls=tf.data.AUTOTUNE)
+        return measured.ignore_errors().batch(_READ_TOGETHER).with_options(graph_options())
+
+    def _groups(self) -> Iterator[dict[str, Any]]:
+        try:
+            for start in range(0, self._count, _READ_TOGETHER):
+                wanted = np.arange(start, min(start + _READ_TOGETHER, self._count))
+                index, columns = self._read(wanted)
+                if len(index):
+                    yield _filled(index, self._keys(index), columns)
+        except Exception as error:  # noqa: BLE001 - TensorFlow would keep its message only
+            self._fault = error
+
+    def _read(self, index: Array) -> tuple[Array, Columns]:
+        """Reads samples; those that cannot be read are noted and left out."""
+        while len(index):
+            try:
+                return index, read_samples(self._source, index, self._keys(index))
+            except SampleError as error:
+                bad = int(error.metadata["sample_id"])
+                self._unread[bad] = error
+                index = index[index != bad]
+            except UserCodeError:  # without the sample that it was raised for
+                index = self._without_raising(index)
+        return index, {}
+
+    def _without_raising(self, index: Array) -> Array:
+        """Leaves out the samples that the user's code raises for."""
+        failures = {each: self._failure(each) for each in index.tolist()}
+        self._unread |= {each: failure.error for each, failure in failures.items() if failure}
+        return np.array([each for each in index.tolist() if failures[each] is None], index.dtype)
+
+    def _keys(self, index: Any) -> Array:
+        return self._order.keys(np.zeros(len(index), np.int64), np.asarray(index, np.int64))
+
+
+def _filled(index: Array, keys: Array, columns: Columns) -> dict[str, Any]:
+    """Returns a group of the full size: its first row is repeated, with an index of its own."""
+    missing = _READ_TOGETHER - len(index)
+    rows = np.concatenate([np.arange(len(index)), np.zeros(missing, np.int64)])
+    return {
+        "index": np.concatenate([index, np.full(missing, _FILLER)]),
+        "key": keys[rows],
+        "columns": {name: values[rows] for name, values in columns.items()},
+    }
+
+
+def _type_name(spec: tf.TensorSpec) -> str:
+    return "bytes" if spec.dtype == tf.string else str(spec.dtype.name)
+
+
+def _shape(spec: tf.TensorSpec) -> str:
+    return "[...]" if spec.shape.rank is None else str(spec.shape.as_list()).replace("None", "?")

@@ -1,0 +1,108 @@
+"""Measures of one sample in a graph: the ranges of its fields before and after each transform."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from infeed_server.check.ranges import MAX_CLASS_BYTES, SOURCE_STAGE
+from infeed_server.pipeline import sample_graph
+from infeed_server.pipeline.sample_graph import Specs
+from infeed_server.sources import Source
+from infeed_server.sources.base import Sample
+from infeed_server.transforms.base import Step
+
+WIDTH = 8
+"""Numbers of a measure: minimum, maximum, mean, mean of squares, values that are not finite, values
+in total, height and width of an image."""
+
+
+@dataclass(frozen=True)
+class MeasuredField:
+    """A field at a stage, with the type and shape that all samples have there."""
+
+    stage: int
+    field: str
+    spec: tf.TensorSpec
+
+    @property
+    def is_image_of_any_size(self) -> bool:
+        shape = self.spec.shape
+        return shape.rank == 3 and None in shape.as_list()[:2]
+
+
+@dataclass(frozen=True)
+class Measures:
+    """The measures of a pipeline's samples: of each field where it is new or changed."""
+
+    source: Source
+    steps: tuple[Step, ...]
+    fields: tuple[MeasuredField, ...]
+    class_fields: tuple[str, ...]
+    """Fields of the source whose values can be classes: single integers and byte strings."""
+
+    @classmethod
+    def of(cls, source: Source, steps: Sequence[Step]) -> Measures:
+        """Traces the steps. Raises `ConfigError` and `UserCodeError`."""
+        stages = sample_graph.trace(source, steps)
+        fields = [MeasuredField(SOURCE_STAGE, name, spec) for name, spec in stages[0].items()]
+        for (number, transform), after in zip(steps, stages[1:], strict=True):
+            touched = transform.fields()
+            names = after if touched is None else [name for name in after if name in touched]
+            fields += [MeasuredField(number, name, after[name]) for name in names]
+        return cls(source, tuple(steps), tuple(fields), _class_fields(stages[0]))
+
+    def compute(self, columns: Sample, key: tf.Tensor) -> tuple[tf.Tensor, Sample]:
+        """Returns the measures, float64[fields, WIDTH], and the values of the class fields."""
+        sample = self.source.parse(columns)
+        classes = {name: _class_value(sample[name]) for name in self.class_fields}
+        measured = self._measure(sample, SOURCE_STAGE)
+        for step in self.steps:
+            sample = sample_graph.apply_step(step, sample, key)
+            measured += self._measure(sample, step[0])
+        return tf.stack(measured), classes
+
+    def _measure(self, sample: Sample, stage: int) -> list[tf.Tensor]:
+        return [_measure(sample[each.field]) for each in self.fields if each.stage == stage]
+
+
+def _class_fields(specs: Specs) -> tuple[str, ...]:
+    return tuple(
+        name
+        for name, spec in specs.items()
+        if spec.shape.rank == 0 and (spec.dtype == tf.string or spec.dtype.is_integer)
+    )
+
+
+def _class_value(value: tf.Tensor) -> tf.Tensor:
+    if value.dtype == tf.string:
+        return tf.strings.substr(value, 0, MAX_CLASS_BYTES + 1)
+    return tf.cast(value, tf.int64)
+
+
+def _measure(value: tf.Tensor) -> tf.Tensor:
+    numbers = tf.strings.length(value) if value.dtype == tf.string else value
+    numbers = tf.cast(numbers, tf.float64)
+    finite = tf.math.is_finite(numbers)
+    count = tf.reduce_sum(tf.cast(finite, tf.float64))
+    zeroed = tf.where(finite, numbers, tf.zeros_like(numbers))
+    infinity = tf.fill(tf.shape(numbers), tf.constant(float("inf"), tf.float64))
+    total = tf.cast(tf.size(numbers), tf.float64)
+    is_image = value.shape.rank == 3
+    size = tf.cast(tf.shape(value)[:2], tf.float64) if is_image else tf.zeros([2], tf.float64)
+    return tf.concat(
+        [
+            [
+                tf.reduce_min(tf.where(finite, numbers, infinity)),
+                tf.reduce_max(tf.where(finite, numbers, -infinity)),
+                tf.math.divide_no_nan(tf.reduce_sum(zeroed), count),
+                tf.math.divide_no_nan(tf.reduce_sum(zeroed * zeroed), count),
+                total - count,
+                total,
+            ],
+            size,
+        ],
+        axis=0,
+    )

@@ -1,0 +1,114 @@
+"""Value ranges: what is known of a field at a stage after any number of samples."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from infeed.spec import Array
+
+SOURCE_STAGE = -1
+"""The stage before all transforms; that behind a transform is its number in the definition."""
+
+MAX_CLASS_BYTES = 64
+"""Bytes of a class name. A longer byte string is text or data, and its values are not counted."""
+
+MAX_CLASSES = 10_000
+"""Different values of a field of classes. A field with more has numbers or names of samples."""
+
+
+@dataclass
+class FieldRange:
+    """The values of a field at a stage; of byte strings, their lengths."""
+
+    stage: int
+    field: str
+    data_type: str
+    shape: str
+    minimum: float = math.inf
+    maximum: float = -math.inf
+    not_finite: int = 0
+    """Values that are NaN or infinite; the other numbers are without them."""
+    _count: int = 0
+    _total: float = 0.0
+    _squares: float = 0.0
+    _sizes: list[Array] = dataclasses.field(default_factory=list)
+
+    @property
+    def mean(self) -> float:
+        return self._total / max(self._count, 1)
+
+    @property
+    def std(self) -> float:
+        """The standard deviation over all values of all samples."""
+        return math.sqrt(max(0.0, self._squares / max(self._count, 1) - self.mean**2))
+
+    @property
+    def is_empty(self) -> bool:
+        return self._count == 0
+
+    def add(self, measures: Array, *, with_sizes: bool = False) -> None:
+        """Adds measures of samples, float64[n, WIDTH]. `with_sizes` keeps the sizes of images."""
+        lows, highs, means, squares, not_finite, totals = measures[:, :6].T
+        counts = totals - not_finite
+        self.not_finite += int(not_finite.sum())
+        if with_sizes:
+            self._sizes.append(measures[:, 6:8].astype(np.int32))
+        if counts.any():
+            self.minimum = min(self.minimum, float(lows.min()))
+            self.maximum = max(self.maximum, float(highs.max()))
+            self._count += int(counts.sum())
+            self._total += float((means * counts).sum())
+            self._squares += float((squares * counts).sum())
+
+    def image_sizes(self) -> dict[str, tuple[int, int, int]]:
+        """Returns minimum, median and maximum of `height` and `width`; empty without images."""
+        if not self._sizes:
+            return {}
+        sizes = np.concatenate(self._sizes)
+        return {
+            side: (int(each.min()), int(np.median(each)), int(each.max()))
+            for side, each in zip(("height", "width"), sizes.T, strict=True)
+        }
+
+
+@dataclass
+class ClassCounts:
+    """The number of samples with each value of a field."""
+
+    field: str
+    counts: Counter[int | str] = dataclasses.field(default_factory=Counter)
+    names: tuple[str, ...] = ()
+    """The name of each class, where the source has them."""
+    is_class: bool = True
+    """Whether the values can be classes."""
+
+    def add(self, values: Array) -> None:
+        """Adds the values of samples: integers, or byte strings."""
+        if not self.is_class:
+            return
+        texts = values.dtype == object
+        if texts and any(len(value) > MAX_CLASS_BYTES for value in values):
+            self.is_class = False
+            return
+        self.counts.update(
+            [value.decode(errors="replace") for value in values] if texts else values.tolist()
+        )
+        self.is_class = len(self.counts) <= MAX_CLASSES
+
+    @property
+    def is_balance(self) -> bool:
+        """Whether classes repeat, as labels do, and names of files or numbers of rows do not."""
+        return self.is_class and 0 < 2 * len(self.counts) <= max(self.counts.total(), 2)
+
+    def label(self, value: Any) -> str:
+        """Returns the class as a person reads it: `3 (cat)`."""
+        known = isinstance(value, int) and 0 <= value < len(self.names)
+        text = f"{value} ({self.names[value]})" if known else str(value)
+        # Bytes of a file must not control the terminal.
+        return text if text.isprintable() else repr(text)

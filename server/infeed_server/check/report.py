@@ -1,0 +1,92 @@
+"""The report of a scan: bad samples, classes, sizes and values of each pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from infeed.errors import InfeedError
+from infeed_server.check.ranges import SOURCE_STAGE, ClassCounts, FieldRange
+from infeed_server.config.document import Problem
+
+
+@dataclass
+class PipelineReport:
+    """What a scan has found in one pipeline."""
+
+    name: str
+    samples: int | None = None
+    """Samples of the source; None: unknown."""
+    scanned: int = 0
+    bad_samples: int = 0
+    without_label: int = 0
+    """Bad samples that have no label."""
+    bad_examples: list[InfeedError] = field(default_factory=list)
+    """The errors of the first bad samples."""
+    ranges: list[FieldRange] = field(default_factory=list)
+    classes: list[ClassCounts] = field(default_factory=list)
+    stages: dict[int, str] = field(default_factory=lambda: {SOURCE_STAGE: "source"})
+    """The name of each stage."""
+
+    def balances(self) -> list[ClassCounts]:
+        """Returns the fields whose values are classes."""
+        return [each for each in self.classes if each.is_balance]
+
+    def image_sizes(self) -> dict[str, dict[str, tuple[int, int, int]]]:
+        """Returns field → side → minimum, median and maximum, of decoded images."""
+        return {each.field: sizes for each in self.ranges if (sizes := each.image_sizes())}
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "samples": self.samples,
+            "scanned": self.scanned,
+            "bad_samples": {
+                "count": self.bad_samples,
+                "without_label": self.without_label,
+                "first": [
+                    {**error.metadata, "reason": error.reason, "message": error.message}
+                    for error in self.bad_examples
+                ],
+            },
+            "image_sizes": {
+                name: {
+                    side: dict(zip(("min", "median", "max"), sizes, strict=True))
+                    for side, sizes in sides.items()
+                }
+                for name, sides in self.image_sizes().items()
+            },
+            "classes": {
+                each.field: {
+                    each.label(value): count for value, count in sorted(each.counts.items())
+                }
+                for each in self.balances()
+            },
+            "ranges": [
+                {
+                    "stage": self.stages[each.stage],
+                    "field": each.field,
+                    "data_type": each.data_type,
+                    "shape": each.shape,
+                    "min": None if each.is_empty else each.minimum,
+                    "max": None if each.is_empty else each.maximum,
+                    "mean": each.mean,
+                    "std": each.std,
+                    "not_finite": each.not_finite,
+                }
+                for each in self.ranges
+            ],
+        }
+
+
+def to_json(
+    file: str, problems: Sequence[Problem], pipelines: Sequence[Any], *, good: bool
+) -> dict[str, Any]:
+    """Returns the result of a check. `pipelines` are names, or the reports of a scan as JSON."""
+    return {
+        "file": file,
+        "good": good,
+        "problems": [vars(problem) for problem in problems],
+        "pipelines": list(pipelines),
+    }

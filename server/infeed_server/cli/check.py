@@ -1,0 +1,228 @@
+"""The command `infeed check`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from infeed.printable import printable_lines
+from infeed_server.cli.console import (
+    console,
+    loading_tensorflow,
+    named_progress,
+    sample_progress,
+)
+from infeed_server.cli.logs import set_up_logging
+from infeed_server.imports import defer_tensorflow, load_tensorflow
+
+if TYPE_CHECKING:
+    from infeed_server.check.report import PipelineReport
+    from infeed_server.config.document import Problem
+    from infeed_server.pipeline.load import FilePipelines
+
+SCAN = "Scan"
+"""The title of the options of `--scan` in `infeed check --help`."""
+
+PROBLEMS_STATUS = 1
+"""The exit status if there is a problem; that of a wrong option is 2."""
+
+UNREADABLE_STATUS = 2
+"""The exit status for a missing file, or one that cannot be read."""
+
+_MAX_CLASSES_SHOWN = 10
+_MIN_WIDTH = 120
+"""Characters of a line that is not written to a terminal."""
+
+
+def check(
+    file: Annotated[Path, typer.Argument(help="A YAML file of pipelines.")],
+    scan: Annotated[
+        bool, typer.Option("--scan", help="Also read and transform every sample.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    pipeline: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Name of a pipeline to scan; can be repeated. Default: all.", rich_help_panel=SCAN
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Samples to scan of each pipeline. Default: all.", rich_help_panel=SCAN
+        ),
+    ] = None,
+    show: Annotated[
+        int,
+        typer.Option(min=0, help="Bad samples to list of each pipeline.", rich_help_panel=SCAN),
+    ] = 10,
+    max_bad: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Bad samples of a pipeline that are no problem, as with 'on_error: substitute'.",
+            rich_help_panel=SCAN,
+        ),
+    ] = 0,
+) -> None:
+    """Checks a file of pipelines, and with --scan the data of each sample.
+
+    Without --scan it takes a fraction of a second, and names every mistake
+    with its line.
+
+    Exit status: 0 if all is good, 1 if there are problems, 2 for a wrong
+    option or a file that cannot be read.
+
+    \b
+    Examples:
+      infeed check pipelines.yaml
+      infeed check pipelines.yaml --scan
+      infeed check pipelines.yaml --scan --limit 1000 --json
+    """
+    set_up_logging()
+    defer_tensorflow()
+    from infeed_server.check.definitions import file_problems
+    from infeed_server.check.report import to_json
+    from infeed_server.pipeline.load import parse_yaml
+    from infeed_server.processes.signals import exit_after_interrupt
+
+    started = time.monotonic()
+    pipelines = parse_yaml(str(file))
+    problems = file_problems(pipelines)
+    names = _scanned_names(pipelines, pipeline or [])
+    reports: list[PipelineReport] = []
+    if scan and not problems:
+        # What the user's code prints is not the result. A progress bar hides the cursor.
+        with redirect_stdout(sys.stderr), exit_after_interrupt(console.show_cursor):
+            reports, problems = _scan(pipelines, names, limit, show)
+    good = not problems and all(report.bad_samples <= max_bad for report in reports)
+    if as_json:
+        listed: Sequence[Any] = [report.to_json() for report in reports] if reports else names
+        typer.echo(json.dumps(to_json(str(file), problems, listed, good=good), indent=2))
+    else:
+        for report in reports:
+            _print_report(report)
+        _print_problems(file, problems, "" if reports or not scan else "; no sample was read")
+        if not problems:
+            _print_result(file, names, good, scan, time.monotonic() - started)
+    if not good:
+        raise typer.Exit(PROBLEMS_STATUS if pipelines.document.readable else UNREADABLE_STATUS)
+
+
+def _scanned_names(pipelines: FilePipelines, wanted: Sequence[str]) -> list[str]:
+    unknown = [name for name in wanted if name not in pipelines]
+    if unknown and not pipelines.problems:
+        raise typer.BadParameter(
+            f"{unknown[0]!r}: no such pipeline; the file has: {', '.join(pipelines)}",
+            param_hint="--pipeline",
+        )
+    return list(wanted) or list(pipelines)
+
+
+def _scan(
+    pipelines: FilePipelines, names: Sequence[str], limit: int | None, show: int
+) -> tuple[list[PipelineReport], list[Problem]]:
+    with loading_tensorflow():
+        load_tensorflow()
+    from infeed_server.check.scan import scan_pipeline
+
+    reports, problems = [], []
+    for name in names:
+        report, found = scan_pipeline(
+            pipelines, name, limit=limit, max_examples=show, progress=_ScanProgress()
+        )
+        reports.append(report)
+        problems += found
+    return reports, problems
+
+
+class _ScanProgress:
+    """Progress bars on the console: one while a pipeline is opened, then one of its samples."""
+
+    @contextmanager
+    def opening(self, name: str) -> Iterator[Callable[[int, int], None]]:
+        with named_progress(console) as add_bar:
+            yield add_bar(name)
+
+    @contextmanager
+    def scanning(self, name: str, samples: int | None) -> Iterator[Callable[[int], None]]:
+        with sample_progress(console, name, samples) as advance:
+            yield advance
+
+
+def _print_report(report: PipelineReport) -> None:
+    out = Console()
+    if not out.is_terminal:
+        out.width = max(out.width, _MIN_WIDTH)
+
+    def line(text: str) -> None:
+        out.print(printable_lines(text), highlight=False, markup=False, soft_wrap=True)
+
+    of = "" if report.samples in (None, report.scanned) else f" of {report.samples}"
+    line(f"{report.name}: {report.scanned}{of} samples, {report.bad_samples} bad")
+    if report.without_label:
+        line(f"  without a label: {report.without_label}")
+    for error in report.bad_examples:
+        line(f"  bad: {error.message}")
+    if report.bad_samples > len(report.bad_examples):
+        line(f"  bad: and {report.bad_samples - len(report.bad_examples)} more; see --show")
+    for field, sides in report.image_sizes().items():
+        listed = ", ".join(
+            f"{side} {low} to {high} (median {median})"
+            for side, (low, median, high) in sides.items()
+        )
+        line(f"  sizes of {field}: {listed}")
+    for balance in report.balances():
+        counts = sorted(balance.counts.values())
+        line(
+            f"  classes of {balance.field}: {len(counts)}, with {counts[0]} to {counts[-1]} "
+            f"samples (median {counts[len(counts) // 2]})"
+        )
+        common = balance.counts.most_common()
+        shown = [f"{balance.label(value)}: {count}" for value, count in common]
+        if len(shown) > _MAX_CLASSES_SHOWN:
+            half = _MAX_CLASSES_SHOWN // 2
+            shown = [*shown[:half], "...", *shown[-half:]]
+        line(f"    {', '.join(shown)}")
+    if report.ranges:
+        out.print(_range_table(report))
+
+
+def _range_table(report: PipelineReport) -> Table:
+    table = Table(
+        *("after", "field", "data type", "shape", "min", "max", "mean", "std"),
+        box=SIMPLE_HEAD,
+        highlight=False,
+    )
+    for each in report.ranges:
+        unit = " bytes" if each.data_type == "bytes" else ""
+        numbers = (each.minimum, each.maximum, each.mean, each.std)
+        values = ["-"] * 4 if each.is_empty else [f"{number:.6g}{unit}" for number in numbers]
+        cells = (report.stages[each.stage], each.field, each.data_type, each.shape, *values)
+        table.add_row(*(cell.replace("[", "\\[") for cell in cells))
+    return table
+
+
+def _print_problems(file: Path, problems: Sequence[Problem], note: str) -> None:
+    for problem in problems:
+        typer.echo(printable_lines(str(problem)))
+    if count := len(problems):
+        typer.echo(f"{file}: {count} problem{'s' if count > 1 else ''}{note}")
+
+
+def _print_result(file: Path, names: Sequence[str], good: bool, scan: bool, seconds: float) -> None:
+    if not good:
+        typer.echo(f"{file}: bad samples; repair them, or see on_error and --max-bad")
+    else:
+        advice = "" if scan else "; --scan also reads every sample"
+        typer.echo(f"{file}: good, in {seconds:.1f} s: {', '.join(names)}{advice}")

@@ -1,0 +1,41 @@
+"""The command `infeed index`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from infeed_server.cli.console import console, loading_tensorflow, named_progress
+from infeed_server.cli.logs import set_up_logging
+
+
+def index(
+    pattern: Annotated[str, typer.Argument(help="TFRecord files: a path or a glob.")],
+    directory: Annotated[
+        str | None, typer.Option(help="Folder of the index. Default: beside the data.")
+    ] = None,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Build it even if it is up to date.")
+    ] = False,
+) -> None:
+    """Builds the record index of TFRecord files, or checks an existing one.
+
+    \b
+    Example:
+      infeed index 'data/train-*.tfrecord'
+    """
+    set_up_logging()
+    with loading_tensorflow():
+        from infeed_server.sources.files import expand_globs
+        from infeed_server.sources.tfrecord.index import build_index
+
+    with named_progress(console) as progress:
+        record_index = build_index(
+            expand_globs([pattern]), directory, progress(pattern), rebuild=rebuild
+        )
+    for file in record_index.files:
+        state = "checked" if file.cached else "built"
+        print(f"{file.path}: {file.records} records, index {state}")
+    files, identity = len(record_index.files), record_index.identity[:32]
+    print(f"{len(record_index)} records in {files} files, identity {identity}")

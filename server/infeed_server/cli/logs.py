@@ -1,0 +1,145 @@
+"""The log of a command: options of its format and level, for text and JSON on standard error.
+
+Records may have `fields`, a mapping of values that their message contains too; JSON has them as
+keys of their own: `log.info("...", extra={"fields": {"rank": 3}})`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from datetime import datetime
+from enum import Enum
+from typing import Annotated
+
+import typer
+from rich.logging import RichHandler
+from rich.text import Text
+from typing_extensions import override
+
+from infeed.errors import ConfigError
+from infeed.printable import printable_lines
+from infeed_server.cli.console import console
+from infeed_server.processes.stderr_relay import LOG_LEVEL
+
+FORMAT_VARIABLE = "INFEED_LOG_FORMAT"
+LEVEL_VARIABLE = "INFEED_LOG_LEVEL"
+"""Environment variables of the options' values, which the child processes of a command get too."""
+
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+_PACKAGES = ("infeed", "infeed_server")
+
+
+class LogFormat(str, Enum):
+    """The values of `--log-format`."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Format = Annotated[
+    LogFormat,
+    typer.Option(
+        "--log-format",
+        envvar=FORMAT_VARIABLE,
+        help="Format of the log: text, or json with one object per line.",
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Log warnings and errors only.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Log details of connections too.")]
+
+
+def set_up_logging(log_format: LogFormat = LogFormat.TEXT, level: int = logging.INFO) -> None:
+    """Sets up the log on standard error, and TensorFlow to log errors only.
+
+    TensorFlow reads the environment on import, which every command does later. infeed's server
+    uses no accelerators, so a search for them would only cost time and log lines.
+    """
+    os.environ.setdefault(LOG_LEVEL, "3")
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+    is_plain = log_format is LogFormat.JSON or level > logging.INFO
+    console.quiet = is_plain
+    if is_plain or not console.is_terminal:
+        handler: logging.Handler = logging.StreamHandler()
+        handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else TextFormatter())
+    else:
+        handler = RichHandler(console=console, show_path=False, log_time_format=_rich_time)
+        handler.setFormatter(MessageFormatter())
+    logging.basicConfig(level=max(level, logging.INFO), handlers=[handler])
+    if level < logging.INFO:
+        for package in _PACKAGES:
+            logging.getLogger(package).setLevel(level)
+
+
+def set_up_service_logging(log_format: LogFormat, *, quiet: bool, verbose: bool) -> None:
+    """Sets up the log of a command with these options, and of the processes that it starts, which
+    take the options from the environment. Raises `ConfigError`."""
+    level = log_level(quiet=quiet, verbose=verbose)
+    os.environ[FORMAT_VARIABLE] = log_format.value
+    os.environ[LEVEL_VARIABLE] = logging.getLevelName(level).lower()
+    set_up_logging(log_format, level)
+
+
+def log_level(*, quiet: bool, verbose: bool) -> int:
+    """Returns the level of these options, else that of the environment. Raises `ConfigError`."""
+    if quiet and verbose:
+        raise ConfigError("--quiet and --verbose: only one of them can be given")
+    if quiet or verbose:
+        return logging.WARNING if quiet else logging.DEBUG
+    name = os.environ.get(LEVEL_VARIABLE) or "info"
+    if name not in _LEVELS:
+        raise ConfigError(
+            f"{LEVEL_VARIABLE}={name}: no such level; it is one of {', '.join(_LEVELS)}"
+        )
+    return _LEVELS[name]
+
+
+class MessageFormatter(logging.Formatter):
+    """Messages without control characters, which names of files can have."""
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        return printable_lines(super().format(record))
+
+
+class TextFormatter(MessageFormatter):
+    """Lines of time, level and message. Never wrapped: a log collector splits at line ends."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    @override
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        return _iso_time(record.created)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: time, level, logger, message, fields and traceback."""
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": _iso_time(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def _iso_time(seconds: float) -> str:
+    """Returns the local time with its offset from UTC, in ISO 8601."""
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="milliseconds")
+
+
+def _rich_time(time: datetime) -> Text:
+    return Text(time.astimezone().isoformat(timespec="seconds"))

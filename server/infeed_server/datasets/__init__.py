@@ -1,0 +1,1 @@
+"""Data sets of usual formats, for the `python` source."""

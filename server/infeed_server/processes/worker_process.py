@@ -1,0 +1,91 @@
+"""One worker process: its start, its answers, and how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import Any
+
+from infeed_server.processes.worker_channel import Channel
+
+_PROGRAM = (
+    "import sys; sys.path[:] = {path!r}; "
+    "from infeed_server.processes.worker_main import main; main({descriptor}, {parent})"
+)
+"""Not a module that multiprocessing starts: that would import the main module of this process."""
+
+_ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
+"""Libraries would start threads for all processors in each worker."""
+
+_STANDARD_ERROR = 2
+
+_REAP_TIMEOUT_SECONDS = 1.0
+"""Time from the end of a worker's socket to that of the worker."""
+
+
+class WorkerProcess:
+    """A started worker. The thread that starts it must outlive it; the others may `kill` it."""
+
+    def __init__(self, first_message: Any) -> None:
+        """Starts the process, and sends it the first message."""
+        ours, theirs = socket.socketpair()
+        program = _PROGRAM.format(
+            path=[str(each) for each in sys.path], descriptor=theirs.fileno(), parent=os.getpid()
+        )
+        try:
+            # In its own session, Ctrl-C at a terminal does not reach it.
+            self._process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-c", program],
+                stdin=subprocess.DEVNULL,
+                # Standard output is that of a command: the ready line, or JSON.
+                stdout=_STANDARD_ERROR,
+                pass_fds=[theirs.fileno()],
+                env={**_ONE_THREAD, **os.environ},
+                start_new_session=True,
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self.pid = self._process.pid
+        self._channel = Channel(ours)
+        with contextlib.suppress(OSError):  # it has ended already, which the first call finds
+            self._channel.send(first_message)
+
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def call(self, request: Any) -> Any:
+        """Returns the answer. Raises `EOFError` or `OSError` when the process ends before."""
+        self._channel.send(request)
+        return self._channel.receive()
+
+    def kill(self) -> None:
+        """Kills the process, and those that the user's code has started in it."""
+        if not self.ended:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def end(self, timeout: float = _REAP_TIMEOUT_SECONDS) -> str:
+        """Waits until the process ends, and kills it after `timeout` seconds.
+
+        Returns `exit status 1` or `signal 9 (SIGKILL)`.
+        """
+        self._channel.close()
+        try:
+            status = self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            status = self._process.wait()
+        if status >= 0:
+            return f"exit status {status}"
+        try:
+            return f"signal {-status} ({signal.Signals(-status).name})"
+        except ValueError:  # a real-time signal
+            return f"signal {-status}"

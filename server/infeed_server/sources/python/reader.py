@@ -1,0 +1,75 @@
+"""The reader of a user's data set, as a source."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from infeed.spec import BYTES
+from infeed_server.sources.base import Columns, Indices, Provenance, Sample
+from infeed_server.sources.python.backends import DatasetBackend
+from infeed_server.sources.python.values import Field
+
+
+class PythonReader:
+    """Reads elements by index. Arrays whose shape varies are columns of serialized tensors."""
+
+    def __init__(self, label: str, backend: DatasetBackend) -> None:
+        self._label = label
+        self.backend = backend
+        self._fields = backend.description.fields
+
+    @property
+    def columns(self) -> Mapping[str, tf.TensorSpec]:
+        return column_specs(self._fields)
+
+    @property
+    def parsed(self) -> bool:
+        return not any(field.varies for field in self._fields)
+
+    @property
+    def identity(self) -> str:
+        fields = [f"{field.name}: {field}" for field in self._fields]
+        return hashlib.sha256(f"{self.backend.description.identity} {fields}".encode()).hexdigest()
+
+    def __len__(self) -> int:
+        return self.backend.description.length
+
+    def provenance(self, index: int) -> Provenance:  # noqa: ARG002 - only the object knows
+        return Provenance(self._label)
+
+    def read(self, indices: Indices) -> Columns:
+        return self.backend.read(indices.tolist())
+
+    def parse(self, columns: Sample) -> Sample:
+        return parse_columns(columns, self._fields)
+
+    def close(self) -> None:
+        self.backend.close()
+
+
+def column_specs(fields: Sequence[Field]) -> dict[str, tf.TensorSpec]:
+    """Returns the specs of the columns that have these fields."""
+    return {
+        field.name: tf.TensorSpec((), tf.string) if field.varies else _tensor_spec(field)
+        for field in fields
+    }
+
+
+def parse_columns(columns: Sample, fields: Sequence[Field]) -> Sample:
+    """Parses one sample's columns into these fields, inside a graph."""
+    return {field.name: _parse(columns[field.name], field) for field in fields}
+
+
+def _tensor_spec(field: Field) -> tf.TensorSpec:
+    dtype = tf.string if field.data_type == BYTES else tf.as_dtype(field.data_type)
+    return tf.TensorSpec(field.shape, dtype)
+
+
+def _parse(column: tf.Tensor, field: Field) -> tf.Tensor:
+    if not field.varies:
+        return column
+    spec = _tensor_spec(field)
+    return tf.ensure_shape(tf.io.parse_tensor(column, spec.dtype), spec.shape)

@@ -1,0 +1,137 @@
+"""The `python` source: an object with `__len__` and `__getitem__`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
+from typing_extensions import Self
+
+from infeed_server.config.model import Definition, Finding, as_tuple
+from infeed_server.config.module_lookup import explain_missing
+from infeed_server.sources.base import IndexedDefinition, ProgressCallback
+from infeed_server.sources.python import values
+from infeed_server.sources.python.backends import DatasetBackend
+from infeed_server.sources.python.dataset import DatasetOptions
+from infeed_server.sources.python.reader import PythonReader
+
+
+def _expand_shorthand(value: Any) -> Any:
+    return {"type": value} if isinstance(value, str) else value
+
+
+class FieldOptions(Definition):
+    """A field: the name of a type alone stands for a scalar."""
+
+    type: Literal[
+        "bytes", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+        "float16", "float32", "float64", "bfloat16",
+    ]  # fmt: skip
+    """Type of the values: NumPy's, which arrays must have and Python's numbers are converted to, or
+    `bytes` for bytes and text."""
+    shape: Annotated[tuple[NonNegativeInt | None, ...], BeforeValidator(as_tuple)] = ()
+    """Shape of an element's array; `null` for a size that varies."""
+
+
+DeclaredFields: TypeAlias = Annotated[
+    dict[str, Annotated[FieldOptions, BeforeValidator(_expand_shorthand)]], Field(min_length=1)
+]
+
+
+def declared_fields(options: DeclaredFields | None) -> tuple[values.Field, ...] | None:
+    """Returns the fields that the options declare."""
+    if options is None:
+        return None
+    return tuple(values.Field(name, each.type, each.shape) for name, each in options.items())
+
+
+class PythonSource(IndexedDefinition):
+    """Your own data set: an object with `__len__` and `__getitem__`."""
+
+    kind: ClassVar[str] = "python"
+
+    python: str | Callable[[], Any] | Any
+    """The object, or a function without arguments that returns it; in Python it may be either
+    itself."""
+    names: (
+        Annotated[
+            tuple[Annotated[str, Field(min_length=1)], ...],
+            Field(min_length=1),
+            BeforeValidator(as_tuple),
+        ]
+        | None
+    ) = None
+    """Names for the parts of elements that are tuples, or for a single value."""
+    fields: DeclaredFields | None = None
+    """Fields to serve, by name; by default those of the elements, with the types and shapes of
+    eight of them."""
+    identity: Annotated[str, Field(min_length=1)] | None = None
+    """Text that is part of the fingerprint instead of the object's own identity: see below."""
+    processes: Annotated[int, Field(ge=0, le=256)] = 0
+    """Worker processes that read, each with a data set of its own; 0: one thread of the server."""
+
+    @field_validator("python")
+    @classmethod
+    def _check_target(cls, value: Any) -> Any:
+        if isinstance(value, str) and not all(value.partition(":")):
+            raise ValueError("a data set is named module:attr")
+        return value
+
+    @field_validator("names")
+    @classmethod
+    def _check_names(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        for number, name in enumerate(names or ()):
+            if name in names[:number]:  # type: ignore[index]
+                raise ValueError(f"{name!r} is there twice; each part has a name of its own")
+        return names
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.processes and not isinstance(self.python, str):
+            raise ValueError(
+                "worker processes open the data set by its name; give python: as module:attr, or "
+                "leave out processes"
+            )
+        return self
+
+    @field_serializer("python")
+    def _dump(self, _: Any) -> str:
+        return self.label
+
+    @property
+    def label(self) -> str:
+        """The name of the data set in messages: `module:attr`."""
+        if isinstance(self.python, str):
+            return self.python
+        named = self.python if hasattr(self.python, "__qualname__") else type(self.python)
+        return f"{named.__module__}:{named.__qualname__}"
+
+    def resolve(self, base: Path) -> Self:  # noqa: ARG002 - it has no path
+        return self
+
+    def check(self) -> Iterator[Finding]:
+        if isinstance(self.python, str) and (missing := explain_missing(self.python)):
+            yield ("python",), missing
+
+    def field_names(self) -> Sequence[str] | None:
+        return None if self.fields is None else tuple(self.fields)
+
+    def open(self, progress: ProgressCallback | None = None) -> PythonReader:  # noqa: ARG002
+        """Opens the data set; reads some elements unless fields are declared.
+
+        Raises `ConfigError`, `SourceError` and `UserCodeError`.
+        """
+        return PythonReader(self.label, DatasetBackend(self._options(), self.processes))
+
+    def _options(self) -> DatasetOptions:
+        fields = declared_fields(self.fields)
+        return DatasetOptions(self.python, self.label, self.names, fields, self.identity)

@@ -1,0 +1,1 @@
+"""Starter files: pipelines that are written for data that was looked at."""

@@ -1,0 +1,90 @@
+"""JPEG: decoding of the image or of a window of it, upright."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from infeed_server.transforms.images.channels import to_channels, to_dtype
+from infeed_server.transforms.images.decoding import Decoding
+from infeed_server.transforms.images.exif import jpeg_orientation
+from infeed_server.transforms.images.orientation import orient, oriented_size, stored_window
+
+_CMYK_CHANNELS = 4
+_END_OF_IMAGE = b"\xff\xd9"
+"""Marker."""
+
+
+def decode_jpeg(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
+    """Decodes a JPEG to [height, width, channels], as it is stored."""
+    shape = tf.io.extract_jpeg_shape(contents)
+    with tf.control_dependencies(decoding.require_pixels(shape[0], shape[1])):
+        pixels = _decode(
+            lambda channels: tf.io.decode_jpeg(contents, channels), shape[2], decoding.channels
+        )
+    return to_dtype(pixels, decoding.dtype)
+
+
+def decode_upright_jpeg(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
+    """Decodes a JPEG to [height, width, channels], upright."""
+    return orient(decode_jpeg(contents, decoding), jpeg_orientation(contents))
+
+
+def decode_any_jpeg(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
+    """Decodes a JPEG to [height, width, channels], upright if the options require it."""
+    return (decode_upright_jpeg if decoding.oriented else decode_jpeg)(contents, decoding)
+
+
+def is_whole_jpeg(contents: tf.Tensor) -> tf.Tensor:
+    """Returns whether the file is a JPEG that ends with its last marker.
+
+    A window that lies above the end of a truncated file would be decoded without an error.
+    """
+    end = tf.strings.substr(contents, tf.maximum(tf.strings.length(contents) - 2, 0), 2)
+    return tf.io.is_jpeg(contents) & (end == _END_OF_IMAGE)
+
+
+def decode_jpeg_window(
+    contents: tf.Tensor, decoding: Decoding, choose_window: Callable[[tf.Tensor], tf.Tensor]
+) -> tf.Tensor:
+    """Decodes the window that `choose_window` returns for the shape of the stored image."""
+    shape = tf.io.extract_jpeg_shape(contents)
+    window = choose_window(tf.concat([shape[:2], [decoding.channels]], 0))
+    return _decode_window(contents, decoding, shape, window)
+
+
+def decode_upright_jpeg_window(
+    contents: tf.Tensor, decoding: Decoding, choose_window: Callable[[tf.Tensor], tf.Tensor]
+) -> tf.Tensor:
+    """Decodes the window that `choose_window` returns for the shape of the upright image."""
+    shape = tf.io.extract_jpeg_shape(contents)
+    size, orientation = shape[:2], jpeg_orientation(contents)
+    upright = tf.concat([oriented_size(size, orientation), [decoding.channels]], 0)
+    window = stored_window(choose_window(upright), size, orientation)
+    return orient(_decode_window(contents, decoding, shape, window), orientation)
+
+
+def _decode_window(
+    contents: tf.Tensor, decoding: Decoding, shape: tf.Tensor, window: tf.Tensor
+) -> tf.Tensor:
+    with tf.control_dependencies(decoding.require_pixels(shape[0], shape[1])):
+        return _decode(
+            lambda channels: tf.io.decode_and_crop_jpeg(contents, window, channels),
+            shape[2],
+            decoding.channels,
+        )
+
+
+def _decode(
+    read: Callable[[int], tf.Tensor], stored_channels: tf.Tensor, channels: int
+) -> tf.Tensor:
+    """Calls `read` with a number of channels that TensorFlow supports, and converts the result."""
+    if channels == 1:
+        # TensorFlow decodes CMYK to RGB only.
+        return tf.cond(
+            stored_channels == _CMYK_CHANNELS,
+            lambda: to_channels(read(3), 1),
+            lambda: read(1),
+        )
+    return to_channels(read(3), 4) if channels == 4 else read(channels)

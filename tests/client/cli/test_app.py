@@ -1,0 +1,124 @@
+"""The command line as a whole: version, help, completion, and what a light install lacks."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+import typer
+import typer.main
+from typer.testing import CliRunner
+
+import infeed
+from infeed import cli
+
+COMMANDS: dict[str, Any] = typer.main.get_command(cli.new_app()).commands
+
+
+def run(*arguments: str, **options: Any) -> Any:
+    return CliRunner().invoke(cli.new_app(), list(arguments), prog_name="infeed", **options)
+
+
+def test_version() -> None:
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, f"infeed {infeed.__version__}\n")
+
+
+@pytest.mark.parametrize("arguments", [[], ["peek"], ["serve"]])
+def test_h_is_help(arguments: list[str]) -> None:
+    texts = {run(*arguments, option).stdout for option in ("-h", "--help")}
+    assert len(texts) == 1
+    assert "Usage: infeed" in texts.pop()
+
+
+def test_completion_completes_commands_and_options() -> None:
+    def complete(words: str) -> str:
+        env = {
+            "_INFEED_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split()) - 1),
+        }
+        return str(run(env=env).stdout)
+
+    assert complete("infeed pe").split() == ["peek"]
+    assert complete("infeed peek --js").split() == ["--json"]
+    assert "--install-completion" in run("--help").stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_an_example(name: str) -> None:
+    assert re.search(rf"Examples?:\n +infeed {name}\b", COMMANDS[name].help), name
+
+
+@pytest.mark.parametrize("name", ["list", "peek", "audit", "check"])
+def test_command_that_reports_has_json(name: str) -> None:
+    assert "--json" in {option for each in COMMANDS[name].params for option in each.opts}
+
+
+def test_options_of_seconds_and_files_have_their_unit() -> None:
+    for name, command in COMMANDS.items():
+        for option in command.params:
+            metavar = option.metavar or ""
+            if "econds" in (option.help or "") and not option.hidden:
+                assert metavar == "SECONDS", (name, option.name)
+            if re.search(r"\(PEM\)|[Aa] file that", option.help or ""):
+                assert metavar == "FILE", (name, option.name)
+
+
+def exit_message(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> str:
+    monkeypatch.setattr(sys, "argv", ["infeed", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    return str(caught.value.code)
+
+
+def test_the_light_install_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "typer", None)
+    assert exit_message(monkeypatch, "peek").endswith("pip install 'infeed[cli]'")
+
+
+def add_failing_command(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def register(app: typer.Typer) -> None:
+        @app.command()
+        def fail() -> None:
+            raise error
+
+    monkeypatch.setattr(EntryPoint, "load", lambda _: register)
+
+
+def test_a_missing_package_of_the_server_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    add_failing_command(monkeypatch, ModuleNotFoundError("no yaml", name="yaml"))
+    assert exit_message(monkeypatch, "fail") == (
+        "error: this command needs the package 'yaml', which is not installed: "
+        "pip install 'infeed[server]'"
+    )
+
+
+def test_an_error_of_a_file_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    add_failing_command(monkeypatch, NotADirectoryError(20, "Not a directory", "a/b"))
+    assert exit_message(monkeypatch, "fail") == "error: a/b: not a directory"
+
+
+@pytest.mark.parametrize(
+    "error", [ModuleNotFoundError("no module", name="infeed_server.gone"), OSError("no file name")]
+)
+def test_a_defect_of_infeed_keeps_its_traceback(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    add_failing_command(monkeypatch, error)
+    monkeypatch.setattr(sys, "argv", ["infeed", "fail"])
+    with pytest.raises(type(error)):
+        cli.main()
+
+
+def test_ctrl_c_while_the_commands_are_imported_has_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def load(_: EntryPoint) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(EntryPoint, "load", load)
+    assert exit_message(monkeypatch, "list") == "130"

@@ -1,0 +1,221 @@
+"""Static checks of files: every mistake at once, each with line and remedy."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.harness.tfrecords import example, write_records
+
+from infeed_server.check.definitions import file_problems
+from infeed_server.pipeline.load import parse_yaml
+
+GOOD = """
+pipelines:
+  photos:
+    source: {images: photos, labels: labels.csv}
+    transforms:
+      - decode_image: {field: image}
+      - map: functions_of_check:flip
+      - resize: {field: made_by_the_function, size: [4, 4]}
+    batch: {size: 2}
+  records:
+    source:
+      tfrecord: [data-*.tfrecord]
+      features:
+        image: bytes
+        label: int64
+        box: {type: float, shape: [4]}
+        tokens: {type: int64, max_length: 8}
+        absent: {type: int64, max_length: 8}
+    transforms:
+      - rename: {fields: {image: picture}}
+      - drop: {fields: [tokens_length]}
+      - decode_image: {field: picture}
+    batch: {size: 2}
+  digits:
+    source: {arrays: digits.npz}
+    transforms: [{cast: {field: x, dtype: float32}}]
+    batch: {size: 2}
+  one:
+    source: {arrays: {x: x.npy}}
+    transforms: [{cast: {field: x, dtype: float32}}]
+    batch: {size: 2}
+  own:
+    source: {dataset: functions_of_check:numbers}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("check")
+    (folder / "photos").mkdir()
+    (folder / "empty").mkdir()
+    (folder / "notes").mkdir()
+    (folder / "notes" / "a.txt").write_text("not an image")
+    jpeg = io.BytesIO()
+    Image.new("RGB", (6, 5)).save(jpeg, "JPEG")
+    (folder / "photos" / "a.jpg").write_bytes(jpeg.getvalue())
+    (folder / "labels.csv").write_text("file,label\na.jpg,1\n")
+    features = {
+        "image": [jpeg.getvalue()],
+        "label": [3],
+        "box": [0.5, 1.0, 2.0, 3.0],
+        "tokens": [1, 2],
+    }
+    write_records(folder / "data-0.tfrecord", [example(features)] * 3)
+    write_records(folder / "raw.tfrecord", [b"no example"])
+    (folder / "cut.tfrecord").write_bytes((folder / "raw.tfrecord").read_bytes()[:-5])
+    np.savez(folder / "digits.npz", x=np.arange(4), y=np.arange(4))
+    np.save(folder / "x.npy", np.arange(4))
+    with zipfile.ZipFile(folder / "no_arrays.npz", "w"):
+        pass
+    (folder / "functions_of_check.py").write_text(
+        "import tensorflow\n\ndef flip(sample): ...\n\ndef numbers(): ...\n"
+    )
+    return folder
+
+
+def problems(folder: Path, text: str) -> list[str]:
+    file = folder / "p.yaml"
+    file.write_text(text)
+    prefix = f"{file}:"
+    found = file_problems(parse_yaml(str(file)))
+    return [str(problem).removeprefix(prefix).replace(f"{folder}/", "") for problem in found]
+
+
+def test_good_file_has_no_problem(folder: Path) -> None:
+    assert problems(folder, GOOD) == []
+
+
+def test_all_mistakes_of_a_file_are_named_at_once(folder: Path) -> None:
+    found = problems(
+        folder,
+        """
+pipelines:
+  photos:
+    source: {images: photo, labels: label.csv}
+    shufle: {seed: 1}
+    transforms:
+      - decode_image: {field: imgae}
+      - reszie: {field: image, size: [4, 4]}
+      - map: functions_of_chek:flip
+    batch: {size: "4"}
+    batch: {size: 4}
+  records:
+    source: {tfrecord: [data-*.tfrecord, more-*.tfrecord], features: {imag: bytes, label: bytes}}
+    transforms:
+      - normalize: {field: label}
+    batch: {size: 4}
+pipeline: {}
+""",
+    )
+    starts = [
+        "4: pipelines.photos.source.images: no folder 'photo'; the nearest folder that exists is",
+        "4: pipelines.photos.source.labels: no file matches 'label.csv'; the nearest folder",
+        "5: pipelines.photos.shufle: unknown key 'shufle' (did you mean 'shuffle'?); allowed: ",
+        "7: pipelines.photos.transforms[0].decode_image.field: no field 'imgae' (did you mean ",
+        "8: pipelines.photos.transforms[1]: unknown transform 'reszie' (did you mean 'resize'?); ",
+        "9: pipelines.photos.transforms[2].map.function: no module 'functions_of_chek' (did you ",
+        "10: pipelines.photos.batch.size: should be a valid integer, not '4'",
+        "11: pipelines.photos.batch: given twice, first in line 10",
+        "13: pipelines.records.source.tfrecord[1]: no file matches 'more-*.tfrecord'; the nearest",
+        "13: pipelines.records.source.features.imag: the first record of data-0.tfrecord has no ",
+        "13: pipelines.records.source.features.label: in the first record of data-0.tfrecord, the ",
+        "15: pipelines.records.transforms[0].normalize: at least one of scale, mean and std is ",
+        "17: pipeline: unknown key 'pipeline' (did you mean 'pipelines'?); allowed: pipelines",
+    ]
+    assert len(found) == len(starts), "\n".join(found)
+    for problem, start in zip(found, starts, strict=True):
+        assert problem.startswith(start), problem
+    assert found[3].endswith(" (did you mean 'image'?); available: image, label")
+    assert "such feature (did you mean 'image'?); it has: box: float, image: bytes," in found[9]
+    assert found[10].endswith("the feature is int64, not bytes")
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("images: empty", "images: no image in 'empty': none of its 0 files ends with .jpg"),
+        ("images: notes", "images: no image in 'notes': none of its 1 files ends with .jpg"),
+        ("images: labels.csv", "images: no folder 'labels.csv'"),
+        ("arrays: photos", "arrays: 'photos' is a folder; name its files"),
+        ("arrays: labels.csv", "arrays: 'labels.csv' is neither .npy nor .npz"),
+        ("arrays: {x: x.npy, y: y.npy}", "arrays.y: no file matches 'y.npy'"),
+        (
+            "dataset: functions_of_check:number",
+            "dataset: 'functions_of_check' has no 'number' (did you mean 'numbers'?); it has: ",
+        ),
+        (
+            "{python: functions_of_check:number, processes: 2}",
+            "python: 'functions_of_check' has no 'number' (did you mean 'numbers'?); it has: ",
+        ),
+        (
+            "{tfrecord: data-0.tfrecord, features: {box: float}}",
+            "features.box: in the first record of data-0.tfrecord, the feature has 4 values, not ",
+        ),
+        (
+            "{tfrecord: raw.tfrecord, features: {x: bytes}}",
+            "tfrecord: raw.tfrecord: its first record is not a tf.train.Example with features",
+        ),
+        (
+            "{tfrecord: cut.tfrecord, features: {x: bytes}}",
+            "tfrecord: cut.tfrecord is truncated: it ends inside the record at byte 0",
+        ),
+        (
+            "{tfrecord: labels.csv, features: {x: bytes}}",
+            "tfrecord: labels.csv is not a TFRecord file, or its first record is corrupt",
+        ),
+    ],
+)
+def test_missing_data_is_named(folder: Path, source: str, problem: str) -> None:
+    source = source if source.startswith("{") else f"{{{source}}}"
+    batch = "" if "dataset" in source else "batch: {size: 1}"
+    found = problems(folder, f"pipelines:\n  p:\n    source: {source}\n    {batch}\n")
+    assert len(found) == 1, found
+    assert found[0].startswith(f"3: pipelines.p.source.{problem}"), found[0]
+
+
+@pytest.mark.parametrize(
+    ("transforms", "expected"),
+    [
+        ("[rename: {fields: {z: w}}, cast: {field: w, dtype: int8}]", ["0].rename.fields.z"]),
+        ("[rename: {fields: {x: w}}, cast: {field: x, dtype: int8}]", ["1].cast.field"]),
+        ("[drop: {fields: [x]}, cast: {field: x, dtype: int8}]", ["1].cast.field"]),
+        ("[drop: {fields: [z]}]", ["0].drop.fields"]),
+        ("[cache, {cast: {field: z, dtype: int8}}]", ["1].cast.field"]),
+        (
+            "[cache, {map: {function: 'functions_of_check:flip', python: true}}]",
+            ["1].map.python"],
+        ),
+        ("[map: {function: 'functions_of_check:flip', fields: {x: int64}}]", ["0].map"]),
+    ],
+)
+def test_fields_are_followed_along_the_transforms(
+    folder: Path, transforms: str, expected: list[str]
+) -> None:
+    text = (
+        "pipelines:\n  p:\n    source: {arrays: digits.npz}\n"
+        f"    transforms: {transforms}\n    batch: {{size: 1}}\n"
+    )
+    found = [problem.split(": ")[1] for problem in problems(folder, text)]
+    assert found == [f"pipelines.p.transforms[{each}" for each in expected]
+
+
+def test_batch_is_required_of_indexed_sources(folder: Path) -> None:
+    found = problems(folder, "pipelines:\n  p:\n    source: {arrays: digits.npz}\n")
+    assert found == ["2: pipelines.p.batch: missing; add for example batch: {size: 64}"]
+
+
+def test_remote_paths_are_not_looked_for(folder: Path) -> None:
+    for source in (
+        "{images: 'gs://bucket/x', labels: 'gs://bucket/l.csv'}",
+        "{arrays: 'gs://bucket/x.npz'}",
+        "{tfrecord: 'gs://bucket/*', features: {x: bytes}}",
+    ):
+        text = f"pipelines:\n  p:\n    source: {source}\n    batch: {{size: 1}}\n"
+        assert problems(folder, text) == []

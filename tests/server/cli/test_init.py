@@ -1,0 +1,122 @@
+"""The command `infeed init`: files that it writes, and those that it does not."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.harness.datasets import jpeg
+from typer.testing import CliRunner, Result
+
+from infeed.cli import new_app
+from infeed.errors import ConfigError, SourceError
+from infeed_server.pipeline.load import from_yaml
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    np.savez(tmp_path / "digits.npz", x=np.arange(10))
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").write_bytes(jpeg(0))
+    (tmp_path / "species.csv").write_text("picture,species\na,cat\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(new_app(), ["init", *arguments])
+
+
+def test_full_disk_leaves_no_part_of_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_part(file: Path, text: str, **_: str) -> None:
+        file.write_bytes(text[:9].encode())
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (folder / "old.yaml").write_text("old")
+    before = set(folder.iterdir())
+    monkeypatch.setattr(Path, "write_text", write_part)
+    for output in ("new.yaml", "old.yaml"):
+        result = run("digits.npz", "--output", output, "--force")
+        assert str(result.exception) == f"cannot write {output}: No space left on device"
+    assert set(folder.iterdir()) == before
+    assert (folder / "old.yaml").read_text() == "old"
+
+
+def test_link_to_no_file_exists_already(folder: Path) -> None:
+    (folder / "pipelines.yaml").symlink_to(folder / "away.yaml")
+    assert "exists already" in str(run("digits.npz").exception)
+    assert not (folder / "away.yaml").exists()
+
+
+def test_control_characters_of_names_are_served(folder: Path) -> None:
+    odd = folder / "a\x1b[2J\nb: [*c" / "cat\n\x07"
+    odd.mkdir(parents=True)
+    (odd / "a.jpg").write_bytes(jpeg(0))
+    result = run(str(odd.parent))
+    assert result.exit_code == 0, result.output
+    assert "\x1b" not in (folder / "pipelines.yaml").read_text()
+    (pipeline,) = from_yaml("pipelines.yaml").values()
+    assert pipeline.source.kind == "images"
+
+
+def test_default_file_is_beside_the_user(folder: Path) -> None:
+    result = run("digits.npz")
+    assert result.exit_code == 0, result.output
+    text = (folder / "pipelines.yaml").read_text()
+    assert text.startswith(
+        "# Written by: infeed init digits.npz\n"
+        "# Next: infeed check pipelines.yaml --scan, then infeed serve pipelines.yaml\n"
+        "pipelines:\n  digits:\n"
+    )
+    assert list(from_yaml("pipelines.yaml")) == ["digits"]
+
+
+def test_paths_are_relative_to_the_written_file(folder: Path) -> None:
+    (folder / "definitions").mkdir()
+    assert run("photos", "-o", "definitions/p.yaml").exit_code == 0
+    text = (folder / "definitions" / "p.yaml").read_text()
+    assert "images: ../photos" in text
+    # Labels of the CSV beside the folder, in a file that the source can read.
+    assert "labels: photos-labels.csv" in text
+    labels = (folder / "definitions" / "photos-labels.csv").read_text()
+    assert labels == "file,label\na.jpg,cat\n"
+
+
+def test_existing_file_is_kept_without_force(folder: Path) -> None:
+    (folder / "photos-labels.csv").write_text("mine")
+    result = run("photos")
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception).startswith("photos-labels.csv exists already; --force overwrites")
+    assert not (folder / "pipelines.yaml").exists()
+    assert run("photos", "--force").exit_code == 0
+    assert (folder / "photos-labels.csv").read_text() != "mine"
+    assert isinstance(run("digits.npz").exception, ConfigError)
+    assert "photos" in (folder / "pipelines.yaml").read_text()
+
+
+def test_dash_is_standard_output(folder: Path) -> None:
+    result = run("digits.npz", "--output", "-")
+    assert result.exit_code == 0, result.output
+    assert "arrays: digits.npz" in result.stdout
+    assert not (folder / "pipelines.yaml").exists()
+    result = run("photos", "--output", "-")
+    assert str(result.exception).startswith("--output -: photos-labels.csv must be written beside")
+
+
+def test_errors_have_no_traceback_of_their_own(folder: Path) -> None:
+    assert isinstance(run("nowhere").exception, SourceError)
+    result = run("digits.npz", "--output", "no/such/folder.yaml")
+    assert str(result.exception) == "cannot write no/such/folder.yaml: No such file or directory"
+    assert run().exit_code == 2
+
+
+def test_long_path_is_printed_in_one_line_and_quoted(folder: Path) -> None:
+    name = f"{'long ' * 20}name.yaml"
+    result = run("digits.npz", "-o", name)
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines()[1:] == [
+        f"next: infeed check '{name}' --scan",
+        f"then: infeed serve '{name}'",
+    ]

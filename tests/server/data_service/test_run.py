@@ -1,0 +1,66 @@
+"""Tests of `data_service/run.py`, with a role that is no process of TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.harness.waiting import wait_until
+
+from infeed_server.data_service import run
+from infeed_server.data_service.dispatcher import work_dir
+from infeed_server.data_service.run import RoleOptions, serve_dispatcher
+
+
+class Dispatcher:
+    """A dispatcher that does nothing."""
+
+    address = local_address = "127.0.0.1:1"
+
+    def __init__(self, listen: object, advertise: object, folder: Path, *_: object, **__: object):
+        self.work_dir = folder
+
+    def start(self) -> None:
+        pass
+
+    stop = start
+
+
+def readiness(address: str | None) -> tuple[bool, str]:
+    try:
+        with urllib.request.urlopen(f"http://{address}/readyz", timeout=60) as response:
+            body = response.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            body = error.read()
+    state: dict[str, Any] = json.loads(body)
+    return state["ready"], state["reason"]
+
+
+def test_dispatcher_is_not_ready_while_its_work_directory_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "DispatcherRole", Dispatcher)
+    monkeypatch.setattr(work_dir, "CHECK_INTERVAL_SECONDS", 0.01)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    # The real one ends the process some seconds after the request.
+    stop: Any = SimpleNamespace(is_set=lambda _: False, wait=lambda _: None)
+    seen: list[tuple[bool, str]] = []
+
+    def on_serving(_: str, control: str | None) -> None:
+        seen.append(readiness(control))
+        folder.rmdir()
+        wait_until(lambda: not readiness(control)[0], "it is not ready")
+        seen.append(readiness(control))
+        folder.mkdir()
+        wait_until(lambda: readiness(control)[0], "it is ready again")
+
+    serve_dispatcher(RoleOptions("127.0.0.1:0", "127.0.0.1:0"), folder, (), stop, on_serving)
+    assert seen[0] == (True, "serving workers and trainers at 127.0.0.1:1")
+    assert f"cannot write to its work directory {folder}" in seen[1][1]

@@ -1,0 +1,58 @@
+"""Tests of `daemon_executor.py`: calls in turn, and the end of a process that hangs in one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from infeed_server.processes.daemon_executor import DaemonExecutor
+
+
+@pytest.fixture
+def executor() -> Iterator[DaemonExecutor]:
+    executor = DaemonExecutor("test")
+    yield executor
+    executor.close()
+
+
+def test_calls_run_in_turn_on_one_thread(executor: DaemonExecutor) -> None:
+    order: list[int] = []
+    threads = [
+        executor.submit(lambda n: (order.append(n), threading.get_ident())[1], number)
+        for number in range(10)
+    ]
+    (thread,) = {each.result() for each in threads}
+    assert thread != threading.get_ident()
+    assert order == list(range(10))
+
+
+@pytest.mark.parametrize("error", [ValueError(), SystemExit(), KeyboardInterrupt()], ids=repr)
+def test_errors_are_those_of_the_call(executor: DaemonExecutor, error: BaseException) -> None:
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        executor.submit(fail).result()
+    assert executor.submit(lambda: 3).result() == 3
+
+
+def test_closed_executor_ends_what_it_has_and_takes_no_more(executor: DaemonExecutor) -> None:
+    begin = threading.Event()
+    call = executor.submit(begin.wait)
+    executor.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        executor.submit(begin.wait)
+    begin.set()
+    assert call.result()
+
+
+def test_process_does_not_wait_for_a_call_that_hangs() -> None:
+    code = (
+        "import threading; from infeed_server.processes.daemon_executor import DaemonExecutor; "
+        "DaemonExecutor('test').submit(threading.Event().wait)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=300, check=False).returncode == 0

@@ -1,0 +1,365 @@
+"""Tests of `dataset.py` and `opening.py`: a user's data set, its elements and its errors."""
+
+from __future__ import annotations
+
+import errno
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.harness.examples import examples
+from tests.harness.odd_values import ELEMENTS
+
+from infeed import ConfigError, InfeedError, SampleError, SourceError, UserCodeError
+from infeed_server.sources.python.dataset import DatasetOptions, UserDataset
+from infeed_server.sources.python.values import Field
+
+
+class Numbers:
+    """A data set of `length` elements: those of a function, or i at index i."""
+
+    fingerprint = "numbers"
+
+    def __init__(self, get: Callable[[int], Any] = lambda index: index, length: Any = 20) -> None:
+        self._get = get
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Any:
+        assert type(index) is int
+        return self._get(index)
+
+
+class Batches(Numbers):
+    """Reads several elements at a time."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.calls: list[list[int]] = []
+
+    def __getitem__(self, index: int) -> Any:
+        raise AssertionError("it has __getitems__")
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        self.calls.append(indices)
+        return [self._get(index) for index in indices]
+
+
+def opened(dataset: Any, **options: Any) -> UserDataset:
+    return UserDataset(DatasetOptions(dataset, "m:d", **options))
+
+
+def read(dataset: UserDataset, *indices: int) -> dict[str, Any]:
+    columns = dataset.read(indices, dataset.describe().fields)
+    return {name: column.tolist() for name, column in columns.items()}
+
+
+@pytest.fixture
+def no_delays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("infeed_server.sources.storage_faults._sleep", lambda _: None)
+
+
+def test_object_and_function_are_data_sets() -> None:
+    for target in (Numbers(), Numbers, lambda: Numbers(length=20)):
+        dataset = opened(target)
+        assert dataset.description.length == 20
+        assert read(dataset, 3, 0, 3) == {"value": [3, 0, 3]}
+
+
+def test_elements_are_read_together_if_possible() -> None:
+    batches = Batches()
+    dataset = opened(batches)
+    fields = dataset.describe().fields
+    batches.calls.clear()
+    assert dataset.read([5, 3], fields)["value"].tolist() == [5, 3]
+    assert batches.calls == [[5, 3]]
+
+
+@pytest.mark.parametrize(("count", "found"), [(1, "1"), (3, "more than 2")])
+def test_wrong_number_of_elements_is_refused(count: int, found: str) -> None:
+    class Wrong(Batches):
+        def __getitems__(self, indices: Sequence[int]) -> Any:
+            return [0] * (1 if len(indices) == 1 else count)
+
+    dataset = opened(Wrong())
+    message = rf"m:d.__getitems__ returned {found} elements for 2 indices"
+    with pytest.raises(UserCodeError, match=message):
+        read(dataset, 1, 2)
+
+
+def test_elements_may_be_made_one_by_one_in_the_same_memory() -> None:
+    class Generated(Batches):
+        def __getitems__(self, indices: Sequence[int]) -> Any:
+            element = np.zeros(2, np.int64)
+            for index in indices:
+                element[:] = index
+                yield element
+
+    assert read(opened(Generated()), 4, 2, 9) == {"value": [[4, 4], [2, 2], [9, 9]]}
+
+
+class FussyError(RuntimeError):
+    """An exception that can be neither shown nor asked."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+    @property
+    def message(self) -> str:
+        raise ValueError("no message")
+
+
+class Lazy(Mapping[str, int]):
+    """A mapping that reads at each access."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+
+    def __getitem__(self, name: str) -> int:
+        if self._index == 0:
+            raise FussyError
+        return self._index
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["x"])
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_lazy_element_and_exception_without_text_are_a_bad_sample() -> None:
+    dataset = opened(Numbers(Lazy))
+    assert read(dataset, 3, 4) == {"x": [3, 4]}
+    with pytest.raises(UserCodeError, match=r"m:d\[0\] raised FussyError:\nTraceback"):
+        read(dataset, 0)
+
+
+def test_fields_are_those_of_elements_all_over_the_data_set() -> None:
+    dataset = opened(Numbers(lambda index: (np.zeros((index // 19 + 1, 3), np.uint8), index)))
+    assert list(map(str, dataset.describe().fields)) == ["uint8[?, 3]", "int64[]"]
+    named = opened(Numbers(lambda index: (index, "a")), names=("x", "y"))
+    assert read(named, 1) == {"x": [1], "y": [b"a"]}
+
+
+def test_declared_fields_are_read_without_looking() -> None:
+    def get(index: int) -> Any:
+        seen.append(index)
+        return {"x": index, "ignored": None}
+
+    seen: list[int] = []
+    dataset = opened(Numbers(get), fields=(Field("x", "float32"),))
+    assert [str(field) for field in dataset.describe().fields] == ["float32[]"]
+    assert not seen
+    assert read(dataset, 2) == {"x": [2.0]}
+
+
+def test_bad_elements_do_not_hide_the_fields() -> None:
+    def get(index: int) -> int:
+        if index != 19:
+            raise ValueError("bad")
+        return index
+
+    assert read(opened(Numbers(get)), 19) == {"value": [19]}
+    with pytest.raises(UserCodeError, match=r"m:d\[0\] raised ValueError"):
+        opened(Numbers(lambda index: get(0))).describe()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(ValueError("no"), KeyError(1), IndexError(), StopIteration(), OSError("no picture")),
+        *(SystemExit(3), KeyboardInterrupt(), GeneratorExit(), RecursionError()),
+    ],
+)
+@pytest.mark.parametrize("kind", [Numbers, Batches])
+def test_exceptions_are_errors_with_the_lines_of_the_user(kind: Any, error: BaseException) -> None:
+    def get(index: int) -> int:
+        if index == 5:
+            raise error
+        return index
+
+    dataset = opened(kind(get))
+    with pytest.raises(UserCodeError) as caught:
+        read(dataset, 4, 5)
+    assert caught.value.message.startswith(
+        f"m:d{'[5]' if kind is Numbers else '.__getitems__'} raised {type(error).__name__}:\n"
+    )
+    assert "raise error" in caught.value.message
+    assert "dataset.py" not in caught.value.message.replace("test_dataset.py", "")
+
+
+@pytest.mark.usefixtures("no_delays")
+@pytest.mark.parametrize("kind", [Numbers, Batches])
+@pytest.mark.parametrize("lazily", [False, True])
+def test_storage_faults_are_repeated(kind: Any, lazily: bool) -> None:
+    class Lazy:
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            return np.asarray(fails_twice(0))
+
+    def fails_twice(index: int) -> int:
+        calls.append(index)
+        if len(calls) % 3:
+            raise OSError(errno.EIO, "Input/output error")
+        return index
+
+    calls: list[int] = []
+    get = (lambda index: Lazy()) if lazily else fails_twice
+    dataset = opened(kind(get), fields=(Field("value", "int64"),))
+    assert read(dataset, 0) == {"value": [0]}
+    assert len(calls) == 3
+
+
+@pytest.mark.usefixtures("no_delays")
+def test_storage_fault_that_stays_refuses_the_batch() -> None:
+    def get(index: int) -> Any:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    dataset = opened(Numbers(get), fields=(Field("value", "int64"),))
+    with pytest.raises(SourceError, match=r"sample 3 of m:d: No such file .*7 attempts"):
+        read(dataset, 3)
+
+
+@pytest.mark.parametrize(
+    ("element", "message"),
+    [
+        ({"x": 0.5, "y": 1}, r"does not fit: its field 'x' is float64\[\], not int64\[\]"),
+        ({"x": [1], "y": 1}, r"its field 'x' is int64\[1\], not int64\[\]"),
+        ({"x": 1}, r"has no field 'y', expected as int64\[\]; it has: x"),
+        ({"x": 1, "y": 1, "z": 2}, "has the field 'z'"),
+        ({"x": 1, "y": None}, "its field 'y' is None"),
+        ((1, 2), "has no field 'x'"),
+        (None, "has the field|has no field"),
+    ],
+)
+def test_element_that_does_not_fit_is_a_bad_sample(element: Any, message: str) -> None:
+    # Index 5 is none of those that are looked at.
+    dataset = opened(Numbers(lambda index: element if index == 6 else {"x": index, "y": 1}))
+    assert read(dataset, 5) == {"x": [5], "y": [1]}
+    with pytest.raises(SampleError, match=f"^sample 6 of m:d .*{message}") as caught:
+        read(dataset, 5, 6)
+    assert caught.value.metadata["sample_id"] == "6"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "error", "message"),
+    [
+        (Numbers(length=0), SourceError, "m:d is empty: its __len__ is 0"),
+        (Numbers(length=-1), ConfigError, "m:d.__len__ returned -1; it must be from 0"),
+        (Numbers(length=2**70), ConfigError, "__len__ returned 11805.*; it must be from 0"),
+        (Numbers(length=2.0), ConfigError, "__len__ returned a float; it must return an integer"),
+        (Numbers(length=None), ConfigError, "__len__ returned a NoneType"),
+        (Numbers(length=True), ConfigError, "__len__ returned a bool"),
+        (iter([1]), ConfigError, "m:d is a list_iterator, which has no __len__ and no __getitem__"),
+        (lambda: {1}, ConfigError, "m:d returned a set, which has no __getitem__"),
+        (3, ConfigError, "m:d is a int, which has no __len__ and no __getitem__; .* {dataset"),
+        (lambda: 1 / 0, UserCodeError, "m:d raised ZeroDivisionError:"),
+        (lambda: sys.exit(1), UserCodeError, "m:d raised SystemExit:"),
+        ([1, 2], ConfigError, "m:d has no identity"),
+    ],
+)
+def test_what_is_no_data_set_is_refused(
+    dataset: Any, error: type[InfeedError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        opened(dataset)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        (Numbers(lambda index: {}), "element 0 of m:d is empty"),
+        (Numbers(lambda index: None), "m:d: element 0: its field 'value' is None"),
+        (Numbers(lambda index: {"a": {"b": 1}}), "element 0: its field 'a' is a dict"),
+        (
+            Numbers(lambda index: "a" if index else 1),
+            r"m:d: element 0 has the field 'value' as int",
+        ),
+    ],
+)
+def test_elements_that_cannot_be_served_are_refused(dataset: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        opened(dataset).describe()
+
+
+@examples(150)
+@given(
+    elements=st.lists(ELEMENTS, min_size=1, max_size=10),
+    names=st.sampled_from([None, ("a",), ("a", "b")]),
+    kind=st.sampled_from([Numbers, Batches]),
+)
+def test_odd_elements_are_columns_or_an_error(elements: list[Any], names: Any, kind: Any) -> None:
+    dataset = opened(kind(elements.__getitem__, len(elements)), names=names)
+    try:
+        fields = dataset.describe().fields
+    except ConfigError:
+        return
+    for index in range(len(elements)):
+        try:
+            columns = dataset.read([index], fields)
+        except SampleError:
+            continue
+        for field in fields:
+            column = columns[field.name]
+            assert column.shape == ((1,) if field.varies else (1, *field.shape))
+            assert all(type(item) is bytes for item in column.flat) or column.dtype != object
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Writes a module of a new name, and returns that name."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(code: str, name: str = "user_data") -> str:
+        sys.modules.pop(name, None)
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(code))
+        return name
+
+    return write
+
+
+CODE = "def make():\n    return [1, 2]\n"
+
+
+def identity(name: str = "user_data:make", **options: Any) -> str:
+    options = {"identity": "v1", **options}
+    return UserDataset(DatasetOptions(name, name, **options)).description.identity
+
+
+def test_identity_covers_the_declared_text_the_code_and_the_length(module: Any) -> None:
+    module(CODE)
+    first = identity()
+    assert identity() == first
+    assert identity(identity="v2") != first
+    assert identity(names=("x",)) != first
+    for code in (CODE + "# changed\n", CODE.replace("[1, 2]", "[1, 2, 3]")):
+        module(code)
+        assert identity() != first
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        (
+            "user_data:missing",
+            ConfigError,
+            "source.python: 'user_data' has no 'missing'; it has: m",
+        ),
+        ("no_such_module:make", ConfigError, "source.python: no module 'no_such_module'"),
+        ("broken:make", UserCodeError, "the module of broken:make raised NameError:"),
+    ],
+)
+def test_name_without_an_object_is_refused(
+    module: Any, name: str, error: type[InfeedError], message: str
+) -> None:
+    module(CODE)
+    module("undefined\n", "broken")
+    with pytest.raises(error, match=message):
+        identity(name)

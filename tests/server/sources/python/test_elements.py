@@ -1,0 +1,100 @@
+"""Tests of `elements.py`: names of an element's values, and the fields of several elements."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, namedtuple
+from typing import Any
+
+import numpy as np
+import pytest
+
+from infeed_server.sources.python.elements import Example, infer_fields, split
+from infeed_server.sources.python.values import UnfitError
+
+Point = namedtuple("Point", "x y")
+
+
+@pytest.mark.parametrize(
+    ("element", "names", "parts"),
+    [
+        ({"a": 1, "b": 2}, None, {"a": 1, "b": 2}),
+        (OrderedDict(b=1, a=2), None, {"b": 1, "a": 2}),
+        ((1, "x"), None, {"0": 1, "1": "x"}),
+        ([1, 2], ("image", "label"), {"image": 1, "label": 2}),
+        (Point(3, 4), None, {"x": 3, "y": 4}),
+        (Point(3, 4), ("a", "b"), {"a": 3, "b": 4}),
+        (5, None, {"value": 5}),
+        ("text", ("words",), {"words": "text"}),
+        (b"ab", None, {"value": b"ab"}),
+    ],
+)
+def test_parts_have_names(element: Any, names: Any, parts: dict[str, Any]) -> None:
+    assert dict(split(element, names)) == parts
+
+
+@pytest.mark.parametrize(
+    ("element", "names", "message"),
+    [
+        ((1, 2, 3), ("a", "b"), "has 3 parts, and names has 2: a, b"),
+        (1, ("a", "b"), "has 1 parts, and names has 2: a, b"),
+        ({"a": 1}, ("b",), r"is a dict, which has names of its own \(a\); leave out names"),
+        ({1: 1}, None, "is a dict with the key 1; names of fields are text"),
+        ({"": 1}, None, "is a dict with the key ''"),
+        ({}, None, "is empty"),
+        ((), None, "is empty"),
+    ],
+)
+def test_other_elements_are_refused(element: Any, names: Any, message: str) -> None:
+    with pytest.raises(UnfitError, match=message):
+        split(element, names)
+
+
+def fields(*values: Any) -> list[str]:
+    """Returns the field of each of these values, which several elements have in turn."""
+    examples = [Example(number, {"x": value}) for number, value in enumerate(values)]
+    return [str(field) for field in infer_fields(examples)]
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ([1, 2], "int64[]"),
+        ([1, 0.5], "float64[]"),
+        ([np.float32(1), 2, 0.5], "float32[]"),
+        ([1, np.int8(2)], "int8[]"),
+        ([[], [1, 2]], "int64[?]"),
+        ([[1, 2], []], "int64[?]"),
+        ([[], ["a"]], "bytes[?]"),
+        ([np.zeros((2, 3)), np.zeros((2, 3))], "float64[2, 3]"),
+        ([np.zeros((2, 3)), np.zeros((4, 3)), np.zeros((2, 3))], "float64[?, 3]"),
+        (["a", b"b"], "bytes[]"),
+    ],
+)
+def test_field_fits_all_examples(values: list[Any], field: str) -> None:
+    assert fields(*values) == [field]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([np.int32(1), np.int64(2)], r"^0 has the field 'x' as int32\[\], and element 1 as int64"),
+        ([np.int32(1), 0.5], "data type"),
+        ([1, "a"], r"as int64\[\], and element 1 as bytes\[\]; all must have one data type"),
+        ([True, 1], "one data type"),
+        ([np.zeros(3), np.zeros((1, 3))], "number of dimensions"),
+        ([[1], 1], "number of dimensions"),
+        ([1, np.int64(1), np.uint8(1)], "as int64.*uint8.*; all must have one data type"),
+        ([[], []], "as an empty list, as the others that were looked at; declare its type"),
+        ([1, None], "^1: its field 'x' is None$"),
+    ],
+)
+def test_examples_without_a_common_field_are_refused(values: list[Any], message: str) -> None:
+    with pytest.raises(UnfitError, match=message):
+        fields(*values)
+
+
+@pytest.mark.parametrize("other", [{"a": 1}, {"a": 1, "c": 2}])
+def test_examples_with_other_fields_are_refused(other: dict[str, int]) -> None:
+    names = ", ".join(other)
+    with pytest.raises(UnfitError, match=rf"^0 has the fields a, b, and element 7 has {names}; de"):
+        infer_fields([Example(0, {"a": 1, "b": 2}), Example(7, other)])

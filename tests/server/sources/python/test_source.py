@@ -1,0 +1,306 @@
+"""The `python` source: options, tensors of all kinds, bad samples, worker processes."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from pydantic import ValidationError
+from tests.harness.monitor import NullMonitor
+
+from infeed import ConfigError, SampleError, SourceError, UserCodeError
+from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
+from infeed_server.pipeline.load import parse
+from infeed_server.runtime.engine_factory import build
+from infeed_server.sources import PythonSource
+from infeed_server.sources.python.reader import PythonReader
+
+CODE = """
+import os
+
+import numpy as np
+
+
+class Photos:
+    fingerprint = "photos"
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        if index == 5:
+            raise ValueError(f"bad pixel in {index}")
+        if index == 6:
+            return {"image": np.zeros(3), "label": 6}
+        image = np.full((index % 3 + 4, 6, 3), index, np.uint8)
+        return {"image": image, "label": index}
+
+
+class Numbers(Photos):
+    def __getitem__(self, index):
+        return {"n": index, "pid": os.getpid()}
+
+
+def same_again():
+    return Numbers()
+"""
+
+STEPS = [{"resize": {"field": "image", "size": [4, 4]}}]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with a module of its own name."""
+    module = f"user_{tmp_path.name}".replace("-", "_").replace("[", "_").replace("]", "_")
+    (tmp_path / f"{module}.py").write_text(textwrap.dedent(CODE))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("USER_MODULE", module)
+    return tmp_path
+
+
+def target(attribute: str) -> str:
+    return f"{os.environ['USER_MODULE']}:{attribute}"
+
+
+@pytest.fixture
+def open_source(folder: Path) -> Iterator[Callable[..., PythonReader]]:
+    sources: list[PythonReader] = []
+
+    def start(python: Any, **options: Any) -> PythonReader:
+        definition = PythonSource.model_validate({"python": python, **options})
+        sources.append(definition.open())
+        return sources[-1]
+
+    yield start
+    for source in sources:
+        source.close()
+
+
+@pytest.fixture
+def engine(folder: Path) -> Iterator[Callable[..., Engine]]:
+    engines: list[Engine] = []
+
+    def start(**options: Any) -> Engine:
+        definition = {
+            "source": {"python": target("Photos")},
+            "transforms": STEPS,
+            "batch": {"size": 8},
+            **options,
+        }
+        engines.append(build("photos", parse(definition), NullMonitor()))
+        return engines[-1]
+
+    yield start
+    for each in engines:
+        each.close()
+
+
+def read(engine: Engine, start: int = 0) -> HostBatch:
+    session = engine.open(8, 0, Trainer())
+    try:
+        answer = session.submit(Request(0, start, 8, 8)).result(600)
+        assert isinstance(answer, HostBatch)
+        session.on_sent()
+        return answer
+    finally:
+        session.close()
+
+
+def test_shapes_that_vary_are_parsed(open_source: Any) -> None:
+    source = open_source(target("Photos"))
+    assert not source.parsed
+    assert source.columns == {
+        "image": tf.TensorSpec((), tf.string),
+        "label": tf.TensorSpec((), tf.int64),
+    }
+    columns = source.read(np.array([7, 8]))
+    traced = tf.function(source.parse).get_concrete_function(dict(source.columns))
+    assert traced.structured_outputs["image"].shape.as_list() == [None, 6, 3]
+    sample = source.parse({name: tf.constant(rows[1]) for name, rows in columns.items()})
+    np.testing.assert_array_equal(sample["image"], np.full((6, 6, 3), 8, np.uint8))
+    assert source.provenance(3).file == target("Photos")
+
+
+def test_fixed_shapes_need_no_graph(open_source: Any) -> None:
+    source = open_source(target("Numbers"), fields={"n": "float32"})
+    assert source.parsed
+    assert source.columns == {"n": tf.TensorSpec((), tf.float32)}
+    assert source.read(np.array([1, 3]))["n"].tolist() == [1.0, 3.0]
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_each_bad_sample_is_found(engine: Any, folder: Path, processes: int) -> None:
+    source = {"python": target("Photos"), "processes": processes}
+    with pytest.raises(UserCodeError, match=r"(?s)^sample 5 .*: read: .*\[5\] raised ValueError:"):
+        read(engine(source=source))
+    masked = read(engine(source=source, on_error="mask"))
+    assert masked.sample_ids.tolist() == [0, 1, 2, 3, 4, -1, -1, 7]
+    assert masked.arrays["image"][:, 0, 0, 0].tolist() == [0, 1, 2, 3, 4, 0, 0, 7]
+    text = (folder / "quarantine/photos.jsonl").read_text()
+    log = [json.loads(line) for line in text.splitlines()]
+    errors = {line["sample_id"]: line["error"] for line in log if line["action"] == "mask"}
+    assert "in __getitem__" in errors["5"]
+    assert errors["6"].endswith("its field 'image' is float64[3], not uint8[?, 6, 3]")
+
+
+def test_bad_sample_is_raised_with_what_was_expected(engine: Any) -> None:
+    pipeline = engine(source={"python": target("Photos")}, shuffle={"mode": "none"})
+    session = pipeline.open(8, 0, Trainer())
+    with pytest.raises(SampleError, match=r"^sample 6 of .*not uint8\[\?, 6, 3\]; on_error: "):
+        session.submit(Request(0, 6, 8, 8)).result(600)
+    session.close()
+
+
+def test_workers_share_a_batch_and_their_end_changes_no_bit(open_source: Any) -> None:
+    alone = open_source(target("Numbers"))
+    source = open_source(target("Numbers"), processes=2)
+    assert source.identity == alone.identity
+    indices = np.arange(40)[::-1]
+    first = source.read(indices)
+    assert first["n"].tolist() == list(range(39, -1, -1))
+    assert os.getpid() not in first["pid"]
+    for pid in source.backend.runner.pids:
+        os.kill(pid, signal.SIGKILL)
+    second = source.read(indices)
+    assert second["n"].tolist() == first["n"].tolist()
+    assert not set(second["pid"]) & set(first["pid"])
+
+
+def test_workers_that_end_each_time_refuse_the_batch(
+    open_source: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("sources.python.backends", "processes.worker_pool"):
+        monkeypatch.setattr(f"infeed_server.{module}.MAX_REPEATS", 0)
+    file = folder / f"{os.environ['USER_MODULE']}.py"
+    file.write_text(CODE.replace('raise ValueError(f"bad pixel in {index}")', "os._exit(3)"))
+    source = open_source(target("Photos"), processes=1, fields={"label": "int64"})
+    with pytest.raises(SourceError, match=r"that read samples 4, 5 of .* 1 with exit status 3"):
+        source.read(np.array([4, 5]))
+    assert source.read(np.array([4]))["label"].tolist() == [4]
+
+
+def test_worker_that_cannot_be_started_is_an_error_of_the_source(
+    open_source: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_: Any) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("infeed_server.processes.worker_pool.WorkerPool.start_process", start)
+    with pytest.raises(SourceError, match="can be started: Too many open files; give fewer proc"):
+        open_source(target("Numbers"), processes=1)
+
+
+def test_thread_that_cannot_be_started_leaves_no_worker(
+    open_source: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_thread = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name.endswith("Numbers 1"):
+            raise RuntimeError("can't start new thread")
+        start_thread(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(SourceError, match="can be started: can't start new thread; give fewer"):
+        open_source(target("Numbers"), processes=2)
+    assert not [each for each in threading.enumerate() if "Numbers" in each.name]
+
+
+def test_element_that_ends_workers_at_start_is_named(
+    open_source: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("sources.python.backends", "processes.worker_pool"):
+        monkeypatch.setattr(f"infeed_server.{module}.MAX_REPEATS", 0)
+    file = folder / f"{os.environ['USER_MODULE']}.py"
+    file.write_text(
+        CODE.replace("image = np.full", "index == 22 and os._exit(3)\n        image = np.full")
+    )
+    with pytest.raises(
+        SourceError, match=r"^sample 22 of .* the last of 1 with exit status 3; .* declare the fi"
+    ):
+        open_source(target("Photos"), processes=1)
+    assert len(open_source(target("Photos"), processes=1, fields={"label": "int64"})) == 40
+
+
+def test_replaced_worker_refuses_a_changed_data_set(open_source: Any, folder: Path) -> None:
+    source = open_source(target("Numbers"), processes=1)
+    file = folder / f"{os.environ['USER_MODULE']}.py"
+    for text, message in (
+        (
+            CODE.replace("return 40", "return 400"),
+            "changed since the server opened.*400, it was 40",
+        ),
+        ("1 / 0\n", "a new worker process cannot open .* raised ZeroDivisionError"),
+    ):
+        file.write_text(text)
+        for pid in source.backend.runner.pids:
+            os.kill(pid, signal.SIGKILL)
+        with pytest.raises(SourceError, match=f"(?s){message}"):
+            source.read(np.array([0]))
+
+
+def test_closed_source_refuses_reads(open_source: Any) -> None:
+    for processes in (0, 1):
+        source = open_source(target("Numbers"), processes=processes)
+        source.close()
+        with pytest.raises(SourceError, match="not read any more: the server is shutting down"):
+            source.read(np.array([0]))
+
+
+def test_source_is_closed_with_its_engine_or_if_there_is_none(
+    engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[PythonReader] = []
+    end = PythonReader.close
+
+    def close(reader: PythonReader) -> None:
+        closed.append(reader)
+        end(reader)
+
+    monkeypatch.setattr(PythonReader, "close", close)
+    engine(source={"python": target("Numbers")}, transforms=[]).close()
+    assert closed
+    closed.clear()
+    with pytest.raises(ConfigError, match="no field 'imge'"):
+        engine(transforms=[{"resize": {"field": "imge", "size": [4, 4]}}])
+    assert len(closed) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"python": "my_data"}, "a data set is named module:attr"),
+        ({"python": Callable, "processes": 2}, "worker processes open the data set by its name"),
+        ({"python": "m:d", "processes": -1}, "greater than or equal to 0"),
+        ({"python": "m:d", "fields": {"x": "text"}}, "'bytes', 'bool'"),
+        ({"python": "m:d", "fields": {"x": {"type": "int8", "shape": [-1]}}}, "greater than or eq"),
+        ({"python": "m:d", "fields": {}}, "at least 1 item"),
+        ({"python": "m:d", "names": []}, "at least 1 item"),
+        ({"python": "m:d", "names": ["a", "b", "a"]}, "'a' is there twice"),
+        ({"python": "m:d", "identity": ""}, "at least 1 character"),
+    ],
+)
+def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        PythonSource.model_validate(options)
+
+
+def test_options_of_yaml_and_python() -> None:
+    definition = PythonSource.model_validate(
+        {"python": "m:d", "fields": {"a": "bytes", "b": {"type": "uint8", "shape": [None, 3]}}}
+    )
+    assert definition.fields is not None
+    assert [each.shape for each in definition.fields.values()] == [(), (None, 3)]
+    assert definition.resolve(Path("/base")) is definition
+    assert PythonSource(python=PythonSource).model_dump()["python"].endswith(":PythonSource")

@@ -1,0 +1,259 @@
+"""Starters for each kind of data: what they find and suggest, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from tests.harness.datasets import jpeg
+
+from infeed.errors import MissingExtraError, SourceError
+from infeed_server.starter.detect import starter_for
+from infeed_server.starter.draft import Place
+
+
+def text(data: Path, path: str) -> str:
+    return starter_for(str(data / path), Place(data)).text("infeed init", "pipelines.yaml")
+
+
+def definitions(data: Path, path: str) -> dict[str, Any]:
+    value = yaml.safe_load(text(data, path))
+    assert isinstance(value, dict)
+    return dict(value["pipelines"])
+
+
+def names(pipeline: dict[str, Any]) -> list[str]:
+    return [next(iter(step)) for step in pipeline["transforms"]]
+
+
+def test_class_folders(data: Path) -> None:
+    assert definitions(data, "folders") == {
+        "folders": {
+            "source": {"images": "folders", "labels": "folders"},
+            "shuffle": {"seed": 0},
+            "transforms": [
+                {"decode_image": {"field": "image", "channels": 3}},
+                {"random_resized_crop": {"field": "image", "size": [32, 32]}},
+                {"random_flip_left_right": {"field": "image"}},
+                {"normalize": {"field": "image", "scale": 255.0}},
+            ],
+            "batch": {"size": 8},
+        }
+    }
+    written = text(data, "folders")
+    assert "# 12 images; of 12 looked at: JPEG, height 30 to 41 (median 35.5), width " in written
+    assert "# 2 classes of 6 to 6: 0 cat, 1 dog" in written
+
+
+def test_image_that_cannot_be_opened_is_counted(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes((data / "flat" / "0.jpg").read_bytes())
+    (tmp_path / "b.jpg").write_bytes(b"not an image")
+    assert "# of these, 1 cannot be opened: infeed check --scan names" in text(tmp_path, ".")
+
+
+def test_flat_folder_of_grey_images_of_one_size(data: Path) -> None:
+    pipeline = definitions(data, "flat")["flat"]
+    assert pipeline["source"] == {"images": "flat"}
+    assert pipeline["transforms"][:2] == [
+        {"decode_image": {"field": "image", "channels": 1}},
+        {"resize": {"field": "image", "size": [32, 32]}},
+    ]
+    assert "# labels: labels.csv, with the columns file,label; no labels were" in text(data, "flat")
+
+
+@pytest.mark.parametrize("path", ["csv/labels.csv", "csv/images"])
+def test_csv_that_the_source_reads_is_used_as_it_is(data: Path, path: str) -> None:
+    (pipeline,) = definitions(data, path).values()
+    assert pipeline["source"] == {"images": "csv/images", "labels": "csv/labels.csv"}
+    assert starter_for(str(data / path), Place(data)).files == {}
+
+
+def test_csv_of_paths_from_another_folder_is_converted(data: Path) -> None:
+    # Its rows are relative to the folder `images` below.
+    starter = starter_for(str(data / "csv"), Place(data))
+    assert starter.files["csv-labels.csv"].splitlines()[:2] == ["file,label", "images/0.jpg,0"]
+
+
+def test_csv_with_other_columns_is_converted(data: Path) -> None:
+    starter = starter_for(str(data / "other-csv" / "table.csv"), Place(data))
+    ((name, content),) = starter.files.items()
+    assert name == "other-csv-labels.csv"
+    assert content.splitlines()[:2] == ["file,label", "pictures/0.jpg,0"]
+    assert len(content.splitlines()) == 11
+    pipeline = definitions(data, "other-csv/table.csv")["other-csv"]
+    assert pipeline["source"] == {"images": "other-csv", "labels": "other-csv-labels.csv"}
+    assert pipeline["on_error"] == "substitute"
+    written = text(data, "other-csv/table.csv")
+    assert "# left out: 1 rows of table.csv without an image" in written
+    assert "# 2 images have no label; others take their places" in written
+    assert "# 3 different labels in table.csv: 0 class 0, 1 class 1, 2 class 2" in written
+
+
+def test_parts_are_pipelines(data: Path) -> None:
+    pipelines = definitions(data, "parts")
+    assert list(pipelines) == ["parts-train", "parts-val"]
+    assert pipelines["parts-val"]["source"] == {"images": "parts/val", "labels": "folders"}
+    assert "random_flip_left_right" in names(pipelines["parts-train"])
+    assert names(pipelines["parts-val"]) == ["decode_image", "resize", "normalize"]
+    assert pipelines["parts-val"]["batch"] == {"size": 4, "remainder": "pad"}
+    assert "shuffle" not in pipelines["parts-val"]
+
+
+@pytest.mark.parametrize("path", ["records", "records/train-*"])
+def test_records(data: Path, path: str) -> None:
+    pipelines = definitions(data, path)
+    assert list(pipelines) == (["train", "val"] if path == "records" else ["train"])
+    source = pipelines["train"]["source"]
+    assert source == {
+        "tfrecord": "records/train-*-of-00002",
+        "features": {
+            "box": {"type": "float", "shape": [4]},
+            "image/encoded": "bytes",
+            "label": "int64",
+            "name": "bytes",
+            "tokens": {"type": "int64", "max_length": 8},
+        },
+    }
+    assert pipelines["train"]["transforms"][0] == {
+        "decode_image": {"field": "image/encoded", "channels": 3}
+    }
+    assert pipelines["train"]["batch"] == {"size": 16}
+    written = text(data, path)
+    for comment in (
+        "# 16 records in 2 files; features of 16 of them",
+        "image/encoded: bytes  # an image: JPEG, height 30, width 40",
+        "label: int64  # 0 to 3",
+        "name: bytes  # text: cat, dog",
+        "# 1 to 3 values; 0 to 2",
+    ):
+        assert comment in written
+
+
+def test_arrays(data: Path) -> None:
+    pipeline = definitions(data, "arrays/digits.npz")["digits"]
+    assert pipeline["source"] == {"arrays": "arrays/digits.npz"}
+    assert names(pipeline) == ["random_flip_left_right", "normalize"]
+    written = text(data, "arrays/digits.npz")
+    assert "# image: uint8[8, 8, 3]" in written
+    assert "# label: int64[], from 0 to 9, 10 different" in written
+    assert definitions(data, "arrays") == definitions(data, "arrays/digits.npz")
+
+
+def test_npy_files(data: Path) -> None:
+    pipeline = definitions(data, "npy")["npy"]
+    assert pipeline["source"] == {"arrays": {"x": "npy/x.npy", "y": "npy/y.npy"}}
+    assert pipeline["transforms"] == [{"cast": {"field": "x", "dtype": "float32"}}]
+    assert "transforms" not in definitions(data, "single.npy")["single"]
+
+
+def test_pipelines_of_one_name_are_numbered(tmp_path: Path) -> None:
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+        np.savez(tmp_path / folder / "x.npz", x=np.arange(3))
+    assert list(definitions(tmp_path, ".")) == ["x", "x-2"]
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("nothing/here", "no file or folder .*/nothing/here'; the nearest folder that exists is"),
+        ("empty", "no file in "),
+        ("notes.txt", "unknown kind of data: notes.txt; known: folders of .jpg, "),
+        ("one.jpg", "is one image; give its folder: "),
+        ("table.csv", "no column names images below .* the first line is 'a, b'; a CSV of labels"),
+        ("lengths.npz", r"differ in their first dimension, .*: x: \[3\], y: \[4\]; save those"),
+        ("scalar.npz", r"one is a single value: x: \[3\], y: \[\]; leave it out"),
+        ("gzip.tfrecord", "gzip.tfrecord is compressed with GZIP, .*; write it without compress"),
+        ("zero.tfrecord", "zero.tfrecord is empty: it has no bytes; write it again"),
+        ("raw.tfrecord", "its records are not tf.train.Examples with features; convert them"),
+    ],
+)
+def test_what_cannot_be_served_is_explained(tmp_path: Path, path: str, message: str) -> None:
+    from tests.harness.tfrecords import write_records
+
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "notes.txt").write_text("notes")
+    (tmp_path / "one.jpg").write_bytes(b"")
+    (tmp_path / "gzip.tfrecord").write_bytes(gzip.compress(b"records"))
+    (tmp_path / "zero.tfrecord").write_bytes(b"")
+    (tmp_path / "table.csv").write_text("a,b\n1,2\n3,4\n")
+    np.savez(tmp_path / "lengths.npz", x=np.arange(3), y=np.arange(4))
+    np.savez(tmp_path / "scalar.npz", x=np.arange(3), y=np.array(4))
+    write_records(tmp_path / "raw.tfrecord", [b"no example"])
+    with pytest.raises(SourceError, match=message):
+        starter_for(str(tmp_path / path), Place(tmp_path))
+
+
+def test_parquet_without_pyarrow_names_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for module in ("datasets.parquet", "starter.parquet"):
+        monkeypatch.delitem(sys.modules, f"infeed_server.{module}", raising=False)
+    (tmp_path / "t.parquet").write_bytes(b"PAR1")
+    with pytest.raises(
+        MissingExtraError, match=r"^Parquet files need PyArrow: pip install pyarrow$"
+    ):
+        starter_for(str(tmp_path), Place(tmp_path))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Any:
+    """Rows of all kinds of columns; a function that writes them in row groups of 5."""
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    count = 24
+    columns = {
+        "photo": [{"bytes": jpeg(number), "path": None} for number in range(count)],
+        "label": pyarrow.array(range(count), pyarrow.int32()),
+        "name": [f"n{number}" for number in range(count)],
+        "box": pyarrow.array([[0.5, number] for number in range(count)]),
+        "tokens": [[1] * (number % 3 + 1) for number in range(count)],
+        "when": pyarrow.array(range(count), pyarrow.date32()),
+    }
+    for shard in range(2):
+        rows = pyarrow.table(columns).slice(12 * shard, 12)
+        parquet.write_table(rows, tmp_path / f"train-{shard}-of-2.parquet", row_group_size=5)
+    return columns
+
+
+@pytest.mark.usefixtures("table")
+def test_parquet(tmp_path: Path) -> None:
+    starter = starter_for(str(tmp_path), Place(tmp_path))
+    text = starter.text("init", "p.yaml")
+    pipeline = yaml.safe_load(text)["pipelines"]["train"]
+    assert pipeline["source"] == {
+        "python": "train_rows:train",
+        "processes": 2,
+        "fields": {
+            "photo.bytes": "bytes",
+            "label": "int32",
+            "name": "bytes",
+            "box": {"type": "float64", "shape": [2]},
+        },
+    }
+    assert [*pipeline["transforms"][0]] == ["decode_image"]
+    assert "24 rows" in text
+    (left_out,) = [line for line in text.splitlines() if "left out: " in line]
+    assert "photo.path (null: it has nulls), tokens (list<" in left_out
+    assert "a map with python: true can pad them), when (date32[day]: it has no numbers" in left_out
+    code = starter.files["train_rows.py"]
+    assert "files = [FOLDER / 'train-*-of-2.parquet']" in code
+    assert "columns=['photo.bytes', 'label', 'name', 'box']" in code
+
+
+def test_parquet_of_many_bytes_is_shuffled_in_windows(
+    table: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infeed_server.starter.parquet._MAX_SHUFFLED_BYTES", 1)
+    assert definitions(tmp_path, ".")["train"]["shuffle"] == {
+        "seed": 0,
+        "mode": "window",
+        "block": 5,
+        "window": 20,
+    }

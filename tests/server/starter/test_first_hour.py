@@ -1,0 +1,70 @@
+"""The way from data to batches without an editor: init, check --scan, serve, one batch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import infeed
+from infeed.cli import new_app
+from infeed_server.pipeline.load import from_yaml
+
+KINDS = {
+    "folders": {"folders": {"image": (8, 32, 32, 3), "label": (8,)}},
+    "flat": {"flat": {"image": (8, 32, 32, 1)}},
+    "csv/labels.csv": {"images": {"image": (8, 32, 32, 3), "label": (8,)}},
+    "other-csv/table.csv": {"other-csv": {"image": (8, 32, 32, 3), "label": (8,)}},
+    "parts": {
+        "parts-train": {"image": (4, 30, 40, 3), "label": (4,)},
+        "parts-val": {"image": (4, 30, 40, 3), "label": (4,)},
+    },
+    "records": {
+        name: {
+            "box": (16, 4),
+            "image/encoded": (16, 30, 40, 3),
+            "label": (16,),
+            "name": (16,),
+            "tokens": (16, 8),
+            "tokens_length": (16,),
+        }
+        for name in ("train", "val")
+    },
+    "arrays/digits.npz": {"digits": {"image": (16, 8, 8, 3), "label": (16,)}},
+    "npy": {"npy": {"x": (16, 3), "y": (16,)}},
+    "rows": {"rows": {"image.bytes": (8, 32, 32, 3), "image.path": (8,), "label": (8,)}},
+}
+"""Path → pipeline → shape of each field of a batch."""
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(new_app(), arguments)
+
+
+@pytest.mark.parametrize("path", KINDS)
+def test_each_kind_is_served_as_it_is_written(
+    path: str, data: Path, tmp_path: Path, serve: Any
+) -> None:
+    if path == "rows":
+        pytest.importorskip("pyarrow")
+    file = str(tmp_path / "starter.yaml")
+    made = run("init", str(data / path), "--output", file)
+    assert made.exit_code == 0, made.output
+    # Two of the images in the other CSV have no label, of which the starter has a comment.
+    checked = run("check", file, "--scan", "--json", "--max-bad", "2" if "other" in path else "0")
+    assert checked.exit_code == 0, checked.output
+    server = serve(from_yaml(file))
+    listed = json.loads(run("list", str(server.address), "--json").stdout)
+    (served,) = [each["pipelines"] for each in listed["servers"]]
+    assert {each["name"]: each["shuffle"] for each in served} == {
+        name: "none" if name.endswith("val") else "global" for name in KINDS[path]
+    }
+    assert {each["source"] for each in served} < {"images", "tfrecord", "arrays", "python"}
+    for name, shapes in KINDS[path].items():
+        with infeed.connect(str(server.address), name) as feed:
+            batch = next(feed)
+        assert {field: value.shape for field, value in batch.items()} == shapes
+    assert [each["name"] for each in json.loads(checked.stdout)["pipelines"]] == list(KINDS[path])

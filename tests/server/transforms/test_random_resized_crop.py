@@ -1,0 +1,174 @@
+"""The windows of `random_resized_crop`, against their definition."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from pydantic import ValidationError
+
+from infeed.errors import ConfigError
+from infeed_server.transforms import RandomResizedCrop
+
+DRAWS = 4000
+
+
+def crop_with(**options: Any) -> RandomResizedCrop:
+    return RandomResizedCrop(field="image", size=(8, 8), **options)
+
+
+def windows(crop: RandomResizedCrop, height: int, width: int, count: int = DRAWS) -> Any:
+    """Returns y, x, height, width of the windows of `count` keys, int32[count, 4]."""
+    shape = tf.Variable([height, width, 3])  # not constant, as the shape of an image of a file
+
+    @tf.autograph.experimental.do_not_convert
+    def window(number: tf.Tensor) -> tf.Tensor:
+        return crop.choose_window(shape, tf.stack([number, 7]))
+
+    drawn = tf.data.Dataset.range(count).map(window).batch(count)
+    return next(drawn.as_numpy_iterator())
+
+
+def window_by_definition(crop: RandomResizedCrop, height: int, width: int, key: Any) -> list[int]:
+    """Returns the window of a key, from torchvision's description of its transform."""
+    *drawn, y, x = tf.random.stateless_uniform([22], key, dtype=tf.float64).numpy().tolist()
+    low, high = crop.ratio
+    for share, aspect in zip(drawn[:10], drawn[10:], strict=True):
+        area = height * width * (crop.scale[0] + (crop.scale[1] - crop.scale[0]) * share)
+        ratio = math.exp(math.log(low) + (math.log(high) - math.log(low)) * aspect)
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            return [int(y * (height - h + 1)), int(x * (width - w + 1)), h, w]
+    w, h = width, height
+    if width / height < low:
+        h = round(width / low)
+    elif width / height > high:
+        w = round(height * high)
+    h, w = max(h, 1), max(w, 1)
+    return [(height - h) // 2, (width - w) // 2, h, w]
+
+
+@pytest.mark.parametrize(
+    ("size", "options"),
+    [
+        ((375, 500), {}),
+        ((32, 32), {"scale": (0.5, 1.0)}),
+        ((7, 9), {"scale": (0.001, 0.02)}),  # most windows are rounded to no pixel
+        ((50, 1), {}),
+        ((1, 50), {}),
+        ((10, 1001), {"scale": (0.9, 1.0)}),  # none fits
+        ((1001, 10), {"scale": (0.9, 1.0)}),
+        ((11, 1001), {"scale": (0.9, 1.0)}),  # 14.67 columns are 15
+        ((2, 50), {"scale": (0.9, 1.0), "ratio": (0.1, 0.2)}),  # 0.4 columns are 1
+        ((500, 375), {"scale": (1.0, 1.0), "ratio": (0.5, 2.0)}),
+    ],
+    ids=str,
+)
+def test_windows_are_those_of_the_definition(size: Any, options: Any) -> None:
+    crop = crop_with(**options)
+    for number, window in enumerate(windows(crop, *size, 60).tolist()):
+        assert window == window_by_definition(crop, *size, tf.constant([number, 7], tf.int64))
+
+
+def test_every_row_and_column_is_covered_alike() -> None:
+    covered = np.zeros((32, 32))
+    for y, x, height, width in windows(crop_with(), 32, 32):
+        covered[y : y + height, x : x + width] += 1 / DRAWS
+    # The first 16 rows of 200,000 windows of the definition, drawn with Python's `random`.
+    half = [0.123, 0.216, 0.293, 0.358, 0.414, 0.461, 0.501, 0.535]
+    half += [0.564, 0.587, 0.606, 0.621, 0.632, 0.640, 0.645, 0.648]
+    for share in (covered.mean(axis=1), covered.mean(axis=0)):
+        # Four standard deviations of a mean over so many draws are 0.028 at most.
+        np.testing.assert_allclose(share, [*half, *half[::-1]], atol=0.028)
+
+
+def test_positions_are_uniform() -> None:
+    # Each window has 16 x 16 pixels: 17 positions in each direction.
+    drawn = windows(crop_with(scale=(0.25, 0.25), ratio=(1.0, 1.0)), 32, 32)
+    assert (drawn[:, 2:] == 16).all()
+    for offsets in drawn[:, :2].T:
+        counts = np.bincount(offsets, minlength=17)
+        assert len(counts) == 17
+        # 16 degrees of freedom: 99.9 % of uniform samples lie below 39.3.
+        assert ((counts - DRAWS / 17) ** 2 / (DRAWS / 17)).sum() < 39.3
+    pairs = np.bincount(drawn[:, 0] * 17 + drawn[:, 1], minlength=289)
+    # 288 degrees of freedom.
+    assert ((pairs - DRAWS / 289) ** 2 / (DRAWS / 289)).sum() < 367
+
+
+def distance_from_uniform(values: Any, low: float, high: float) -> float:
+    """Returns Kolmogorov and Smirnov's statistic, times the root of the number of values."""
+    ranks = np.arange(1, len(values) + 1) / len(values)
+    shares = (np.sort(values) - low) / (high - low)
+    return float(np.abs(ranks - shares).max() * math.sqrt(len(values)))
+
+
+def test_area_is_uniform_and_ratio_log_uniform() -> None:
+    # Small enough that each window fits.
+    _, _, height, width = windows(crop_with(scale=(0.1, 0.5)), 3000, 3000).T.astype(float)
+    # 99.9 % of uniform samples lie below 1.95.
+    assert distance_from_uniform(height * width / 3000**2, 0.1, 0.5) < 1.95
+    assert distance_from_uniform(np.log(width / height), math.log(3 / 4), math.log(4 / 3)) < 1.95
+
+
+def test_mean_area_is_that_of_the_definition() -> None:
+    drawn = windows(crop_with(), 375, 375)
+    assert (drawn[:, 2] * drawn[:, 3]).mean() / 375**2 == pytest.approx(0.48, abs=0.015)
+
+
+def test_a_single_scale_is_followed() -> None:
+    drawn = windows(crop_with(scale=(0.5, 0.5)), 375, 500, 200)
+    assert (drawn[:, 2] * drawn[:, 3]) / (375 * 500) == pytest.approx([0.5] * 200, rel=0.01)
+    assert len(np.unique(drawn, axis=0)) > 190
+
+
+@pytest.mark.parametrize("method", ["bilinear", "nearest", "area"])
+def test_the_window_is_resized(run_each: Any, image: Any, method: Any) -> None:
+    crop = RandomResizedCrop(field="image", size=(16, 12), method=method)
+    keys = [(0, 0), (1, 0), (0, 1), (2**62, -5), (-1, 2**62)]
+    results = run_each(crop, {"image": np.stack([image] * 5)}, keys)
+    for key, result in zip(keys, results, strict=True):
+        y, x, height, width = crop.choose_window(image.shape, tf.constant(key, tf.int64)).numpy()
+        window = tf.image.resize(image[y : y + height, x : x + width], [16, 12], method)
+        np.testing.assert_array_equal(result["image"], tf.cast(tf.round(window), tf.uint8))
+    assert len({result["image"].tobytes() for result in results}) == 5
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"scale": (0.0, 1.0)}, {"scale": (0.5, 1.1)}, {"ratio": (2.0, 1.0)}, {"ratio": (0.0, 1.0)}],
+)
+def test_an_invalid_range_is_refused(options: Any) -> None:
+    with pytest.raises(ValidationError, match="should be"):
+        crop_with(**options)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "possible"),
+    [
+        ((32, 32), {"scale": (0.5, 1.0), "ratio": (3.0, 4.0)}, False),
+        ((32, 32), {"scale": (0.5, 1.0), "ratio": (0.1, 0.4)}, False),
+        ((32, 32), {"scale": (0.25, 1.0), "ratio": (3.0, 4.0)}, True),
+        ((32, 128), {"scale": (0.5, 1.0), "ratio": (3.0, 4.0)}, True),
+        ((32, 128), {"scale": (0.5, 1.0), "ratio": (2.0, 3.0)}, True),
+        ((32, 32), {"scale": (1e-5, 1e-4)}, False),
+        ((32, 32), {"scale": (1e-5, 2e-4), "ratio": (0.5, 2.0)}, False),
+        ((32, 32), {"scale": (1e-5, 3e-4)}, True),
+        ((32, 32), {"scale": (1e-5, 3e-4), "ratio": (2.0, 3.0)}, False),
+        ((32, 32), {"scale": (1e-5, 3e-4), "ratio": (0.3, 0.5)}, False),
+        ((32, 32), {"scale": (1.0, 1.0), "ratio": (1.0, 1.0)}, True),
+    ],
+    ids=str,
+)
+def test_ranges_that_no_window_can_have_are_refused(
+    spec: Any, shape: Any, options: Any, possible: bool
+) -> None:
+    before = {"image": tf.TensorSpec([*shape, 3], tf.uint8)}
+    if possible:
+        assert spec(crop_with(**options), before)["image"].shape == (8, 8, 3)
+        return
+    with pytest.raises(ConfigError, match=r"no window with a scale in .* has 32 x 32 pixels"):
+        spec(crop_with(**options), before)
