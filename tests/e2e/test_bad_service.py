@@ -131,7 +131,7 @@ def test_feed_stalls_and_continues_with_its_dispatcher(cluster: Cluster) -> None
     dispatcher = cluster.processes["dispatcher"]
     with infeed.connect(cluster.target, "numbers") as feed:
         next(feed)
-        dispatcher.signal(signal.SIGSTOP)
+        dispatcher.halt()
         try:
             with pytest.raises(infeed.StallError):
                 read_until_stalled(feed)

@@ -112,6 +112,14 @@ class Process(ABC):
             with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
                 os.kill(self.pid, number)
 
+    def halt(self) -> None:
+        """Sends SIGSTOP, and waits until no thread of the process runs.
+
+        Until then, which takes long on a busy machine, it still answers requests.
+        """
+        self.signal(signal.SIGSTOP)
+        self.wait_until(lambda: _thread_states(self.pid) == {"T"}, "all of its threads are stopped")
+
     def kill(self) -> None:
         """Sends SIGKILL, and waits for the end."""
         self.signal(signal.SIGKILL)
@@ -143,6 +151,15 @@ class Process(ABC):
                 return file.read().decode(errors="replace")
         except FileNotFoundError:
             return ""
+
+
+def _thread_states(pid: int) -> set[str]:
+    """Returns the letters of the states, as in `ps`, that the threads of a process are in."""
+    states = set()
+    for file in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread ended
+            states.add(file.read_text().rpartition(") ")[2][0])
+    return states
 
 
 def _size(file: Path) -> int:
