@@ -13,12 +13,14 @@ from infeed_server.transforms.base import Key, Step, Transform, get_field
 from infeed_server.transforms.decode import DecodeImage
 from infeed_server.transforms.field_checks import require_bytes
 from infeed_server.transforms.geometry import Crop, Window, crop_to_window
+from infeed_server.transforms.images.decoding import Decoding
 from infeed_server.transforms.images.formats import decode_by_format, decode_traced
 from infeed_server.transforms.images.jpeg import (
     decode_jpeg_window,
     decode_upright_jpeg_window,
     is_whole_jpeg,
 )
+from infeed_server.transforms.images.traced import call_traced
 
 
 class DecodeAndCrop(Transform):
@@ -58,17 +60,14 @@ class DecodeAndCrop(Transform):
         def choose_window(shape: tf.Tensor) -> Window:
             return self.crop.choose_window(shape, key)
 
-        def decode_whole() -> tf.Tensor:
-            pixels = decode_traced(contents, decoding)
-            return crop_to_window(pixels, choose_window(tf.shape(pixels)))
-
         pixels = decode_by_format(
             contents,
             decoding,
             is_jpeg=is_whole_jpeg(contents),
             jpeg=lambda: decode_jpeg_window(contents, decoding, choose_window),
             upright_jpeg=lambda: decode_upright_jpeg_window(contents, decoding, choose_window),
-            other=decode_whole,
+            # One call: the operations of a branch take time also where it is not taken.
+            other=lambda: call_traced(_decode_whole, contents, key, options=(decoding, self.crop)),
         )
         return {**sample, field: self.crop.to_output(pixels)}
 
@@ -79,6 +78,11 @@ class DecodeAndCrop(Transform):
     @override
     def identity(self) -> dict[str, Any]:
         return {self.name: [self.decode.identity(), self.crop.identity()]}
+
+
+def _decode_whole(contents: tf.Tensor, key: Key, decoding: Decoding, crop: Crop) -> tf.Tensor:
+    pixels = decode_traced(contents, decoding)
+    return crop_to_window(pixels, crop.choose_window(tf.shape(pixels), key))
 
 
 def fuse_decode_and_crop(steps: Sequence[Step]) -> list[Step]:

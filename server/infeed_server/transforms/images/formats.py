@@ -74,12 +74,12 @@ def decode_by_format(
 
 def decode_traced(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
     """Decodes an image to [height, width, channels], by one call of a function of the graph."""
-    return call_traced(_decode, contents, decoding)
+    return call_traced(_decode, contents, options=(decoding,))
 
 
 def _decode(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
     decoders = (*_FORMATS.values(), _refuse)
-    branches = [partial(call_traced, each, contents, decoding) for each in decoders]
+    branches = [partial(call_traced, each, contents, options=(decoding,)) for each in decoders]
     pixels = tf.switch_case(_format_index(contents), branches)
     return tf.ensure_shape(pixels, [None, None, decoding.channels or None])
 

@@ -6,36 +6,36 @@ add one call to the graph of a pipeline, and take no time where no such file com
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import cache
+from typing import Any
 
 import tensorflow as tf
 
-from infeed_server.transforms.images.decoding import Decoding
-
 
 def call_traced(
-    function: Callable[..., tf.Tensor], contents: tf.Tensor, *options: Decoding
+    function: Callable[..., tf.Tensor], *tensors: tf.Tensor, options: tuple[Hashable, ...] = ()
 ) -> tf.Tensor:
-    """Calls `function(contents, *options)`, in a graph as a function of it."""
+    """Calls `function(*tensors, *options)`, in a graph as a function of it."""
     if tf.executing_eagerly():
         # A bad sample is examined so. The error of a graph's function would have a traceback.
-        return function(contents, *options)
-    return trace(function, *options)(contents)
+        return function(*tensors, *options)
+    specs = tuple(tf.TensorSpec(each.shape, each.dtype) for each in tensors)
+    return trace(function, specs, options)(*tensors)
 
 
 @cache
 def trace(
-    function: Callable[..., tf.Tensor], *options: Decoding
-) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns the function from the content of a file to the result, for every graph."""
+    function: Callable[..., tf.Tensor],
+    specs: tuple[tf.TensorSpec, ...],
+    options: tuple[Hashable, ...] = (),
+) -> Callable[..., tf.Tensor]:
+    """Returns the function from tensors of these specs to the result, for every graph."""
     traced = tf.function(
-        lambda contents: function(contents, *options),
+        lambda *tensors: function(*tensors, *options),
         autograph=False,
         experimental_attributes={"_noinline": True},
     )
     with tf.init_scope():
-        concrete: Callable[[tf.Tensor], tf.Tensor] = traced.get_concrete_function(
-            tf.TensorSpec([], tf.string)
-        )
+        concrete: Callable[..., Any] = traced.get_concrete_function(*specs)
     return concrete

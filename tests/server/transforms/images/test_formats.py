@@ -328,9 +328,11 @@ def test_gif_with_irregular_blocks_is_refused_after_some(
 
 def test_decoders_are_traced_once_for_equal_options() -> None:
     first, second = (DecodeImage(field="x", channels=3) for _ in range(2))
-    assert trace(decode_png, first.decoding) is trace(decode_png, second.decoding)
+    specs = (tf.TensorSpec([], tf.string),)
+    traced = trace(decode_png, specs, (first.decoding,))
+    assert trace(decode_png, specs, (second.decoding,)) is traced
     other = DecodeImage(field="x", channels=4)
-    assert trace(decode_png, first.decoding) is not trace(decode_png, other.decoding)
+    assert trace(decode_png, specs, (other.decoding,)) is not traced
 
 
 def with_pillow_16(contents: bytes) -> Any:
