@@ -26,6 +26,7 @@ LAYERS = {
         "prefetch",
         "feed",
         "client",
+        "lazy_feed",
         "__init__",
         "audit tensorflow testing",
         "cli",
@@ -51,8 +52,9 @@ SHARED = (
 )
 """What the server imports of the client, up to the layer of `runtime`."""
 
-CLIENT_REQUIREMENTS = {"google", "h2", "ml_dtypes", "numpy", "xxhash"}
-"""What the client's core imports of others; adapters and command line have more."""
+CLIENT_REQUIREMENTS = {"google", "h2", "ml_dtypes", "numpy", "typing_extensions", "xxhash"}
+"""What the client's core imports of others, `typing_extensions` for type checkers alone; adapters
+and command line have more."""
 
 
 def modules() -> dict[str, Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from infeed.arguments import check_seconds, check_text
 from infeed.cursor import Cursor, Shard
@@ -19,6 +19,25 @@ from infeed.transport import Transport
 
 PREFETCH_BYTES = 256 << 20
 """Default bound on the bytes of prefetched batches."""
+
+
+class ConnectOptions(TypedDict, total=False):
+    """The options of `connect`, which the adapters of frameworks also take."""
+
+    batch_size: int | None
+    shard: Shard | None
+    seed: int | None
+    epochs: int | None
+    remainder: Remainder | None
+    state: Mapping[str, Any] | None
+    finish: FinishPlacement
+    job_name: str | None
+    prefetch_bytes: int
+    timeout: float
+    reconnect_timeout: float
+    token: Token | None
+    tls: TLS | bool | None
+    transport: Transport | None
 
 
 def connect(

@@ -1,0 +1,93 @@
+"""Lazy feed: a connection for the adapters of frameworks, opened by the first batch.
+
+Frameworks create a data set long before they read it, restore its state after they have created its
+iterator, or send it to another process first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from infeed.client import connect
+from infeed.cursor import Cursor
+from infeed.errors import FeedClosedError, InvalidRequestError
+from infeed.feed import Feed
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from infeed.client import ConnectOptions
+
+
+class LazyFeed:
+    """A feed of `infeed.connect`, opened when it is first needed; thread-safe.
+
+    Raises `InvalidRequestError` if a feed comes with more arguments.
+    """
+
+    def __init__(
+        self, target: str | Feed, pipeline: str | None = None, **options: Unpack[ConnectOptions]
+    ) -> None:
+        """Takes the arguments of `infeed.connect`, or a feed alone."""
+        self._feed: Feed | None = None
+        self._is_own = not isinstance(target, Feed)
+        if isinstance(target, Feed):
+            if pipeline is not None or options:
+                given = ["pipeline"] * (pipeline is not None) + sorted(options)
+                raise InvalidRequestError(
+                    f"a feed is connected already, so {', '.join(given)} cannot be given with it; "
+                    "give them to infeed.connect"
+                )
+            self._feed = target
+        elif pipeline is None:
+            raise InvalidRequestError("pipeline is missing: give its name after the target")
+        self._target, self._pipeline, self._options = target, pipeline, options
+        self._closed = False
+        self._lock = threading.Lock()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the feed is connected; it is without an error, also after `close`."""
+        return self._feed is not None
+
+    def open(self) -> Feed:
+        """Returns the feed, connected on the first call. Raises as `infeed.connect` does, and
+        `FeedClosedError` after `close`."""
+        with self._lock:
+            if self._feed is None:
+                if self._closed:
+                    raise FeedClosedError(f"the feed of {self._pipeline!r} was closed")
+                assert isinstance(self._target, str)
+                assert self._pipeline is not None
+                self._feed = connect(self._target, self._pipeline, **self._options)
+            return self._feed
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Continues at a cursor: the next `open` connects there; an own feed is closed before.
+
+        Raises `CursorError` if it is none, and `InvalidRequestError` for a feed that was given,
+        whose position was chosen by `infeed.connect`.
+        """
+        Cursor.from_json(state)
+        with self._lock:
+            if not self._is_own:
+                raise InvalidRequestError(
+                    "the state of a feed that was given cannot be replaced: connect it with "
+                    "infeed.connect(..., state=...), or give target and pipeline instead of it"
+                )
+            if self._feed is not None:
+                self._feed.close()
+            self._feed, self._closed = None, False
+            self._options = {**self._options, "state": state}
+
+    def close(self) -> None:
+        """Closes the feed; one that was not opened stays so."""
+        with self._lock:
+            self._closed = True
+            if self._feed is not None:
+                self._feed.close()
+
+
+__all__ = ["LazyFeed"]

@@ -1,0 +1,16 @@
+"""Tests of the contract with the feed itself, which every adapter is compared with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.client.adapters.contract import AdapterContract
+
+import infeed
+
+
+class TestContract(AdapterContract):
+    def open(self, transport: Any, **options: Any) -> Any:
+        if isinstance(transport, str):
+            return infeed.connect(transport, "fake", **options)
+        return infeed.connect("fake", "fake", transport=transport, **options)

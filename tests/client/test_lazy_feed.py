@@ -1,0 +1,88 @@
+"""Tests of the connection that the first batch opens."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import infeed
+from infeed.lazy_feed import LazyFeed
+from infeed.testing import FakeTransport
+
+
+def fake() -> FakeTransport:
+    return FakeTransport({"x": np.arange(24)}, batch_size=4)
+
+
+def test_nothing_is_connected_before_open() -> None:
+    transport = fake()
+    feed = LazyFeed("fake", "fake", transport=transport)
+    assert not feed.is_open
+    assert transport.streams == 0
+    assert feed.open() is feed.open()
+    assert feed.is_open
+    feed.close()
+
+
+def test_options_are_those_of_connect() -> None:
+    feed = LazyFeed("fake", "fake", transport=fake(), batch_size=3, shard=infeed.Shard(1, 2))
+    assert feed.open().batch_size == 3
+    assert feed.open().shard == infeed.Shard(1, 2)
+    feed.close()
+
+
+def test_feed_can_be_given() -> None:
+    with infeed.connect("fake", "fake", transport=fake()) as given:
+        feed = LazyFeed(given)
+        assert feed.is_open
+        assert feed.open() is given
+        with pytest.raises(infeed.InvalidRequestError, match="of a feed that was given"):
+            feed.load_state(given.state())
+        feed.close()
+        with pytest.raises(infeed.FeedClosedError):
+            next(given)
+
+
+def test_feed_with_more_arguments_is_refused() -> None:
+    problem = "so pipeline, epochs, seed cannot"
+    with (
+        infeed.connect("fake", "fake", transport=fake()) as given,
+        pytest.raises(infeed.InvalidRequestError, match=problem),
+    ):
+        LazyFeed(given, "fake", seed=1, epochs=2)
+
+
+def test_pipeline_is_required() -> None:
+    with pytest.raises(infeed.InvalidRequestError, match="pipeline is missing"):
+        LazyFeed("fake")
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_loaded_state_is_where_the_next_open_begins(opened: bool) -> None:
+    with infeed.connect("fake", "fake", transport=fake()) as other:
+        next(other)
+        state, expected = other.state(), next(other)["x"]
+    feed = LazyFeed("fake", "fake", transport=fake())
+    before = feed.open() if opened else None
+    feed.load_state(state)
+    np.testing.assert_array_equal(next(feed.open())["x"], expected)
+    if before is not None:
+        with pytest.raises(infeed.FeedClosedError):
+            next(before)
+    feed.close()
+
+
+def test_state_that_is_no_cursor_is_refused_and_changes_nothing() -> None:
+    feed = LazyFeed("fake", "fake", transport=fake())
+    opened = feed.open()
+    with pytest.raises(infeed.CursorError, match="lacks version"):
+        feed.load_state({})
+    assert feed.open() is opened
+    feed.close()
+
+
+def test_closed_feed_is_not_opened() -> None:
+    feed = LazyFeed("fake", "fake", transport=fake())
+    feed.close()
+    with pytest.raises(infeed.FeedClosedError, match="the feed of 'fake' was closed"):
+        feed.open()
