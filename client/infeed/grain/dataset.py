@@ -102,8 +102,8 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
 
 def _refuse_workers() -> NoReturn:
     raise InvalidRequestError(
-        "a FeedDataset cannot be read by Grain's worker processes (mp_prefetch): each of them would "
-        "read all batches, which the feed prefetches on its own threads; leave out mp_prefetch, "
-        "and run expensive transformations in the server's pipeline, or on a thread with "
+        "a FeedDataset cannot be read by Grain's worker processes (mp_prefetch): each would read "
+        "all batches, which the feed prefetches on its own threads; leave out mp_prefetch, and run "
+        "expensive transformations in the server's pipeline, or on a thread with "
         "grain.experimental.ThreadPrefetchIterDataset"
     )

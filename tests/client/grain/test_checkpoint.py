@@ -17,7 +17,7 @@ import infeed
 grain = pytest.importorskip("grain")
 jax = pytest.importorskip("jax")
 
-from infeed.grain import Checkpointable, FeedDataset, read_state
+from infeed.grain import Checkpointable, FeedDataset, read_state  # noqa: E402 - after the checks
 
 BATCH = 2
 """Slots of each rank."""
@@ -185,9 +185,7 @@ def test_different_states_are_not_used_by_another_number(
         ("[1]", r"process_1-of-2\.json holds a list, not the state"),
     ],
 )
-def test_folder_without_a_state_is_an_error(
-    tmp_path: Path, text: str | None, message: str
-) -> None:
+def test_folder_without_a_state_is_an_error(tmp_path: Path, text: str | None, message: str) -> None:
     (tmp_path / "other.json").write_text("{}")
     if text is not None:
         (tmp_path / "process_1-of-2.json").write_text(text)

@@ -8,7 +8,7 @@ import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,7 @@ import infeed
 
 grain = pytest.importorskip("grain")
 
-from infeed.grain import FeedDataset, FeedIterator
-
-Opened = Callable[..., FeedDataset]
+from infeed.grain import FeedDataset, FeedIterator  # noqa: E402 - after the checks
 
 
 def dataset(**options: Any) -> FeedDataset:
@@ -322,7 +320,7 @@ def test_worker_processes_of_a_chain_are_refused(tmp_path: Any, workers: int) ->
     server = Server(fake())
     command = [sys.executable, str(script), server.address, str(workers)]
     try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=200)
+        result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=200)
     finally:
         server.stop()
     assert "InvalidRequestError" in result.stdout, result.stderr
@@ -359,5 +357,5 @@ print("end")
 )
 def test_process_ends_without_other_output(script: str, output: str) -> None:
     command = [sys.executable, "-c", script]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=200)
     assert (result.stdout, result.stderr, result.returncode) == (output, "", 0)

@@ -16,7 +16,7 @@ grain = pytest.importorskip("grain")
 jax = pytest.importorskip("jax")
 ocp = pytest.importorskip("orbax.checkpoint")
 
-import infeed.grain
+import infeed.grain  # noqa: E402 - after the checks
 
 pytestmark = pytest.mark.filterwarnings("default")
 """Orbax warns of its own deprecations."""
