@@ -60,16 +60,16 @@ def train(options: argparse.Namespace) -> Network:
     manager_options = ocp.CheckpointManagerOptions(save_interval_steps=options.save_every)
     with ocp.CheckpointManager(options.checkpoint.resolve(), options=manager_options) as manager:
         state = nnx.state((network, optimizer))
-        step = manager.latest_step() or 0
-        if step:
+        done = manager.latest_step() or 0
+        if done:
             args = ocp.args.Composite(
                 train=ocp.args.StandardRestore(nnx.to_pure_dict(state)),
                 feed=infeed.grain.CheckpointRestore(iterator),
             )
-            nnx.replace_by_pure_dict(state, manager.restore(step, args=args)["train"])
+            nnx.replace_by_pure_dict(state, manager.restore(done, args=args)["train"])
             nnx.update((network, optimizer), state)
-            print(f"continues after step {step}", flush=True)
-        for step in range(step + 1, options.steps + 1):  # noqa: B020 - the same count
+            print(f"continues after step {done}", flush=True)
+        for step in range(done + 1, options.steps + 1):
             loss = train_step(network, optimizer, next(iterator))
             print(f"step {step}: loss {loss:.4f}", flush=True)
             args = ocp.args.Composite(
@@ -84,9 +84,7 @@ def train(options: argparse.Namespace) -> Network:
 def digest(network: Network) -> str:
     """Returns a hash of the weights' bits."""
     weights = jax.tree.leaves(nnx.to_pure_dict(nnx.state(network, nnx.Param)))
-    return hashlib.sha256(
-        b"".join(np.asarray(jnp.asarray(x)).tobytes() for x in weights)
-    ).hexdigest()
+    return hashlib.sha256(b"".join(np.asarray(x).tobytes() for x in weights)).hexdigest()
 
 
 def main() -> None:
