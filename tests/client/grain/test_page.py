@@ -28,7 +28,8 @@ def test_code_of_the_page_runs(tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     try:
         for block in blocks:
-            exec(compile(block.replace("127.0.0.1:7470", server.address), "<grain.md>", "exec"), names)
+            code = block.replace("127.0.0.1:7470", server.address)
+            exec(compile(code, "<grain.md>", "exec"), names)
         assert len(blocks) == 6
         assert len(steps) == 4
         assert names["iterator"].get_state()["position"] == 3 * 8
