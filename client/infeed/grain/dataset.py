@@ -11,6 +11,7 @@ from infeed.cursor import Cursor
 from infeed.errors import InvalidRequestError
 from infeed.feed import Feed
 from infeed.grain.elements import NamedFields
+from infeed.grain.first_state import first_state
 from infeed.grain.iterator import FeedIterator
 from infeed.lazy_feed import LazyFeed
 
@@ -68,7 +69,9 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
                     "iteration connects its own"
                 )
             self._is_iterated = True
-        return FeedIterator(self._new_feed(), self._fields, self._options.get("state"))
+        return FeedIterator(
+            self._new_feed(), self._fields, self._options.get("state"), self._first_state
+        )
 
     def mp_prefetch(self, *_: Any, **__: Any) -> NoReturn:
         """Raises `InvalidRequestError`: a feed prefetches by itself, and workers would each read
@@ -95,6 +98,11 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
         # In Grain's visualization and summaries, which may be published: without target and token.
         name = self._target.spec.name if isinstance(self._target, Feed) else self._pipeline
         return f"FeedDataset({name!r})"
+
+    def _first_state(self) -> dict[str, Any]:
+        assert isinstance(self._target, str)  # a feed that was given has its own state
+        assert self._pipeline is not None
+        return first_state(self._target, self._pipeline, self._options)
 
     def _new_feed(self) -> LazyFeed:
         return LazyFeed(self._target, self._pipeline, **self._options)

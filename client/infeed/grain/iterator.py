@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import grain
@@ -18,19 +18,24 @@ from infeed.spec import Array
 class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
     """Iterates over the batches of one feed, as exact dicts of NumPy arrays, each `[slots, ...]`.
 
-    Made by `FeedDataset`. The feed is connected by the first of `next`, `get_state`,
-    `start_prefetch` and `feed`, unless `get_state` returns a state that was given. Errors of the
-    feed arrive as they are; after `close`, `next` raises `FeedClosedError`.
+    Made by `FeedDataset`. The feed is connected by the first of `next`, `start_prefetch` and
+    `feed`. Errors of the feed arrive as they are; after `close`, `next` raises `FeedClosedError`.
     """
 
     def __init__(
-        self, feed: LazyFeed, fields: NamedFields, state: Mapping[str, Any] | None
+        self,
+        feed: LazyFeed,
+        fields: NamedFields,
+        state: Mapping[str, Any] | None,
+        first_state: Callable[[], dict[str, Any]],
     ) -> None:
-        """Takes the state at which the feed begins; None: at its own position."""
+        """Takes the state at which the feed begins, or None, and what returns that of position 0,
+        called at most once."""
         super().__init__()
         self._feed = feed
         self._fields = fields
         self._start = None if state is None else Cursor.from_json(state).to_json()
+        self._first_state = first_state
 
     @property
     def feed(self) -> Feed:
@@ -43,11 +48,14 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
     def get_state(self) -> dict[str, Any]:
         """Returns the cursor after the last element that `next` returned: a dict for JSON.
 
-        It counts samples over all ranks, so it is the same on every rank after the same step.
+        It counts samples over all ranks, so it is the same on every rank after the same step. While
+        the feed is not connected, it is the state that was set, or that of position 0.
         """
-        if self._start is not None and not self._feed.is_open:
-            return dict(self._start)
-        return self._feed.open().state()
+        if self._feed.is_open:
+            return self._feed.open().state()
+        if self._start is None:
+            self._start = self._first_state()
+        return dict(self._start)
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continues at a state of `get_state`, of any rank and any number of ranks.

@@ -239,9 +239,44 @@ def test_iterators_of_one_dataset_are_independent() -> None:
     assert labels(both) == EXPECTED
 
 
+@pytest.mark.parametrize("seed", [None, 7])
+def test_state_of_the_beginning_is_that_of_the_feed(seed: int | None) -> None:
+    with infeed.connect("fake", "fake", seed=seed, transport=fake()) as feed:
+        assert iter(dataset(seed=seed)).get_state() == feed.state()
+
+
+def test_state_of_the_beginning_closes_its_connection() -> None:
+    server = Server(fake())
+    try:
+        assert iter(FeedDataset(server.address, "fake")).get_state()["position"] == 0
+        until(lambda: not infeed_threads())
+        assert not server.opens
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"seed": -1}, infeed.InvalidRequestError),
+        ({"timeout": "soon"}, infeed.InvalidRequestError),
+        ({"pipeline": "other"}, infeed.PipelineNotFoundError),
+    ],
+)
+def test_state_of_the_beginning_has_the_errors_of_connect(options: Any, error: Any) -> None:
+    options = {"pipeline": "fake", "transport": fake(), **options}
+    with pytest.raises(error):
+        iter(FeedDataset("fake", **options)).get_state()
+
+
 def test_dataset_and_iterator_connect_lazily() -> None:
     transport = fake()
-    iterator = iter(dataset(transport=transport).map(dict))
+    iterator = iter(
+        grain.experimental.ThreadPrefetchIterDataset(
+            dataset(transport=transport).map(dict), prefetch_buffer_size=2
+        )
+    )
+    iterator.set_state(iterator.get_state())
     assert transport.streams == 0
     iterator.start_prefetch()
     iterator.start_prefetch()
@@ -339,6 +374,27 @@ except infeed.MissingExtraError as error:
     print(error)
 """
 
+ALONE = """
+import sys
+for name in ("tensorflow", "jax", "orbax", "torch"):
+    sys.modules[name] = None
+import asyncio, tempfile
+from infeed.grain import Checkpointable, FeedDataset, read_state
+from infeed.testing import FakeTransport
+import numpy as np
+transport = FakeTransport({"x": np.arange(64)})
+iterator = iter(FeedDataset("fake", "fake", transport=transport))
+next(iterator)
+class Folder:
+    async def await_creation(self):
+        return folder
+async def save():
+    await (await Checkpointable(iterator).save(Folder()))
+with tempfile.TemporaryDirectory() as folder:
+    asyncio.run(save())
+    print(read_state(folder)["position"])
+"""
+
 AT_EXIT = """
 from infeed.grain import FeedDataset
 from infeed.testing import FakeTransport
@@ -352,10 +408,19 @@ print("end")
 
 @pytest.mark.parametrize(
     ("script", "output"),
-    [(MISSING, "infeed.grain needs Grain: pip install 'infeed[grain]'\n"), (AT_EXIT, "end\n")],
+    [
+        (MISSING, "infeed.grain needs Grain: pip install 'infeed[grain]'\n"),
+        (AT_EXIT, "end\n"),
+    ],
     ids=["without Grain", "iterator left at exit"],
 )
 def test_process_ends_without_other_output(script: str, output: str) -> None:
     command = [sys.executable, "-c", script]
     result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=200)
     assert (result.stdout, result.stderr, result.returncode) == (output, "", 0)
+
+
+def test_grain_alone_is_enough() -> None:
+    command = [sys.executable, "-c", ALONE]
+    result = subprocess.run(command, check=True, capture_output=True, text=True, timeout=200)
+    assert result.stdout == "8\n"  # Grain itself warns that it cannot import JAX

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.client.adapters.contract import fake
+from tests.client.waiting import until
 
 import infeed
 
@@ -71,16 +72,18 @@ def test_checkpoint_manager_restores_model_and_iterator(
     assert ids(target) == ids(source)
 
 
-def test_handler_of_grain_starts_the_prefetch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("package", [grain.checkpoint, infeed.grain], ids=["Grain", "infeed"])
+def test_restoring_handler_starts_the_prefetch(tmp_path: Path, package: Any) -> None:
     transport = fake()
     source, target = new_iterator(), new_iterator(transport=transport)
     next(source)
     with ocp.CheckpointManager(tmp_path) as manager:
-        manager.save(1, args=grain.checkpoint.CheckpointSave(source))
+        manager.save(1, args=package.CheckpointSave(source))
         manager.wait_until_finished()
         (file,) = (tmp_path / "1" / "default").glob("process_0-of-1.json")
         assert json.loads(file.read_text()) == source.get_state()
-        manager.restore(1, args=grain.checkpoint.CheckpointRestore(target))
+        manager.restore(1, args=package.CheckpointRestore(target))
+    until(lambda: transport.streams == 1)
     assert target.feed.first_step == 1
 
 
