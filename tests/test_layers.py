@@ -28,7 +28,7 @@ LAYERS = {
         "client",
         "lazy_feed",
         "__init__",
-        "audit tensorflow testing",
+        "audit grain tensorflow testing",
         "cli",
         "__main__",
     ),

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-HEAVY = ("grpc", "tensorflow", "jax", "torch", "typer", "rich", "pydantic", "yaml")
+HEAVY = ("grpc", "tensorflow", "jax", "grain", "torch", "typer", "rich", "pydantic", "yaml")
 
 STEPS = {
     "infeed": "import infeed",

@@ -1,0 +1,117 @@
+"""Dataset of a feed for Grain: `FeedDataset`, of which each iterator connects a feed."""
+
+from __future__ import annotations
+
+import multiprocessing
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import grain
+
+from infeed.cursor import Cursor
+from infeed.errors import InvalidRequestError
+from infeed.feed import Feed
+from infeed.grain.elements import NamedFields
+from infeed.grain.first_state import first_state
+from infeed.grain.iterator import FeedIterator
+from infeed.lazy_feed import LazyFeed
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from infeed.client import ConnectOptions
+
+_GRAIN_WORKER = "grain-process-prefetch"
+"""Beginning of the name of Grain's worker processes."""
+
+
+class FeedDataset(grain.IterDataset):  # type: ignore[misc]
+    """Dataset of a pipeline's batches, each an exact dict of field → NumPy array, `[slots, ...]`.
+
+    target    as `infeed.connect` takes it; or a feed that is connected, alone
+    pipeline  name of the pipeline
+    ids       name of a field for the sample ids, int64 `[slots]`; None: there is none
+    mask      name of a field for the mask, bool `[slots]`; None: there is none
+    options   those of `infeed.connect`: `batch_size`, `shard`, `epochs`, `state` and more
+
+    Each iterator connects a feed of its own when it is first needed, and begins at `state`, or at
+    the beginning. The batches are those of this rank already: give `shard`, and neither shard nor
+    shuffle. A feed that is given instead can be iterated once.
+
+    Raises `InvalidRequestError` if arguments do not fit together, and `CursorError` if the state is
+    no cursor. The iterators raise what `infeed.connect` and the feed raise.
+    """
+
+    def __init__(
+        self,
+        target: str | Feed,
+        pipeline: str | None = None,
+        *,
+        ids: str | None = None,
+        mask: str | None = None,
+        **options: Unpack[ConnectOptions],
+    ) -> None:
+        super().__init__()
+        self._target, self._pipeline, self._options = target, pipeline, options
+        self._fields = NamedFields(ids, mask)
+        self._is_iterated = False
+        if (state := options.get("state")) is not None:
+            Cursor.from_json(state)
+        self._new_feed()  # checks the arguments, and connects nothing
+
+    def __iter__(self) -> FeedIterator:
+        if multiprocessing.current_process().name.startswith(_GRAIN_WORKER):
+            _refuse_workers()
+        if isinstance(self._target, Feed):
+            if self._is_iterated:
+                raise InvalidRequestError(
+                    f"the feed of {self._target.spec.name!r} was given to the dataset, so it can "
+                    "be iterated once; give target and pipeline instead of a feed, and each "
+                    "iteration connects its own"
+                )
+            self._is_iterated = True
+        return FeedIterator(
+            self._new_feed(), self._fields, self._options.get("state"), self._first_state
+        )
+
+    def mp_prefetch(self, *_: Any, **__: Any) -> NoReturn:
+        """Raises `InvalidRequestError`: a feed prefetches by itself, and workers would each read
+        all of its batches."""
+        _refuse_workers()
+
+    def set_slice(self, *_: Any) -> NoReturn:
+        """Raises `InvalidRequestError`. Grain calls it in each of several workers."""
+        _refuse_workers()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the arguments, with which a copy in another process connects itself.
+
+        Raises `InvalidRequestError` for a feed that is connected.
+        """
+        if isinstance(self._target, Feed):
+            raise InvalidRequestError(
+                f"the feed of {self._target.spec.name!r} is connected in this process, so its "
+                "dataset cannot be copied to another; give target and pipeline instead of a feed"
+            )
+        return dict(vars(self))
+
+    def __str__(self) -> str:
+        # In Grain's visualization and summaries, which may be published: without target and token.
+        name = self._target.spec.name if isinstance(self._target, Feed) else self._pipeline
+        return f"FeedDataset({name!r})"
+
+    def _first_state(self) -> dict[str, Any]:
+        assert isinstance(self._target, str)  # a feed that was given has its own state
+        assert self._pipeline is not None
+        return first_state(self._target, self._pipeline, self._options)
+
+    def _new_feed(self) -> LazyFeed:
+        return LazyFeed(self._target, self._pipeline, **self._options)
+
+
+def _refuse_workers() -> NoReturn:
+    raise InvalidRequestError(
+        "a FeedDataset cannot be read by Grain's worker processes (mp_prefetch): each would read "
+        "all batches, which the feed prefetches on its own threads; leave out mp_prefetch, and run "
+        "expensive transformations in the server's pipeline, or on a thread with "
+        "grain.experimental.ThreadPrefetchIterDataset"
+    )

@@ -1,0 +1,426 @@
+"""Tests of the dataset: Grain's transformations, states, copies and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.client.adapters.contract import (
+    BATCH_SIZE,
+    fake,
+    numpy_batches,
+)
+from tests.client.conftest import Server
+from tests.client.waiting import infeed_threads, leave_out_running_threads, until
+
+import infeed
+
+grain = pytest.importorskip("grain")
+
+from infeed.grain import FeedDataset, FeedIterator  # noqa: E402 - after the checks
+
+
+def dataset(**options: Any) -> FeedDataset:
+    transport = options.pop("transport", None) or fake()
+    return FeedDataset("fake", "fake", transport=transport, **{"epochs": 1, **options})
+
+
+def labels(elements: Any) -> list[int]:
+    return [int(label) for element in elements for label in np.ravel(element["label"])]
+
+
+EXPECTED = [
+    int(label) for batch in numpy_batches(fake(), epochs=1) for label in batch["label"].tolist()
+]
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    leave_out_running_threads()
+    yield
+    gc.collect()
+    until(lambda: not infeed_threads())
+
+
+# --- elements ---
+
+
+def test_elements_are_exact_dicts_that_own_their_arrays() -> None:
+    jax = pytest.importorskip("jax")
+    first, second = list(dataset())[:2]
+    assert type(first) is dict
+    assert all(type(array) is np.ndarray for array in first.values())
+    assert len(jax.tree.leaves(first)) == len(first)
+    kept = second["label"].copy()
+    first["label"][:] = -1
+    np.testing.assert_array_equal(second["label"], kept)
+
+
+def test_ids_and_mask_are_fields_where_asked_for() -> None:
+    transport = fake(remainder="pad")
+    with infeed.connect("fake", "fake", epochs=1, transport=transport) as feed:
+        batches = list(feed)
+    elements = list(dataset(transport=fake(remainder="pad"), ids="_id", mask="_mask"))
+    assert sorted(elements[0]) == ["_id", "_mask", "flag", "half", "image", "label", "number"]
+    for element, batch in zip(elements, batches, strict=True):
+        np.testing.assert_array_equal(element["_id"], batch.sample_ids, strict=True)
+        np.testing.assert_array_equal(element["_mask"], batch.mask, strict=True)
+    assert elements[-1]["_mask"].tolist() == [True, True, False, False]
+    assert "_id" not in next(iter(dataset(mask="_mask")))
+
+
+def test_name_of_a_field_for_the_ids_is_an_error() -> None:
+    with pytest.raises(infeed.InvalidRequestError, match="ids='label' is the name of a field"):
+        next(iter(dataset(ids="label")))
+
+
+@pytest.mark.parametrize("names", [{"ids": "_x", "mask": "_x"}, {"ids": 3}, {"mask": ""}])
+def test_bad_names_are_an_error_at_once(names: dict[str, Any]) -> None:
+    with pytest.raises(infeed.InvalidRequestError):
+        dataset(**names)
+
+
+# --- transformations ---
+
+
+def test_transformations_of_grain_take_it() -> None:
+    chain = (
+        dataset()
+        .seed(1)
+        .map(lambda element: {"label": element["label"]})
+        .filter(lambda element: bool(element["label"][0] % 2))
+        .map_with_index(lambda index, element: {**element, "index": index})
+        .random_map(lambda element, _: element)
+        .batch(2, drop_remainder=False)
+    )
+    found = list(chain)
+    rows = np.reshape(EXPECTED, (-1, BATCH_SIZE))
+    kept = rows[rows[:, 0] % 2 == 1]
+    np.testing.assert_array_equal(np.concatenate([each["label"] for each in found]), kept)
+    assert np.concatenate([each["index"] for each in found]).tolist() == list(range(len(kept)))
+
+
+def test_map_dataset_of_grain_mixes_with_it() -> None:
+    other = grain.MapDataset.range(3).to_iter_dataset().map(lambda i: {"label": np.array([-i])})
+    mixed = grain.IterDataset.mix([dataset().map(lambda x: {"label": x["label"]}), other])
+    assert sorted(labels(mixed))[:3] == [-2, -1, 0]
+
+
+@pytest.mark.parametrize("taken", [0, 1, 4, 6])
+def test_state_of_a_chain_counts_elements_that_were_taken(taken: int) -> None:
+    def chain() -> Any:
+        mapped = dataset().map(lambda element: {"label": element["label"]})
+        return iter(grain.experimental.ThreadPrefetchIterDataset(mapped, prefetch_buffer_size=3))
+
+    first = chain()
+    seen = labels([next(first) for _ in range(taken)])
+    state = json.loads(json.dumps(first.get_state()))
+    first.close()
+    rest = chain()
+    rest.set_state(state)
+    assert seen + labels(rest) == EXPECTED
+
+
+def test_device_put_of_grain_takes_it() -> None:
+    jax = pytest.importorskip("jax")
+    device = jax.devices()[0]
+    iterator = iter(grain.experimental.device_put(dataset(), device))
+    taken = [next(iterator), next(iterator)]
+    assert all(isinstance(array, jax.Array) for array in taken[0].values())
+    state = iterator.get_state()
+    assert state["position"] == 2 * BATCH_SIZE
+    iterator.close()
+    rest = iter(grain.experimental.device_put(dataset(), device))
+    rest.set_state(state)
+    assert labels(taken) + labels(rest) == EXPECTED
+
+
+def test_repeat_of_grain_reads_each_pass_again() -> None:
+    assert labels(grain.experimental.RepeatIterDataset(dataset(), 2)) == EXPECTED * 2
+
+
+def test_options_and_debug_mode_of_grain_take_it() -> None:
+    timed = grain.experimental.DatasetOptions(
+        execution_tracking_mode=grain.experimental.ExecutionTrackingMode.STAGE_TIMING
+    )
+    chain = grain.experimental.WithOptionsIterDataset(dataset().map(dict), timed)
+    assert labels(chain) == EXPECTED
+
+
+# --- states ---
+
+
+@pytest.mark.parametrize("before", [0, 2])
+def test_state_is_set_before_or_after_the_first_element(before: int) -> None:
+    source = iter(dataset())
+    seen = labels([next(source) for _ in range(3)])
+    iterator = iter(dataset())
+    for _ in range(before):
+        next(iterator)
+    iterator.set_state(source.get_state())
+    assert seen + labels(iterator) == EXPECTED
+
+
+def test_state_that_was_set_connects_nothing() -> None:
+    state = iter(dataset()).get_state()
+    transport = fake()
+    iterator = iter(dataset(transport=transport))
+    iterator.set_state(state)
+    assert iterator.get_state() == state
+    assert iter(dataset(transport=transport, state=state)).get_state() == state
+    assert transport.streams == 0
+
+
+def test_state_is_not_changed_by_the_one_that_got_it() -> None:
+    iterator = iter(dataset())
+    iterator.set_state(iterator.get_state())
+    iterator.get_state()["position"] = 4
+    assert iterator.get_state()["position"] == 0
+
+
+def test_state_of_the_end_ends_at_once_and_goes_back() -> None:
+    iterator = iter(dataset())
+    beginning = iterator.get_state()
+    assert labels(iterator) == EXPECTED
+    assert next(iterator, None) is None
+    end = iterator.get_state()
+    resumed = iter(dataset())
+    resumed.set_state(end)
+    assert list(resumed) == []
+    assert resumed.get_state() == end
+    resumed.set_state(beginning)
+    assert labels(resumed) == EXPECTED
+
+
+def test_state_can_be_read_after_close() -> None:
+    iterator = iter(dataset())
+    next(iterator)
+    iterator.close()
+    iterator.close()
+    assert iterator.get_state()["position"] == BATCH_SIZE
+    with pytest.raises(infeed.FeedClosedError):
+        next(iterator)
+
+
+@pytest.mark.parametrize("state", [{}, {"position": 3}, "text"])
+def test_state_that_is_no_cursor_is_an_error_at_once(state: Any) -> None:
+    iterator = iter(dataset())
+    with pytest.raises(infeed.CursorError):
+        iterator.set_state(state)
+    with pytest.raises(infeed.CursorError):
+        dataset(state=state)
+
+
+def test_state_of_another_pipeline_is_an_error_of_the_first_element() -> None:
+    iterator = iter(dataset())
+    iterator.set_state({**iter(dataset()).get_state(), "fingerprint": "another"})
+    with pytest.raises(infeed.CursorError, match="fingerprint"):
+        next(iterator)
+
+
+# --- iterators ---
+
+
+def test_iterators_of_one_dataset_are_independent() -> None:
+    both = dataset()
+    one, other = iter(both), iter(both)
+    seen = [next(one), next(one)]
+    other.set_state(one.get_state())
+    next(one)
+    assert labels(seen) + labels(other) == EXPECTED
+    assert labels(both) == EXPECTED
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+def test_state_of_the_beginning_is_that_of_the_feed(seed: int | None) -> None:
+    with infeed.connect("fake", "fake", seed=seed, transport=fake()) as feed:
+        assert iter(dataset(seed=seed)).get_state() == feed.state()
+
+
+def test_state_of_the_beginning_closes_its_connection() -> None:
+    server = Server(fake())
+    try:
+        assert iter(FeedDataset(server.address, "fake")).get_state()["position"] == 0
+        until(lambda: not infeed_threads())
+        assert not server.opens
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"seed": -1}, infeed.InvalidRequestError),
+        ({"timeout": "soon"}, infeed.InvalidRequestError),
+        ({"pipeline": "other"}, infeed.PipelineNotFoundError),
+    ],
+)
+def test_state_of_the_beginning_has_the_errors_of_connect(options: Any, error: Any) -> None:
+    options = {"pipeline": "fake", "transport": fake(), **options}
+    with pytest.raises(error):
+        iter(FeedDataset("fake", **options)).get_state()
+
+
+def test_dataset_and_iterator_connect_lazily() -> None:
+    transport = fake()
+    iterator = iter(
+        grain.experimental.ThreadPrefetchIterDataset(
+            dataset(transport=transport).map(dict), prefetch_buffer_size=2
+        )
+    )
+    iterator.set_state(iterator.get_state())
+    assert transport.streams == 0
+    iterator.start_prefetch()
+    iterator.start_prefetch()
+    until(lambda: transport.streams == 1)
+    assert labels(iterator) == EXPECTED
+
+
+def test_given_feed_is_iterated_once() -> None:
+    with infeed.connect("fake", "fake", epochs=1, transport=fake()) as feed:
+        given = FeedDataset(feed)
+        iterator: FeedIterator = iter(given)
+        assert iterator.feed is feed
+        assert labels(iterator) == EXPECTED
+        with pytest.raises(infeed.InvalidRequestError, match="iterated once; give target"):
+            iter(given)
+        with pytest.raises(infeed.InvalidRequestError, match="cannot be replaced"):
+            iterator.set_state(feed.state())
+        with pytest.raises(infeed.InvalidRequestError, match="cannot be copied"):
+            pickle.dumps(given)
+
+
+def test_iterator_that_is_dropped_leaves_a_given_feed_open() -> None:
+    with infeed.connect("fake", "fake", epochs=1, transport=fake()) as feed:
+        seen = [next(iter(FeedDataset(feed)))]
+        gc.collect()
+        assert labels(seen) + labels(feed) == EXPECTED
+
+
+def test_iterator_that_is_dropped_ends_its_threads() -> None:
+    next(iter(dataset(epochs=None).map(dict)))
+    gc.collect()
+    until(lambda: not infeed_threads())
+
+
+def test_copy_of_a_dataset_connects_itself() -> None:
+    assert labels(copy.copy(dataset())) == EXPECTED
+    options = {"batch_size": 2, "shard": infeed.Shard(1, 2)}
+    pickled = pickle.loads(pickle.dumps(FeedDataset("host:1", "photos", ids="_id", **options)))
+    assert vars(pickled) == vars(FeedDataset("host:1", "photos", ids="_id", **options))
+
+
+def test_missing_pipeline_is_an_error_at_once() -> None:
+    with pytest.raises(infeed.InvalidRequestError, match="pipeline is missing"):
+        FeedDataset("host:1")
+
+
+# --- worker processes ---
+
+
+def test_worker_processes_are_refused() -> None:
+    with pytest.raises(infeed.InvalidRequestError, match="leave out mp_prefetch"):
+        dataset().mp_prefetch(grain.multiprocessing.MultiprocessingOptions(num_workers=2))
+
+
+WORKERS = """
+import sys
+import grain
+from absl import flags
+from infeed.grain import FeedDataset
+
+if __name__ == "__main__":
+    flags.FLAGS.mark_as_parsed()
+    options = grain.multiprocessing.MultiprocessingOptions(num_workers=int(sys.argv[2]))
+    chain = FeedDataset(sys.argv[1], "fake", epochs=1).map(dict).mp_prefetch(options)
+    try:
+        next(iter(chain))
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_worker_processes_of_a_chain_are_refused(tmp_path: Any, workers: int) -> None:
+    script = tmp_path / "workers.py"
+    script.write_text(WORKERS)
+    server = Server(fake())
+    command = [sys.executable, str(script), server.address, str(workers)]
+    try:
+        result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=200)
+    finally:
+        server.stop()
+    assert "InvalidRequestError" in result.stdout, result.stderr
+    assert "leave out mp_prefetch" in result.stdout
+
+
+# --- package ---
+
+MISSING = """
+import sys
+sys.modules["grain"] = None
+import infeed
+try:
+    infeed.grain
+except infeed.MissingExtraError as error:
+    print(error)
+"""
+
+ALONE = """
+import sys
+for name in ("tensorflow", "jax", "orbax", "torch"):
+    sys.modules[name] = None
+import asyncio, tempfile
+from infeed.grain import Checkpointable, FeedDataset, read_state
+from infeed.testing import FakeTransport
+import numpy as np
+transport = FakeTransport({"x": np.arange(64)})
+iterator = iter(FeedDataset("fake", "fake", transport=transport))
+next(iterator)
+class Folder:
+    async def await_creation(self):
+        return folder
+async def save():
+    await (await Checkpointable(iterator).save(Folder()))
+with tempfile.TemporaryDirectory() as folder:
+    asyncio.run(save())
+    print(read_state(folder)["position"])
+"""
+
+AT_EXIT = """
+from infeed.grain import FeedDataset
+from infeed.testing import FakeTransport
+import numpy as np
+transport = FakeTransport({"x": np.arange(64)})
+iterator = iter(FeedDataset("fake", "fake", transport=transport).map(dict))
+next(iterator)
+print("end")
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "output"),
+    [
+        (MISSING, "infeed.grain needs Grain: pip install 'infeed[grain]'\n"),
+        (AT_EXIT, "end\n"),
+    ],
+    ids=["without Grain", "iterator left at exit"],
+)
+def test_process_ends_without_other_output(script: str, output: str) -> None:
+    command = [sys.executable, "-c", script]
+    result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=200)
+    assert (result.stdout, result.stderr, result.returncode) == (output, "", 0)
+
+
+def test_grain_alone_is_enough() -> None:
+    command = [sys.executable, "-c", ALONE]
+    result = subprocess.run(command, check=True, capture_output=True, text=True, timeout=200)
+    assert result.stdout == "8\n"  # Grain itself warns that it cannot import JAX

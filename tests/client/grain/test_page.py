@@ -1,0 +1,40 @@
+"""The code of docs/grain.md runs, in one process from top to bottom."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.client.adapters.contract import fake
+from tests.client.conftest import Server
+
+pytest.importorskip("grain")
+pytest.importorskip("jax")
+pytest.importorskip("orbax.checkpoint")
+
+PAGE = Path(__file__).parents[3] / "docs" / "grain.md"
+
+
+@pytest.mark.filterwarnings("default")
+def test_code_of_the_page_runs(tmp_path: Path) -> None:
+    steps: list[Any] = []
+    server = Server(fake(name="photos"))
+    names: dict[str, Any] = {
+        "train_step": lambda image, label: steps.append((image, label)),
+        "folder": tmp_path,
+    }
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    try:
+        for block in blocks:
+            code = block.replace("127.0.0.1:7470", server.address)
+            exec(compile(code, "<grain.md>", "exec"), names)
+        assert len(blocks) == 6
+        assert len(steps) == 4
+        assert names["iterator"].get_state()["position"] == 3 * 8
+        assert names["resumed"].get_state()["position"] == 3 * 8 + 4
+    finally:
+        for name in ("iterator", "resumed", "saving"):
+            names.pop(name, None)
+        server.stop()
