@@ -28,7 +28,7 @@ LAYERS = {
         "client",
         "lazy_feed",
         "__init__",
-        "audit tensorflow testing",
+        "audit tensorflow testing torch",
         "cli",
         "__main__",
     ),
