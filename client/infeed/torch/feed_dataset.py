@@ -101,7 +101,9 @@ class FeedDataset(IterableDataset):  # type: ignore[misc]
         """Returns the next batch; raises `StopIteration` after the last, and the feed's errors."""
         reader = self._open()
         if self._begins:
-            reader = self._begin_iteration(reader)
+            if (begin_at := self._next_pass(reader)) is not None:
+                self._move_to(begin_at)
+                reader = self._open()
             reader.begin(batches_ahead() if self._ahead is None else self._ahead)
             self._begins = self._finishes = False
         return reader.next()
@@ -127,10 +129,13 @@ class FeedDataset(IterableDataset):  # type: ignore[misc]
     def state_dict(self) -> dict[str, Any]:
         """Returns the state after the last batch that the loop has taken; JSON can encode it.
 
-        It is valid on every rank, and for another world size. Does not connect.
+        Once `iter` was called after the end, it is that of the next pass. It is valid on every
+        rank, and for another world size. Does not connect.
         """
         if self._reader is None:
             return self._begin_at.to_json()
+        if self._begins and (begin_at := self._next_pass(self._reader)) is not None:
+            return begin_at.to_json()
         cursor = self._reader.feed.state(self._reader.taken)
         return SavedPass(cursor, self._begin_at.until_epoch).to_json()
 
@@ -201,20 +206,17 @@ class FeedDataset(IterableDataset):  # type: ignore[misc]
         options["state"], options["epochs"] = saved.cursor, saved.until_epoch
         return LazyFeed(self._target, self._pipeline, **options).open()
 
-    def _begin_iteration(self, reader: TensorReader) -> TensorReader:
-        """Returns the reader of the pass that an iteration reads from."""
+    def _next_pass(self, reader: TensorReader) -> SavedPass | None:
+        """Returns where an iteration begins, None if it continues; raises `FeedClosedError` if no
+        further pass can begin."""
         feed = reader.feed
         if self._restart:
-            if not reader.returned and not reader.ended:
-                return reader
-            self._move_to(self._first)
-        else:
-            ended = reader.ended if feed.steps is None else reader.taken >= feed.steps
-            if self._finishes or not ended:
-                return reader
-            cursor = Cursor.from_json(feed.state(reader.taken))
-            self._move_to(self._begin_at.following(cursor, feed.spec, self._epochs))
-        return self._open()
+            return self._first if reader.returned or reader.ended else None
+        ended = reader.ended if feed.steps is None else reader.taken >= feed.steps
+        if self._finishes or not ended:
+            return None
+        cursor = Cursor.from_json(feed.state(reader.taken))
+        return self._begin_at.following(cursor, feed.spec, self._epochs)
 
     def _move_to(self, saved: SavedPass) -> None:
         if self._reader is not None:
