@@ -22,7 +22,7 @@ from infeed.cursor import Cursor
 from infeed.errors import FeedClosedError
 from infeed.lazy_feed import LazyFeed
 from infeed.stats import Stats
-from infeed.torch.callers import batches_ahead, check_callers
+from infeed.torch.callers import batches_ahead, check_callers, unrestored_state
 from infeed.torch.reader import TensorReader, Tensors
 from infeed.torch.saved_pass import SavedPass
 from infeed.torch.shard import with_shard
@@ -85,6 +85,8 @@ class FeedDataset(IterableDataset):  # type: ignore[misc]
         """Whether `iter` was called after the last batch."""
         self._finishes = state is not None
         """Whether the next iteration continues a pass even if that is finished."""
+        self._is_new = state is None
+        """Whether neither a state nor a batch has set a position."""
         self._closed = False
 
     def __iter__(self) -> FeedDataset:
@@ -99,6 +101,10 @@ class FeedDataset(IterableDataset):  # type: ignore[misc]
 
     def __next__(self) -> Tensors:
         """Returns the next batch; raises `StopIteration` after the last, and the feed's errors."""
+        if self._is_new and (state := unrestored_state()) is not None:
+            self.load_state_dict(state)
+            self._begins = True
+        self._is_new = False
         reader = self._open()
         if self._begins:
             if (begin_at := self._next_pass(reader)) is not None:
@@ -147,7 +153,7 @@ class FeedDataset(IterableDataset):  # type: ignore[misc]
         """
         saved = SavedPass.from_json(state_dict, self._epochs)
         self._move_to(saved)
-        self._begins = self._finishes = self._closed = False
+        self._begins = self._finishes = self._is_new = self._closed = False
 
     def reset(self, initial_state: Mapping[str, Any] | None = None) -> None:
         """Continues at a state, or begins an iteration: the method of torchdata's nodes."""

@@ -13,6 +13,11 @@ from infeed.spec import PipelineSpec
 _KEYS = {"cursor", "until_epoch"}
 
 
+def is_state(value: Mapping[str, Any]) -> bool:
+    """Returns whether a dict is a result of `SavedPass.to_json`, by its keys."""
+    return value.keys() == _KEYS
+
+
 @dataclass(frozen=True)
 class SavedPass:
     """A position, and the epoch before which its pass ends.
@@ -36,7 +41,7 @@ class SavedPass:
         if not isinstance(state, Mapping) or not state.keys() & _KEYS:
             Cursor.from_json(state)
             return cls(state, None)
-        if state.keys() != _KEYS:
+        if not is_state(state):
             raise CursorError(
                 "the state of a dataset has the keys cursor and until_epoch, not "
                 f"{', '.join(map(str, state))}; give a result of FeedDataset.state_dict()"

@@ -122,15 +122,42 @@ def test_stateful_data_loader_resumes_within_an_epoch(step: int, tmp_path: Path)
     assert given == sum(passes(3), [])  # noqa: RUF017
 
 
-def test_checkpoint_at_the_end_of_an_epoch_begins_the_next(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["dataset", "StatefulDataLoader", "limit"])
+def test_checkpoint_at_the_end_of_an_epoch_begins_the_next(kind: str, tmp_path: Path) -> None:
+    class AtEnd(L.Callback):
+        def on_train_epoch_end(self, of: Any, *_: Any) -> None:
+            if of.current_epoch == 1:
+                of.save_checkpoint(tmp_path / "a.ckpt")
+
+    def loader() -> Any:
+        if kind == "StatefulDataLoader":
+            stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+            return stateful(dataset(epochs=1), batch_size=None)
+        return dataset(epochs=None if kind == "limit" else 1)
+
+    options = {"limit_train_batches": 5} if kind == "limit" else {}
+    whole = Module()
+    trainer(AtEnd(), max_epochs=4, **options).fit(whole, loader())
+    second = resumed(loader(), tmp_path, max_epochs=4, **options)
+    assert second.seen == whole.seen[len(whole.seen) // 2 :]
+    assert weights(second.model) == weights(whole.model)
+
+
+def test_checkpoint_of_two_datasets_at_the_end_of_an_epoch_is_refused(tmp_path: Path) -> None:
+    class Two(Module):
+        def training_step(self, batch: Any, index: int) -> Any:
+            return loss(self.model, batch[0]) + loss(self.model, batch[1])
+
     class AtEnd(L.Callback):
         def on_train_epoch_end(self, of: Any, *_: Any) -> None:
             of.save_checkpoint(tmp_path / "a.ckpt")
 
-    first = Module()
-    trainer(AtEnd(), max_epochs=1).fit(first, dataset(epochs=1))
-    second = resumed(dataset(epochs=1), tmp_path, max_epochs=2)
-    assert [batch for *_, batch in second.seen] == passes(2)[1]
+    def two() -> Any:
+        return [dataset(epochs=1), dataset(epochs=1)]
+
+    trainer(AtEnd(), max_epochs=1).fit(Two(), two())
+    with pytest.raises(infeed.InvalidRequestError, match="the states of 2 datasets"):
+        trainer(max_epochs=2).fit(Two(), two(), ckpt_path=tmp_path / "a.ckpt", weights_only=False)
 
 
 def test_evaluation_with_restart_sees_every_sample_each_time() -> None:
@@ -140,6 +167,23 @@ def test_evaluation_with_restart_sees_every_sample_each_time() -> None:
     )
     whole = passes(1, remainder="pad")[0]
     assert module.evaluated == whole[:2] + whole + whole  # the first two: Lightning's sanity check
+
+
+def test_dataset_of_evaluation_does_not_get_the_state_of_training(tmp_path: Path) -> None:
+    class AtEnd(L.Callback):
+        def on_train_epoch_end(self, of: Any, *_: Any) -> None:
+            of.save_checkpoint(tmp_path / "a.ckpt")
+
+    trainer(AtEnd(), max_epochs=1).fit(Module(), dataset(epochs=1))
+    module = EvaluatedModule()
+    trainer(max_epochs=2, num_sanity_val_steps=0).fit(
+        module,
+        dataset(epochs=1),
+        dataset(epochs=1, restart=True),
+        ckpt_path=tmp_path / "a.ckpt",
+        weights_only=False,
+    )
+    assert module.evaluated == passes(1)[0]
 
 
 def test_data_loader_trains_on_every_batch_once() -> None:
