@@ -126,7 +126,7 @@ class FeedDataset(IterableDataset):  # type: ignore[misc]
         pass_start = (self._begin_at.until_epoch - self._epochs) * samples
         stride = feed.spec.stride(feed.batch_size) * feed.shard.world_size
         before: int = max(0, feed.state(0)["position"] - pass_start)
-        return steps + before // stride
+        return steps + -(-before // stride)  # the last step of a padded pass has fewer samples
 
     def __bool__(self) -> bool:
         """Returns True, also for a dataset without batches or without a length."""

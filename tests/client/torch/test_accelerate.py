@@ -72,6 +72,14 @@ def test_second_sharding_is_refused_with_the_remedy() -> None:
         sharded.set_epoch(1)
 
 
+def test_second_sharding_of_a_connected_dataset_is_refused() -> None:
+    with dataset() as data:
+        next(iter(data))
+        sharded = IterableDatasetShard(data, batch_size=2, num_processes=2, process_index=1)
+        with pytest.raises(infeed.InvalidRequestError, match="among 2 processes"):
+            next(iter(sharded))
+
+
 def test_dispatcher_of_several_processes_is_refused_with_the_remedy() -> None:
     loader = DataLoaderDispatcher(dataset(), batch_size=None)
     loader.state = SimpleNamespace(num_processes=2, process_index=0)

@@ -167,18 +167,17 @@ def test_state_that_is_none_is_refused(state: Any, problem: str) -> None:
         dataset().load_state_dict(state)
 
 
-def test_length_is_that_of_the_whole_pass() -> None:
-    with dataset(epochs=1) as data:
-        assert len(data) == STEPS
-        iterator = iter(data)
-        next(iterator)
-        assert len(data) == STEPS
-        data.load_state_dict(data.state_dict())
-        assert len(data) == STEPS
-        list(data)
-        list(data)
-        assert len(data) == STEPS
-        assert len(DataLoader(data, batch_size=None)) == STEPS
+@pytest.mark.parametrize(("remainder", "steps"), [("drop", STEPS), ("pad", STEPS + 1)])
+def test_length_is_that_of_the_whole_pass_at_each_state(remainder: Any, steps: int) -> None:
+    with dataset(epochs=1, remainder=remainder) as data:
+        assert len(data) == steps
+        for _ in range(2):
+            for _ in data:
+                assert len(data) == steps
+                with dataset(epochs=1, remainder=remainder) as other:
+                    other.load_state_dict(data.state_dict())
+                    assert len(other) == steps
+        assert len(DataLoader(data, batch_size=None)) == steps
 
 
 def test_endless_dataset_has_no_length() -> None:
@@ -237,6 +236,14 @@ def test_worker_of_a_loader_is_refused_with_the_remedy(workers: int) -> None:
     )
     with pytest.raises(infeed.InvalidRequestError, match="give num_workers=0"):
         next(iter(loader))
+
+
+def test_worker_of_a_connected_dataset_is_refused_with_the_same_remedy() -> None:
+    with dataset() as data:
+        next(iter(data))
+        loader = DataLoader(data, batch_size=None, num_workers=1, multiprocessing_context="fork")
+        with pytest.raises(infeed.InvalidRequestError, match="give num_workers=0"):
+            next(iter(loader))
 
 
 def test_closed_dataset_does_not_connect() -> None:
