@@ -28,7 +28,7 @@ LAYERS = {
         "client",
         "lazy_feed",
         "__init__",
-        "audit grain tensorflow testing",
+        "audit grain tensorflow testing torch",
         "cli",
         "__main__",
     ),

@@ -1,0 +1,88 @@
+"""Tensors of a batch: views of its arrays, and their copies on a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from infeed.arguments import check_text
+from infeed.batch import Batch
+from infeed.errors import InvalidRequestError
+from infeed.spec import Array
+
+
+class TensorConverter:
+    """Converts batches to exact dicts of field name → tensor, or list of `bytes`."""
+
+    def __init__(
+        self,
+        device: str | torch.device | None = None,
+        ids: str | None = None,
+        mask: str | None = None,
+    ) -> None:
+        """Takes the device of the tensors, and the names of the fields for ids and mask.
+
+        Raises `InvalidRequestError` for an unknown device, or one name for both.
+        """
+        try:
+            self._device = None if device is None else torch.device(device)
+        except (RuntimeError, TypeError) as error:
+            raise InvalidRequestError(f"device {device!r} is none of PyTorch's: {error}") from None
+        for name, value in (("ids", ids), ("mask", mask)):
+            if value is not None:
+                check_text(name, value, f'"{name}"')
+        if ids is not None and ids == mask:
+            raise InvalidRequestError(f"ids and mask are both {ids!r}; give them different names")
+        self._ids, self._mask = ids, mask
+
+    def __call__(self, batch: Batch) -> dict[str, Any]:
+        """Returns a batch's fields, slots first: int64[slots] ids and bool[slots] mask if named.
+
+        A tensor keeps the memory of its array, so that it is not used again. Raises
+        `InvalidRequestError` if the batch has a field with the name of ids or mask.
+        """
+        arrays: dict[str, Array] = dict(batch)
+        for option, name, x in (
+            ("ids", self._ids, batch.sample_ids),
+            ("mask", self._mask, batch.mask),
+        ):
+            if name is None:
+                continue
+            if name in arrays:
+                raise InvalidRequestError(
+                    f"{option}={name!r}: the pipeline has a field of that name; give another one"
+                )
+            arrays[name] = x
+        fields = {name: to_tensor(x) for name, x in arrays.items()}
+        if self._device is None:
+            return fields
+        return {
+            name: copy_to_device(x, self._device) if isinstance(x, torch.Tensor) else x
+            for name, x in fields.items()
+        }
+
+
+def to_tensor(x: Array) -> Any:
+    """Returns a writable tensor of an array's type and shape, without a copy if it is writable.
+
+    An array of byte strings becomes a list of `bytes`, nested for more dimensions, as
+    `default_collate` of PyTorch makes it.
+    """
+    if x.dtype == object:
+        return x.tolist()
+    if not x.flags.writeable:
+        x = x.copy()
+    if x.dtype.name == "bfloat16":  # NumPy's is a type of ml_dtypes, which PyTorch does not know
+        return torch.from_numpy(x.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_numpy(x)
+
+
+def copy_to_device(x: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Returns the tensor on a device; for CUDA the copy overlaps with Python and other kernels."""
+    if device.type != "cuda":
+        # Without pinned memory a copy that does not block could read memory that is used again.
+        return x.to(device)
+    # PyTorch's allocator of pinned memory uses it again only after the copies from it.
+    return x.pin_memory().to(device, non_blocking=True)

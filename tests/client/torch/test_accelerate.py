@@ -1,0 +1,87 @@
+"""Tests of Accelerate: one process, and the refusal of a second sharding."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("accelerate")
+pytest.importorskip("torchdata")
+
+from accelerate import Accelerator, DataLoaderConfiguration  # noqa: E402
+from accelerate.data_loader import DataLoaderDispatcher, IterableDatasetShard  # noqa: E402
+from tests.client.torch.fakes import STEPS, fake, ids, passes  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
+
+import infeed  # noqa: E402
+from infeed.torch import FeedDataset, connect  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
+
+
+def dataset(**options: Any) -> FeedDataset:
+    return FeedDataset("fake", "fake", **{"transport": fake(), "epochs": 1, **options})
+
+
+def accelerator(**options: Any) -> Accelerator:
+    return Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(**options))
+
+
+@pytest.mark.parametrize("dispatch", [None, False])
+def test_prepared_loader_of_one_process_has_every_batch(dispatch: bool | None) -> None:
+    loader = accelerator(dispatch_batches=dispatch).prepare(DataLoader(dataset(), batch_size=None))
+    assert [ids(loader) for _ in range(2)] == passes(2)
+
+
+@pytest.mark.parametrize("step", [1, STEPS - 1, STEPS, STEPS + 2])
+@pytest.mark.parametrize("dispatch", [None, False])
+def test_state_of_a_prepared_loader_restores_the_rest(dispatch: bool | None, step: int) -> None:
+    def prepared() -> Any:
+        options = {"dispatch_batches": dispatch, "use_stateful_dataloader": True}
+        return accelerator(**options).prepare(DataLoader(dataset(), batch_size=None))
+
+    loader, given = prepared(), []
+    while len(given) < step:
+        # Accelerate takes one batch ahead.
+        for batch in loader:
+            given.append(batch)
+            if len(given) == step:
+                state = loader.state_dict()
+                break
+    other = prepared()
+    other.load_state_dict(state)
+    rest = [batch for batches in (ids(other), ids(other)) for batch in batches]
+    expected = [batch for batches in passes(4) for batch in batches]
+    assert ids(given) + rest == expected[: step + len(rest)]
+
+
+def test_direct_iterator_is_left_as_it_is() -> None:
+    with connect("fake", "fake", transport=fake()) as feed:
+        assert accelerator().prepare(feed) is feed
+
+
+def test_second_sharding_is_refused_with_the_remedy() -> None:
+    # `prepare` makes this loader with `dispatch_batches=False` on two processes.
+    sharded = IterableDatasetShard(dataset(), batch_size=2, num_processes=2, process_index=1)
+    with pytest.raises(infeed.InvalidRequestError, match=r"leave the loader out of accelerator\."):
+        next(iter(sharded))
+    with pytest.raises(infeed.InvalidRequestError, match="among 2 processes"):
+        sharded.set_epoch(1)
+
+
+def test_second_sharding_of_a_connected_dataset_is_refused() -> None:
+    with dataset() as data:
+        next(iter(data))
+        sharded = IterableDatasetShard(data, batch_size=2, num_processes=2, process_index=1)
+        with pytest.raises(infeed.InvalidRequestError, match="among 2 processes"):
+            next(iter(sharded))
+
+
+def test_dispatcher_of_several_processes_is_refused_with_the_remedy() -> None:
+    loader = DataLoaderDispatcher(dataset(), batch_size=None)
+    loader.state = SimpleNamespace(num_processes=2, process_index=0)
+    with pytest.raises(infeed.InvalidRequestError, match="under Accelerate's DataLoaderDispatcher"):
+        next(iter(loader))

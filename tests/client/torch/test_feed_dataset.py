@@ -1,0 +1,259 @@
+"""Tests of the iterable dataset: its passes, states and processes."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from itertools import chain
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.client.torch.fakes import COUNT, STEPS, fake, ids, passes, stream  # noqa: E402
+from torch.utils.data import DataLoader, IterableDataset  # noqa: E402
+
+import infeed  # noqa: E402
+from infeed.torch import FeedDataset  # noqa: E402
+
+
+def dataset(**options: Any) -> FeedDataset:
+    return FeedDataset("fake", "fake", **{"transport": fake(), **options})
+
+
+def test_nothing_connects_before_the_first_batch() -> None:
+    transport = fake()
+    with dataset(transport=transport) as data:
+        assert isinstance(data, IterableDataset)
+        iterator = iter(data)
+        data.load_state_dict(data.state_dict())
+        data.set_epoch(1)
+        assert data
+        assert "not connected" in repr(data)
+        assert transport.streams == 0
+        next(iterator)
+        assert transport.streams == 1
+
+
+def test_two_iterators_are_one_stream() -> None:
+    with dataset() as data:
+        first = iter(data)
+        given = [next(first)]
+        second = iter(data)
+        given += [next(second), next(first), next(second)]
+        assert ids(given) == stream(4)
+
+
+@pytest.mark.parametrize("remainder", ["drop", "pad"])
+def test_each_iteration_is_the_next_epoch(remainder: Any) -> None:
+    with dataset(epochs=1, remainder=remainder) as data:
+        assert [ids(data) for _ in range(3)] == passes(3, remainder=remainder)
+    assert passes(2)[0] != passes(2)[1]
+
+
+def test_pass_of_several_epochs_is_one_stream() -> None:
+    with dataset(epochs=2) as data:
+        assert ids(data) == stream(COUNT // 2)
+        second = ids(data)
+    assert len(second) == COUNT // 2
+    assert sorted(chain.from_iterable(second)) == sorted([*range(COUNT)] * 2)
+
+
+def test_pass_that_was_left_is_continued() -> None:
+    with dataset(epochs=1) as data:
+        for _ in data:
+            break
+        assert ids(data) == passes(1)[0][1:]
+        assert ids(data) == passes(2)[1]
+
+
+def test_restart_repeats_the_pass() -> None:
+    with dataset(epochs=1, restart=True) as data:
+        for _ in data:
+            break
+        assert [ids(data) for _ in range(2)] == passes(1) * 2
+
+
+def test_restart_continues_at_a_state_once() -> None:
+    with dataset(epochs=1, restart=True) as data:
+        next(iter(data))
+        state = data.state_dict()
+        data.load_state_dict(state)
+        assert ids(data) == passes(1)[0][1:]
+        assert ids(data) == passes(1)[0]
+
+
+@pytest.mark.parametrize("step", range(2 * STEPS + 1))
+def test_loaded_state_continues_with_every_later_pass(step: int) -> None:
+    expected = passes(4)
+    with dataset(epochs=1) as data:
+        for _ in range(step // STEPS):
+            list(data)
+        iterator = iter(data)
+        for _ in range(step % STEPS):
+            next(iterator)
+        state = json.loads(json.dumps(data.state_dict()))
+    with dataset(epochs=1) as data:
+        data.load_state_dict(state)
+        rest = expected[step // STEPS][step % STEPS :]
+        assert [ids(data) for _ in range(2)] == [rest, expected[step // STEPS + 1]]
+
+
+def test_state_of_a_finished_pass_ends_it_and_iter_begins_the_next() -> None:
+    with dataset(epochs=1) as data:
+        list(data)
+        state = data.state_dict()
+        data.load_state_dict(state)
+        assert next(data, None) is None
+        assert ids(data) == passes(2)[1]
+        data.load_state_dict(state)
+        assert ids(data) == passes(2)[1]
+    with dataset(epochs=1, state=state) as data:
+        assert [ids(data) for _ in range(2)] == [[], passes(2)[1]]
+
+
+def test_state_before_the_first_batch_is_the_beginning() -> None:
+    state = dataset(epochs=1).state_dict()
+    with dataset(epochs=1) as data:
+        list(data)
+        data.load_state_dict(state)
+        assert ids(data) == passes(1)[0]
+
+
+@pytest.mark.parametrize("step", [1, STEPS + 2])
+def test_cursor_of_a_numpy_feed_is_a_state(step: int) -> None:
+    with infeed.connect("fake", "fake", transport=fake()) as feed:
+        for _ in range(step):
+            next(feed)
+        cursor = feed.state()
+    with dataset(epochs=1) as data:
+        data.load_state_dict(cursor)
+        rest = ids(data)
+        assert rest == stream(2 * STEPS + 1)[step:][: len(rest)]
+        # The last slots of the epoch fill no batch.
+        assert len(rest) == (COUNT - cursor["position"] % COUNT) // 4
+        assert ids(data) == passes(step // STEPS + 2)[-1]
+
+
+def test_state_fits_another_world_size() -> None:
+    ranks = [dataset(epochs=1, batch_size=2, shard=infeed.Shard(r, 3)) for r in range(3)]
+    seen, states = [], []
+    for rank in ranks:
+        iterator = iter(rank)
+        seen += chain.from_iterable(ids(next(iterator) for _ in range(2)))
+        states.append(rank.state_dict())
+        rank.close()
+    assert states[0] == states[1] == states[2]
+    for rank in range(2):
+        shard = infeed.Shard(rank, 2)
+        with dataset(epochs=1, batch_size=2, remainder="pad", shard=shard, ids="id") as data:
+            data.load_state_dict(states[0])
+            seen += [i for batch in data for i in batch["id"].tolist() if i >= 0]
+    assert sorted(seen) == list(range(COUNT))
+
+
+@pytest.mark.parametrize(
+    ("state", "problem"),
+    [
+        ({}, "lacks version|lacks pipeline"),
+        ({"cursor": None}, "has the keys cursor and until_epoch, not cursor"),
+        ({"cursor": {}, "until_epoch": 1}, "lacks"),
+        (7, "not int"),
+    ],
+)
+def test_state_that_is_none_is_refused(state: Any, problem: str) -> None:
+    with pytest.raises(infeed.CursorError, match=problem):
+        dataset().load_state_dict(state)
+
+
+@pytest.mark.parametrize(("remainder", "steps"), [("drop", STEPS), ("pad", STEPS + 1)])
+def test_length_is_that_of_the_whole_pass_at_each_state(remainder: Any, steps: int) -> None:
+    with dataset(epochs=1, remainder=remainder) as data:
+        assert len(data) == steps
+        for _ in range(2):
+            for _ in data:
+                assert len(data) == steps
+                with dataset(epochs=1, remainder=remainder) as other:
+                    other.load_state_dict(data.state_dict())
+                    assert len(other) == steps
+        assert len(DataLoader(data, batch_size=None)) == steps
+
+
+def test_endless_dataset_has_no_length() -> None:
+    with dataset() as data, pytest.raises(TypeError, match="is endless"):
+        len(data)
+
+
+def test_second_pass_of_unknown_length_is_refused_with_the_remedy() -> None:
+    with dataset(epochs=1, transport=fake(length_known=False)) as data:
+        assert ids(data) == passes(1)[0]
+        with pytest.raises(infeed.FeedClosedError, match="or restart=True"):
+            list(data)
+    with dataset(epochs=1, transport=fake(length_known=False), restart=True) as data:
+        assert [ids(data) for _ in range(2)] == passes(1) * 2
+
+
+@pytest.mark.parametrize("ahead", [1, 2])
+def test_batches_taken_ahead_are_neither_counted_nor_lost(ahead: int) -> None:
+    with dataset(ahead=ahead) as data:
+        iterator = iter(data)
+        for taken in range(1, 5):
+            while data.stats().steps < taken + ahead:
+                next(iterator)
+            assert data.state_dict()["cursor"]["position"] == 4 * taken
+        # The caller begins again, and drops what it has taken ahead.
+        assert ids([next(iter(data))]) == stream(5)[4:]
+
+
+def test_batches_taken_ahead_are_counted_at_the_end() -> None:
+    with dataset(ahead=1, epochs=1) as data:
+        iterator = iter(data)
+        for _ in range(STEPS):
+            next(iterator)
+        assert data.state_dict()["cursor"]["position"] == 4 * (STEPS - 1)
+        assert next(iterator, None) is None
+        assert data.state_dict()["cursor"]["position"] == 4 * STEPS
+        assert ids(data) == passes(2)[1]
+
+
+def test_copy_in_another_process_continues() -> None:
+    with dataset() as data:
+        next(iter(data))
+        assert data.__getstate__()["_reader"] is None
+        data._options = {}  # the fake's lock cannot be pickled
+        copy = pickle.loads(pickle.dumps(data))
+    assert copy.state_dict() == data.state_dict()
+    copy._options = {"transport": fake()}
+    with copy:
+        assert ids([next(iter(copy))]) == stream(2)[1:]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_worker_of_a_loader_is_refused_with_the_remedy(workers: int) -> None:
+    loader = DataLoader(
+        dataset(), batch_size=None, num_workers=workers, multiprocessing_context="fork"
+    )
+    with pytest.raises(infeed.InvalidRequestError, match="give num_workers=0"):
+        next(iter(loader))
+
+
+def test_worker_of_a_connected_dataset_is_refused_with_the_same_remedy() -> None:
+    with dataset() as data:
+        next(iter(data))
+        loader = DataLoader(data, batch_size=None, num_workers=1, multiprocessing_context="fork")
+        with pytest.raises(infeed.InvalidRequestError, match="give num_workers=0"):
+            next(iter(loader))
+
+
+def test_closed_dataset_does_not_connect() -> None:
+    data = dataset()
+    data.close()
+    with pytest.raises(infeed.FeedClosedError, match="was closed"):
+        next(iter(data))
+
+
+@pytest.mark.parametrize("option", ["restart", "ahead"])
+def test_option_of_a_wrong_type_is_refused(option: str) -> None:
+    with pytest.raises(infeed.InvalidRequestError, match=f"{option} must be"):
+        dataset(**{option: "1"})

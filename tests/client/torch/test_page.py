@@ -1,0 +1,80 @@
+"""Runs the code blocks of docs/pytorch.md, in order, against a server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+for name in ("accelerate", "lightning", "torchdata"):
+    pytest.importorskip(name)
+
+import lightning  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from tests.client.conftest import Server  # noqa: E402
+from torch import nn  # noqa: E402
+
+from infeed.testing import FakeTransport  # noqa: E402
+
+PAGE = Path(__file__).parents[3] / "docs" / "pytorch.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Module(lightning.LightningModule):
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def training_step(self, batch: Any, index: int) -> Any:
+        return self.model(batch["image"].flatten(1)).mean()
+
+    validation_step = training_step
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    random = np.random.default_rng(0)
+    images = random.normal(size=(26, 2, 2, 3)).astype(np.float32)
+    arrays = {"image": images, "label": random.integers(0, 3, 26)}
+    server = Server(FakeTransport(arrays, name="photos", batch_size=8))
+    yield server.address
+    server.stop()
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_block_runs(
+    number: int, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    steps: list[Any] = []
+    model = nn.Linear(12, 3)
+    names = {
+        "model": model,
+        "module": Module(model),
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.01),
+        "predict": lambda images: model(images.flatten(1)).argmax(1),
+        "train_step": lambda images, labels: steps.append((images.shape, labels.shape)),
+    }
+    code = BLOCKS[number].replace("127.0.0.1:7470", address).replace("/tmp/", f"{tmp_path}/")
+    try:
+        exec(compile(code, f"{PAGE}:{number}", "exec"), names)
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    if "train_step" in code:
+        assert steps
+    if "right" in code:
+        assert names["count"] == 26
+    if "same" in code:
+        batches = [next(iter(names[name]))["label"] for name in ("dataset", "same")]
+        assert torch.equal(*batches)

@@ -1,0 +1,146 @@
+"""Tests of the direct iterator over tensors."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.client.torch.fakes import STEPS, fake, ids, stream  # noqa: E402
+
+import infeed  # noqa: E402
+from infeed.testing import FakeTransport  # noqa: E402
+from infeed.torch import connect  # noqa: E402
+from infeed.torch.shard import with_shard  # noqa: E402
+
+
+def test_feed_can_be_given() -> None:
+    with infeed.connect("fake", "fake", transport=fake()) as feed, connect(feed) as tensors:
+        assert tensors.feed is feed
+        assert ids([next(tensors)]) == stream(1)
+        assert tensors.stats().steps == 1
+    with pytest.raises(infeed.FeedClosedError):
+        next(feed)
+
+
+def test_length_is_that_of_the_feed() -> None:
+    with connect("fake", "fake", transport=fake(), epochs=1) as feed:
+        assert len(feed) == STEPS
+        assert feed
+
+
+def test_endless_feed_has_no_length() -> None:
+    with connect("fake", "fake", transport=fake()) as feed:
+        with pytest.raises(TypeError, match="is endless"):
+            len(feed)
+        assert feed
+
+
+def test_second_loop_continues_and_one_after_the_end_is_refused() -> None:
+    with connect("fake", "fake", transport=fake(), epochs=1) as feed:
+        first = [next(iter(feed)), *feed]
+        assert ids(first) == stream(STEPS)
+        assert next(feed, None) is None
+        with pytest.raises(infeed.FeedClosedError, match="has ended"):
+            iter(feed)
+
+
+def test_state_is_a_cursor_for_numpy_too() -> None:
+    with connect("fake", "fake", transport=fake()) as feed:
+        next(feed)
+        state = feed.state()
+    with infeed.connect("fake", "fake", transport=fake(), state=state) as feed:
+        assert next(feed)["x"].tolist() == stream(2)[1]
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, RuntimeError])
+def test_interrupted_conversion_neither_loses_nor_counts_the_batch(
+    interrupt: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = connect("fake", "fake", transport=fake())
+    next(feed)
+    before = feed.state()
+
+    def fail(*_: Any) -> Any:
+        raise interrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("infeed.torch.tensors.to_tensor", fail)
+        with pytest.raises(interrupt):
+            next(feed)
+    assert feed.state() == before
+    assert ids([next(feed)]) == stream(2)[1:]
+    assert feed.state() != before
+    feed.close()
+
+
+@pytest.mark.parametrize("finish", ["trainer", "server"])
+def test_memory_of_a_tensor_is_not_used_again(finish: Any) -> None:
+    # Blocks above 128 KiB are pooled, and pooled ones are lent again at once.
+    count, width = 32, 1 << 17
+    arrays = {
+        "u8": np.arange(count, dtype=np.uint8)[:, None].repeat(width, 1),
+        "f32": np.arange(count, dtype=np.uint8)[:, None].repeat(width, 1),
+    }
+    transforms = [infeed.spec.Normalize("f32", scale=2.0)]
+    transport = FakeTransport(arrays, batch_size=2, shuffle=False, finish_transforms=transforms)
+    with connect("fake", "fake", transport=transport, finish=finish, ids="id") as feed:
+        kept = []
+        for _ in range(4):
+            batch = next(feed)
+            # Views, and views of views, of a batch that is dropped.
+            part = batch["u8"][1:, ::2]
+            kept.append((batch["id"].tolist(), part.T[:5], batch["f32"].view(-1)[-7:].numpy()))
+            del batch, part
+        gc.collect()
+        addresses = set()
+        for _ in range(24):
+            batch = next(feed)
+            addresses.add(batch["u8"].data_ptr())
+            for field in (batch["u8"], batch["f32"]):
+                field.fill_(99)
+            del batch, field
+            gc.collect()
+        assert len(addresses) < 24, "no memory was used again, so the test shows nothing"
+        for sample_ids, u8, f32 in kept:
+            assert u8.unique().tolist() == [sample_ids[1]]
+            assert np.unique(f32).tolist() == [sample_ids[1] / 2]
+
+
+def test_tensor_outlives_its_feed() -> None:
+    feed = connect("fake", "fake", transport=fake())
+    batch = next(feed)
+    feed.close()
+    del feed
+    gc.collect()
+    assert ids([batch]) == stream(1)
+
+
+@pytest.fixture
+def second_of_four(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.distributed.get_rank", lambda: 1)
+    monkeypatch.setattr("torch.distributed.get_world_size", lambda: 4)
+
+
+def test_shard_is_that_of_the_process_group(second_of_four: None) -> None:
+    with connect("fake", "fake", transport=fake()) as feed:
+        assert feed.feed.shard == infeed.Shard(1, 4)
+
+
+def test_shard_that_was_given_wins(second_of_four: None) -> None:
+    with connect("fake", "fake", transport=fake(), shard=infeed.Shard(0, 2)) as feed:
+        assert feed.feed.shard == infeed.Shard(0, 2)
+
+
+def test_feed_that_was_given_keeps_its_shard(second_of_four: None) -> None:
+    with infeed.connect("fake", "fake", transport=fake()) as feed:
+        assert connect(feed).feed.shard == infeed.Shard(0, 1)
+
+
+def test_without_a_process_group_there_is_no_shard() -> None:
+    assert with_shard({"seed": 1}) == {"seed": 1}

@@ -1,0 +1,122 @@
+"""Tests of the conversion of batches to tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import infeed  # noqa: E402
+from infeed.spec import BYTES, DATA_TYPES  # noqa: E402
+from infeed.testing import FakeTransport  # noqa: E402
+from infeed.torch import connect  # noqa: E402
+from infeed.torch.tensors import copy_to_device, to_tensor  # noqa: E402
+
+
+def first_batch(arrays: dict[str, Any], **options: Any) -> dict[str, Any]:
+    transport = FakeTransport(arrays, batch_size=4, shuffle=False)
+    with connect("fake", "fake", transport=transport, **options) as feed:
+        return next(feed)
+
+
+@pytest.mark.parametrize("data_type", [name for name in DATA_TYPES if name != BYTES])
+def test_type_of_a_field_is_that_of_its_tensor(data_type: str) -> None:
+    if data_type == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    x = np.array([0, 1, 1, 0]).astype(infeed.spec.numpy_dtype(data_type))
+    tensor = first_batch({"x": x})["x"]
+    assert tensor.dtype == getattr(torch, data_type)
+    assert tensor.tolist() == [0, 1, 1, 0]
+    tensor[0] = 1  # writable
+    assert tensor.tolist() == [1, 1, 1, 0]
+
+
+def test_batch_is_an_exact_dict() -> None:
+    assert type(first_batch({"x": np.arange(4)})) is dict
+
+
+def test_byte_strings_are_lists_of_bytes() -> None:
+    x = np.array([b"a", b"\0", b"", b"d"], object)
+    assert first_batch({"x": x})["x"] == [b"a", b"\0", b"", b"d"]
+
+
+def test_writable_array_is_not_copied() -> None:
+    x = np.arange(4)
+    to_tensor(x)[0] = 7
+    assert x[0] == 7
+
+
+def test_read_only_array_is_copied() -> None:
+    x = np.arange(4)
+    x.flags.writeable = False
+    tensor = to_tensor(x)
+    tensor[0] = 7
+    assert x[0] == 0
+
+
+def test_ids_and_mask_are_fields_where_asked_for() -> None:
+    transport = FakeTransport({"x": np.arange(6)}, batch_size=4, shuffle=False, remainder="pad")
+    options: dict[str, Any] = {"ids": "id", "mask": "valid", "epochs": 1}
+    with connect("fake", "fake", transport=transport, **options) as feed:
+        *_, last = feed
+    assert last["id"].tolist() == [4, 5, -1, -1]
+    assert last["valid"].tolist() == [True, True, False, False]
+    assert last["id"].dtype == torch.int64
+    assert list(first_batch({"x": np.arange(4)})) == ["x"]
+
+
+@pytest.mark.parametrize("option", ["ids", "mask"])
+def test_name_of_a_field_is_refused_for_ids_and_mask(option: str) -> None:
+    with pytest.raises(infeed.InvalidRequestError, match=f"{option}='x': the pipeline has a field"):
+        first_batch({"x": np.arange(4)}, **{option: "x"})
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"device": "gpu"}, "device 'gpu' is none of PyTorch's"),
+        ({"ids": "a", "mask": "a"}, "ids and mask are both 'a'"),
+        ({"ids": ""}, "ids must be a str that is not empty"),
+        ({"mask": True}, "mask must be a str"),
+    ],
+)
+def test_invalid_option_is_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(infeed.InvalidRequestError, match=problem):
+        first_batch({"x": np.arange(4)}, **options)
+
+
+def test_tensors_are_on_the_device_and_byte_strings_stay() -> None:
+    arrays = {"x": np.arange(4), "name": np.array([b"a"] * 4, object)}
+    batch = first_batch(arrays, device="meta", ids="id")
+    assert batch["x"].device.type == batch["id"].device.type == "meta"
+    assert batch["name"] == [b"a"] * 4
+
+
+class FakeTensor:
+    """Records how it is copied."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def pin_memory(self) -> FakeTensor:
+        self.calls.append("pin")
+        return self
+
+    def to(self, device: Any, non_blocking: bool = False) -> FakeTensor:
+        self.calls.append((str(device), non_blocking))
+        return self
+
+
+def test_copy_to_cuda_is_from_pinned_memory_and_does_not_block() -> None:
+    tensor = FakeTensor()
+    copy_to_device(tensor, torch.device("cuda:1"))
+    assert tensor.calls == ["pin", ("cuda:1", True)]
+
+
+def test_copy_to_another_device_blocks() -> None:
+    tensor = FakeTensor()
+    copy_to_device(tensor, torch.device("mps"))
+    assert tensor.calls == [("mps", False)]

@@ -1,0 +1,87 @@
+"""Test of the example in PyTorch: a run that is killed and started again has the same bits."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "torch_images.py"
+
+PIPELINES = """
+pipelines:
+  pictures:
+    source: {images: photos, labels: labels.csv}
+    shuffle: {seed: 17}
+    transforms:
+      - decode_image: {field: image, channels: 3}
+      - resize: {field: image, size: [64, 64]}
+      - random_flip_left_right: {field: image}
+      - normalize: {field: image, scale: 255.0}
+    batch: {size: 8}
+"""
+
+FILES = 44
+"""Photos: five batches and a remainder."""
+
+OPTIONS = ("--epochs", "2", "--save-every", "1")
+
+
+@pytest.fixture
+def address(serve: Any, photos: SimpleNamespace, tmp_path: Path) -> str:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    files = sorted(photos.labels)[:FILES]
+    for file in files:
+        shutil.copy(photos.folder / file, folder)
+    rows = [f"{file},{photos.labels[file]}" for file in files]
+    (tmp_path / "labels.csv").write_text("\n".join(["file,label", *rows]) + "\n")
+    return str(serve(PIPELINES).address)
+
+
+def start(address: str, checkpoint: Path) -> subprocess.Popen[str]:
+    path = os.pathsep.join(each for each in sys.path if each)
+    return subprocess.Popen(
+        [sys.executable, SCRIPT, address, "pictures", *OPTIONS, "--checkpoint", checkpoint],
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def losses(output: str) -> list[str]:
+    return re.findall(r"^epoch .*$", output, re.MULTILINE)
+
+
+@pytest.mark.parametrize("kill_after", ["epoch 0, 24 samples", "epoch 1, 60 samples"])
+def test_killed_run_that_is_started_again_ends_with_the_same_weights(
+    kill_after: str, address: str, tmp_path: Path
+) -> None:
+    whole = start(address, tmp_path / "whole.pt").communicate(timeout=300)[0]
+    assert len(losses(whole)) == 2 * (FILES // 8)
+
+    process, first = start(address, tmp_path / "killed.pt"), []
+    assert process.stdout is not None
+    for line in process.stdout:
+        first.append(line)
+        if line.startswith(kill_after):
+            break
+    process.kill()
+    process.communicate()
+    second = start(address, tmp_path / "killed.pt").communicate(timeout=300)[0]
+    assert "continues at sample" in second
+    # The step after the last checkpoint may have run twice.
+    assert losses(whole)[-len(losses(second)) :] == losses(second)
+    assert len(losses(second)) < len(losses(whole))
+    assert set(losses("".join(first))) | set(losses(second)) == set(losses(whole))
+    assert second.splitlines()[-1] == whole.splitlines()[-1]
+    assert "weights" in whole.splitlines()[-1]
