@@ -58,8 +58,7 @@ def connect(
     The iterator raises what `infeed.connect` raises, and `InvalidRequestError` for a batch size
     that the sharding does not divide, or a sharding whose processes hold data unevenly.
     """
-    if sharding is not None and not isinstance(sharding, Sharding):
-        sharding = _named_sharding(sharding)
+    requested = _as_sharding(sharding)
     for name, value in {"ids": ids, "mask": mask}.items():
         if value is not None:
             check_text(name, value)
@@ -78,7 +77,7 @@ def connect(
     limit = check_integer("device_prefetch", device_prefetch, 0, MAX_BATCHES)
 
     def open_feed(lazy: LazyFeed) -> GlobalArrays:
-        placement = sharding or SingleDeviceSharding(jax.local_devices()[0])
+        placement = requested or SingleDeviceSharding(jax.local_devices()[0])
         groups = data_groups(placement)
         spans = not placement.is_fully_addressable
         if not isinstance(target, Feed):
@@ -99,14 +98,16 @@ def connect(
     return DeviceFeed(lazy, open_feed, limit)
 
 
-def _named_sharding(pair: object) -> Sharding:
-    if isinstance(pair, tuple) and len(pair) == 2:
-        mesh, spec = pair
+def _as_sharding(given: object) -> Sharding | None:
+    if given is None or isinstance(given, Sharding):
+        return given
+    if isinstance(given, tuple) and len(given) == 2:
+        mesh, spec = given
         if isinstance(mesh, Mesh) and isinstance(spec, PartitionSpec):
             return NamedSharding(mesh, spec)
     raise InvalidRequestError(
         f"sharding must be a jax.sharding.Sharding, a pair of Mesh and PartitionSpec, or None, not "
-        f"{pair!r}"
+        f"{given!r}"
     )
 
 

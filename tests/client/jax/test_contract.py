@@ -1,4 +1,4 @@
-"""The contract of adapters, by `infeed.jax` on a single device."""
+"""The contract of adapters, by `infeed.jax` on one device and on a mesh with replicas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.client.adapters.contract import AdapterContract
 
 import infeed
 
-pytest.importorskip("jax")
+jax = pytest.importorskip("jax")
 
 
 class TestContract(AdapterContract):
@@ -17,3 +17,10 @@ class TestContract(AdapterContract):
         if isinstance(transport, str):
             return infeed.jax.connect(transport, "fake", **options)
         return infeed.jax.connect("fake", "fake", transport=transport, **options)
+
+
+class TestContractOnMesh(TestContract):
+    def open(self, transport: Any, **options: Any) -> Any:
+        mesh = jax.make_mesh((2, 4), ("data", "model"))
+        spec = jax.sharding.PartitionSpec("data")
+        return super().open(transport, sharding=(mesh, spec), **options)
