@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.client.conftest import Server
-from tests.client.jax.process import ROWS, STEPS, layouts
 
 import infeed
 from infeed.spec import Normalize
 from infeed.testing import FakeTransport
 
 jax = pytest.importorskip("jax")
+
+from tests.client.jax.process import ROWS, STEPS, layouts  # noqa: E402
 
 COUNT = 40
 
