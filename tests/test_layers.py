@@ -18,7 +18,7 @@ PACKAGES = {"infeed": ROOT / "client", "infeed_server": ROOT / "server"}
 # Lowest first. A folder or module imports its own modules and what stands in a lower row.
 LAYERS = {
     "infeed": (
-        "v1 errors printable",
+        "v1 errors printable pytree",
         "arguments",
         "spec http2",
         "batch cursor finish stats transport",
@@ -28,7 +28,7 @@ LAYERS = {
         "client",
         "lazy_feed",
         "__init__",
-        "audit grain tensorflow testing torch",
+        "audit grain jax tensorflow testing torch",
         "cli",
         "__main__",
     ),

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from infeed.arguments import did_you_mean
 from infeed.errors import FieldNotFoundError
+from infeed.pytree import register_with_jax
 from infeed.spec import Array
 
 
@@ -17,12 +18,16 @@ class Batch(dict[str, Array]):
     epoch       the epoch of its first slot, from 0
     sample_ids  int64 for each slot: the sample's number in the source, -1 for an empty slot
     mask        bool for each slot: whether it holds a sample. In an empty slot all fields are zero
+
+    For JAX, if it is imported, it is a container as a dict is: `jax.tree.map(f, batch)` returns a
+    plain dict.
     """
 
     def __init__(
         self, arrays: Mapping[str, Array], *, start: int, epoch: int, sample_ids: Array, mask: Array
     ) -> None:
         super().__init__(arrays)
+        register_with_jax(Batch)
         self.start = start
         self.epoch = epoch
         self.sample_ids = sample_ids

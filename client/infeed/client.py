@@ -33,6 +33,7 @@ class ConnectOptions(TypedDict, total=False):
     finish: FinishPlacement
     job_name: str | None
     prefetch_bytes: int
+    prefetch_batches: int | None
     timeout: float
     reconnect_timeout: float
     token: Token | None
@@ -53,6 +54,7 @@ def connect(
     finish: FinishPlacement = "trainer",
     job_name: str | None = None,
     prefetch_bytes: int = PREFETCH_BYTES,
+    prefetch_batches: int | None = None,
     timeout: float = 20.0,
     reconnect_timeout: float = 60.0,
     token: Token | None = None,
@@ -75,10 +77,12 @@ def connect(
                        fill a batch on every rank; None: the pipeline's
     state              the cursor to resume from, a result of `Feed.state()`
     finish             where the finish transforms run; `"server"` runs them in the server, which
-                       makes the batches larger
+                       makes the batches larger; with `"none"` batches arrive as they travel, and
+                       the consumer runs `Feed.pending_transforms`
     job_name           for a pipeline on TensorFlow's data service: the job to join, whose samples
                        are split among its trainers; None: a job of this feed alone
     prefetch_bytes     bound on the prefetched batches; at least two batches are prefetched
+    prefetch_batches   bound on their number, 2 to 64; None: as many as `prefetch_bytes` holds
     timeout            seconds to wait for a server that is starting
     reconnect_timeout  seconds to wait for a lost server before the feed fails
     token              authenticates this trainer: a string, or a function that returns one for
@@ -99,6 +103,7 @@ def connect(
         finish=finish,
         job_name=job_name,
         prefetch_bytes=prefetch_bytes,
+        prefetch_batches=prefetch_batches,
         reconnect_timeout=reconnect_timeout,
     )
     check_text("pipeline", pipeline, '"photos"')

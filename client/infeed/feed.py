@@ -19,7 +19,8 @@ from infeed.prefetch.feed_item import EndOfFeed
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.prefetcher import Prefetcher
 from infeed.prefetch.ready_batches import ReadyItem
-from infeed.spec import Guarantee, PipelineSpec, Spec
+from infeed.pytree import register_with_jax
+from infeed.spec import FinishTransform, Guarantee, PipelineSpec, Spec
 from infeed.stats import Stats, StatsRecorder
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,17 @@ class Feed(Iterator[Batch]):
     @property
     def element_spec(self) -> Spec:
         """Name, data type and shape of each field of one sample, without the slots dimension."""
-        return self._spec.element_spec
+        return self._plan.element_spec
+
+    @property
+    def pending_transforms(self) -> tuple[FinishTransform, ...]:
+        """The finish transforms that the batches still need, with `finish="none"`."""
+        return self._plan.pending_transforms
+
+    @property
+    def has_next(self) -> bool:
+        """Whether `next` would return, or raise, without a wait."""
+        return bool(self._ready.items)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -163,6 +174,7 @@ class Feed(Iterator[Batch]):
         requested_at = time.monotonic()
         if timeout is not None:
             timeout = check_seconds("timeout", timeout, endless=True)
+        register_with_jax(Batch)  # JAX may be imported after all batches were received
         while True:
             ready = self._wait_for_item(requested_at, timeout)
             item = ready.item

@@ -52,6 +52,16 @@ class LazyFeed:
         """Whether the feed is connected; it is without an error, also after `close`."""
         return self._feed is not None
 
+    @property
+    def initial_state(self) -> Mapping[str, Any] | None:
+        """The cursor that an own feed begins at, None for the beginning."""
+        return self._options.get("state")
+
+    def update_options(self, **options: Unpack[ConnectOptions]) -> None:
+        """Sets options of `infeed.connect` that are known late, for an own feed's next `open`."""
+        with self._lock:
+            self._options = {**self._options, **options}
+
     def open(self) -> Feed:
         """Returns the feed, connected on the first call. Raises as `infeed.connect` does, and
         `FeedClosedError` after `close`."""

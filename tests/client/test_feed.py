@@ -612,7 +612,7 @@ def test_a_batch_is_a_mapping_without_defaults(fake: FakeTransport) -> None:
 
 
 def test_dir_has_the_public_names() -> None:
-    assert dir(infeed) == sorted([*infeed.__all__, "tensorflow", "testing"])
+    assert dir(infeed) == sorted([*infeed.__all__, "jax", "tensorflow", "testing"])
 
 
 class EndsAt(FakeTransport):
@@ -759,3 +759,40 @@ def test_masked_last_slot_does_not_end_the_feed(arrays: Any) -> None:
     with connect(LastSlotMasked(arrays, batch_size=4, on_error="mask")) as feed:
         masks = [next(feed).mask.tolist() for _ in range(3)]
     assert masks == [[True] * 4, [True] * 3 + [False], [True] * 4]
+
+
+def test_finish_none_leaves_the_transforms_to_the_consumer() -> None:
+    images = np.arange(256, dtype=np.uint8).reshape(64, 4)
+    transforms = [Normalize("image", scale=255.0)]
+    transport = FakeTransport({"image": images}, finish_transforms=transforms, shuffle=False)
+    with infeed.connect("fake", "fake", finish="none", transport=transport) as feed:
+        assert feed.element_spec == transport.spec.wire_spec
+        assert feed.pending_transforms == tuple(transforms)
+        np.testing.assert_array_equal(next(feed)["image"], images[:8], strict=True)
+    with infeed.connect("fake", "fake", transport=transport) as feed:
+        assert feed.element_spec == transport.spec.element_spec
+        assert feed.pending_transforms == ()
+
+
+def test_prefetch_batches_bounds_their_number() -> None:
+    starts = []
+    transport = FakeTransport({"x": np.arange(800)}, before_batch=starts.append)
+    with infeed.connect("fake", "fake", prefetch_batches=3, transport=transport) as feed:
+        for step in range(5):
+            until(lambda step=step: len(starts) == step + 3)
+            next(feed)
+        assert feed.stats().prefetch_limit_bytes == 3 * 64
+
+
+def test_has_next_is_whether_next_returns_at_once() -> None:
+    gate = threading.Event()
+    transport = FakeTransport({"x": np.arange(8)}, before_batch=lambda _: gate.wait())
+    with infeed.connect("fake", "fake", epochs=1, transport=transport) as feed:
+        assert not feed.has_next
+        gate.set()
+        until(lambda: feed.has_next)
+        next(feed)
+        until(lambda: feed.has_next)  # the end
+        with pytest.raises(StopIteration):
+            next(feed)
+        assert feed.has_next

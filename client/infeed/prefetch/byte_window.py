@@ -15,8 +15,11 @@ class PrefetchWindow:
     `batch_bytes` is None if batches vary in size; then the largest received so far counts.
     """
 
-    def __init__(self, prefetch_bytes: int, batch_bytes: int | None) -> None:
+    def __init__(
+        self, prefetch_bytes: int, batch_bytes: int | None, max_batches: int = MAX_BATCHES
+    ) -> None:
         self._prefetch_bytes = prefetch_bytes
+        self._max_batches = max_batches
         self._batch_bytes = batch_bytes or 0
         self._consumed = 0
         self.received_bytes = 0
@@ -27,7 +30,7 @@ class PrefetchWindow:
         """Batches that may be in flight and buffered together."""
         if not self._batch_bytes:
             return MIN_BATCHES
-        return min(MAX_BATCHES, max(MIN_BATCHES, self._prefetch_bytes // self._batch_bytes))
+        return min(self._max_batches, max(MIN_BATCHES, self._prefetch_bytes // self._batch_bytes))
 
     @property
     def step_limit(self) -> int:
@@ -37,7 +40,10 @@ class PrefetchWindow:
     @property
     def max_bytes(self) -> int:
         """Bytes that may be in flight and buffered together."""
-        return max(self._prefetch_bytes, MIN_BATCHES * self._batch_bytes)
+        most = max(self._prefetch_bytes, MIN_BATCHES * self._batch_bytes)
+        if self._max_batches < MAX_BATCHES and self._batch_bytes:
+            most = min(most, self._max_batches * self._batch_bytes)
+        return most
 
     def on_received(self, batch_bytes: int) -> None:
         """Counts a received batch."""

@@ -57,7 +57,9 @@ class Coordinator:
         self._plan = plan
         self._deliver_item = deliver
         self._clock = clock
-        self._window = PrefetchWindow(plan.prefetch_bytes, plan.contract.payload_bytes)
+        self._window = PrefetchWindow(
+            plan.prefetch_bytes, plan.contract.payload_bytes, plan.prefetch_batches
+        )
         self._scheduler: StepScheduler[ReceivedBatch | BaseException] = StepScheduler(
             plan.shard_plan.steps, clock
         )

@@ -8,6 +8,7 @@ from typing import get_args
 from infeed.arguments import MAX_INT64, check_choice, check_integer, check_seconds, check_text
 from infeed.cursor import Shard
 from infeed.errors import InvalidRequestError
+from infeed.prefetch.byte_window import MAX_BATCHES, MIN_BATCHES
 from infeed.spec import MAX_BATCH_SIZE, FinishPlacement, Remainder
 from infeed.spec.dataset import MAX_JOB_NAME_LENGTH
 
@@ -27,6 +28,7 @@ class FeedOptions:
     finish: FinishPlacement = "trainer"
     job_name: str | None = None
     prefetch_bytes: int = 0
+    prefetch_batches: int | None = None
     reconnect_timeout: float = 60.0
 
     def __post_init__(self) -> None:
@@ -34,6 +36,7 @@ class FeedOptions:
             "batch_size": (1, MAX_BATCH_SIZE, "the pipeline's"),
             "seed": (0, MAX_INT64, "the pipeline's"),
             "epochs": (1, MAX_INT64, "an endless feed"),
+            "prefetch_batches": (MIN_BATCHES, MAX_BATCHES, "as many as prefetch_bytes holds"),
         }
         for name, (low, high, or_none) in integers.items():
             if (value := getattr(self, name)) is not None:

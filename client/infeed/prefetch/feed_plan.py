@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from infeed.arguments import MAX_INT64, check_integer
 from infeed.cursor import Cursor, Shard, ShardPlan
 from infeed.errors import InvalidRequestError
+from infeed.prefetch.byte_window import MAX_BATCHES
 from infeed.prefetch.spec_check import validate_spec
-from infeed.spec import FinishPlacement, FinishTransform, PipelineSpec, Remainder
+from infeed.spec import FinishPlacement, FinishTransform, PipelineSpec, Remainder, Spec
 from infeed.v1 import stream_pb2
 from infeed.wire.assembler import StreamContract
 
@@ -23,10 +24,18 @@ class FeedPlan:
     contract: StreamContract
     shard_plan: ShardPlan
     finish_transforms: tuple[FinishTransform, ...]
-    """The finish transforms that run in the trainer."""
+    """The finish transforms that run in the trainer, before a batch is delivered."""
     prefetch_bytes: int
     reconnect_timeout: float
     """Seconds without any server after which the feed fails."""
+    pending_transforms: tuple[FinishTransform, ...] = ()
+    """The finish transforms that are left to the consumer of the feed."""
+    prefetch_batches: int = MAX_BATCHES
+
+    @property
+    def element_spec(self) -> Spec:
+        """The fields of the batches that are delivered."""
+        return self.spec.wire_spec if self.pending_transforms else self.spec.element_spec
 
     @property
     def end_unknown(self) -> bool:
@@ -57,6 +66,7 @@ def plan_feed(
     job_name: str | None,
     prefetch_bytes: int,
     reconnect_timeout: float,
+    prefetch_batches: int | None = None,
 ) -> FeedPlan:
     """Returns the plan of one rank.
 
@@ -106,8 +116,10 @@ def plan_feed(
             seed=seed,
         ),
         shard_plan=shard_plan,
-        finish_transforms=() if on_server else spec.finish_transforms,
+        finish_transforms=spec.finish_transforms if finish == "trainer" else (),
+        pending_transforms=spec.finish_transforms if finish == "none" else (),
         prefetch_bytes=prefetch_bytes,
+        prefetch_batches=prefetch_batches or MAX_BATCHES,
         reconnect_timeout=reconnect_timeout,
     )
 

@@ -23,7 +23,8 @@ from infeed.v1 import spec_pb2
 
 Remainder = Literal["drop", "pad"]
 OnError = Literal["raise", "substitute", "mask"]
-FinishPlacement = Literal["trainer", "server"]
+FinishPlacement = Literal["trainer", "server", "none"]
+"""Where the finish transforms run; none: the consumer of the feed runs them itself."""
 Engine = Literal["local", "tf_data_service"]
 """The producer of batches: the server, or the workers of TensorFlow's data service."""
 RemainderScope = Literal["job", "worker"]

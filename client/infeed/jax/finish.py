@@ -1,0 +1,99 @@
+"""Finish transforms in JAX, for a `jit` function: those of `infeed.finish` on the device.
+
+Each value is within one unit in the last place of NumPy's. Types of 64 bits have 32 bits, unless
+`jax_enable_x64` is set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from infeed.spec import FinishTransform, Normalize, OneHot, numpy_dtype, shared_range
+
+Barrier: TypeAlias = Callable[[jax.Array], jax.Array]
+
+_barrier: Barrier = jax.lax.optimization_barrier
+"""Hides a value from XLA's simplifications; costs no copy."""
+
+
+def finish(
+    fields: Mapping[str, jax.Array],
+    transforms: Sequence[FinishTransform],
+    mask: jax.Array | None,
+) -> dict[str, jax.Array]:
+    """Applies the transforms to a batch, and sets empty slots to zero again.
+
+    `mask` is bool [slots], False for an empty slot; None if none can be empty. Fields without a
+    transform are returned as they are.
+    """
+    result = dict(fields)
+    for transform in transforms:
+        result[transform.field] = apply(transform, result[transform.field])
+    if mask is not None:
+        for name in {transform.field for transform in transforms}:
+            x = result[name]
+            kept = mask.reshape(-1, *[1] * (x.ndim - 1))
+            result[name] = jnp.where(kept, x, jnp.zeros((), x.dtype))
+    return result
+
+
+def apply(transform: FinishTransform, x: jax.Array) -> jax.Array:
+    """Applies one transform to one field of any shape."""
+    dtype = jax.dtypes.canonicalize_dtype(numpy_dtype(transform.data_type))
+    if isinstance(transform, OneHot):
+        hot = x[..., None] == jnp.arange(transform.depth, dtype=x.dtype)
+        if transform.depth - 1 > np.iinfo(x.dtype).max:
+            # The classes that the label's type cannot count would wrap around.
+            hot &= jnp.arange(transform.depth) <= int(np.iinfo(x.dtype).max)
+        on, off = _rounded([transform.on_value, transform.off_value], dtype)
+        return jnp.where(hot, on, off)
+    x = saturating_cast(x, dtype)
+    return _normalize(transform, x) if isinstance(transform, Normalize) else x
+
+
+def saturating_cast(x: jax.Array, dtype: np.dtype[Any]) -> jax.Array:
+    """Converts; in an integer type, the nearest value represents one out of range, and 0 NaN."""
+    if x.dtype == np.float64 and dtype == np.float16:
+        x = x.astype(np.float32)  # as NumPy's and TensorFlow's, which round twice
+    if dtype.kind not in "iu" or np.can_cast(x.dtype, dtype):
+        return x.astype(dtype)
+    low, high = shared_range(np.dtype(x.dtype), dtype)
+    inside = jnp.clip(x, low, high)
+    if x.dtype.kind in "iu":
+        return inside.astype(dtype)
+    result = jnp.where(jnp.isnan(x), jnp.zeros((), x.dtype), inside).astype(dtype)
+    # A float type may not have the limits of the integer type.
+    limits = np.iinfo(dtype)
+    if int(high) != limits.max:
+        result = jnp.where(x > high, dtype.type(limits.max), result)
+    if int(low) != limits.min:
+        result = jnp.where(x < low, dtype.type(limits.min), result)
+    return result
+
+
+def _normalize(transform: Normalize, x: jax.Array) -> jax.Array:
+    # XLA would multiply by 1 / scale, and make x / (scale * std) of two divisions. Each is rounded
+    # differently from NumPy, and a subtraction makes hundreds of units in the last place of it.
+    if transform.scale is not None:
+        x = _barrier(x / _operand((transform.scale,), x))
+    if transform.mean:
+        x -= _operand(transform.mean, x)
+    if transform.std:
+        x /= _operand(transform.std, x)
+    return x
+
+
+def _operand(values: tuple[float, ...], x: jax.Array) -> jax.Array:
+    rounded = _rounded(values[0] if len(values) == 1 else values, x.dtype)
+    # In the shape of `x`: from a broadcast, XLA also moves the division to the smaller operand.
+    return _barrier(jnp.broadcast_to(rounded, x.shape))
+
+
+def _rounded(values: Any, dtype: Any) -> Any:
+    with np.errstate(all="ignore"):
+        return np.asarray(values).astype(dtype)

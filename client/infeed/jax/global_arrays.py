@@ -1,0 +1,144 @@
+"""Global arrays: host batches of this process as parts of arrays over all devices of a sharding.
+
+A batch crosses to the devices as it came over the network. The finish transforms run there, in a
+`jit` function that is dispatched when the batch is taken: an SPMD program must be dispatched in the
+same order on every process, while transfers are each process's own and may run ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Sharding
+
+from infeed.batch import Batch
+from infeed.errors import InvalidRequestError
+from infeed.feed import Feed
+from infeed.jax.data_groups import trimmed
+from infeed.jax.finish import finish
+from infeed.spec import BYTES, Array, FieldSpec
+
+
+@dataclass(frozen=True)
+class TransferredBatch:
+    """The fields of a batch on the devices, without finish transforms; byte strings on the host.
+
+    `mask` is bool [rows of the global batch], None where no finish transform needs it.
+    """
+
+    fields: dict[str, Any]
+    mask: jax.Array | None
+
+
+class GlobalArrays:
+    """Converts the batches of one feed, whose `world_size` ranks make up a global array."""
+
+    def __init__(
+        self,
+        feed: Feed,
+        sharding: Sharding,
+        world_size: int,
+        ids: str | None = None,
+        mask: str | None = None,
+    ) -> None:
+        """`ids` and `mask` name additional fields: sample ids, and which slots hold a sample.
+
+        Raises `InvalidRequestError` for a name that is taken, and for a field whose size the
+        sharding does not divide.
+        """
+        self._sharding = sharding
+        self._rows = feed.batch_size * world_size
+        self._world_size = world_size
+        self._ids, self._mask = ids, mask
+        self._names = [field.name for field in feed.element_spec]
+        for name in filter(None, (ids, mask)):
+            if name in self._names or ids == mask:
+                raise InvalidRequestError(
+                    f"the name {name!r} for ids or mask is taken; the fields are "
+                    f"{', '.join(self._names)}"
+                )
+        self._transforms = feed.pending_transforms
+        self._finished = {transform.field for transform in self._transforms}
+        self._needs_mask = bool(self._transforms) and feed.may_mask
+        for field in (*feed.element_spec, *feed.spec.element_spec):
+            if field.data_type != BYTES:
+                self._check_divides(field)
+        dimensions = {field.name: 1 + len(field.shape) for field in feed.spec.element_spec}
+        self._finish = jax.jit(
+            partial(finish, transforms=self._transforms),
+            out_shardings={name: trimmed(sharding, dimensions[name]) for name in self._finished},
+        )
+
+    def transfer(self, batch: Batch) -> TransferredBatch:
+        """Begins the transfer of a batch to this process's devices.
+
+        JAX may use the memory of the batch instead of a copy, on the CPU; it then refers to the
+        arrays, and their memory is not used again before it is released.
+        """
+        fields: dict[str, Any] = {name: self._put(name, batch[name]) for name in self._names}
+        mask = None
+        if self._mask is not None:
+            mask = fields[self._mask] = self._put("mask", batch.mask)
+        elif self._needs_mask:
+            mask = self._put("mask", batch.mask)
+        if self._ids is not None:
+            fields[self._ids] = self._put("ids", batch.sample_ids)
+        return TransferredBatch(fields, mask if self._needs_mask else None)
+
+    def finish(self, transferred: TransferredBatch) -> dict[str, Any]:
+        """Returns the fields after the finish transforms, which are dispatched, not awaited."""
+        fields = transferred.fields
+        if not self._transforms:
+            return dict(fields)
+        wire = {name: fields[name] for name in self._finished}
+        return {**fields, **self._finish(wire, mask=transferred.mask)}
+
+    def _put(self, name: str, x: Array) -> Any:
+        """Returns the global array of which `x` holds the rows of this process."""
+        if x.dtype == object:
+            return x
+        x = _with_jax_dtype(name, x)
+        shape = (self._rows, *x.shape[1:])
+        return _global(trimmed(self._sharding, x.ndim), x, shape)
+
+    def _check_divides(self, field: FieldSpec) -> None:
+        shape = (self._rows, *field.shape)
+        try:
+            trimmed(self._sharding, len(shape)).shard_shape(shape)
+        except ValueError as error:
+            raise InvalidRequestError(
+                f"the sharding does not divide field {field.name!r} of shape {list(shape)} (a "
+                f"global batch of {self._rows} rows): {error}",
+                field=field.name,
+            ) from error
+
+
+def _global(sharding: Sharding, x: Array, shape: tuple[int, ...]) -> jax.Array:
+    """Returns the array of that shape of which `x` has what this process holds."""
+    make: Callable[..., jax.Array] = jax.make_array_from_process_local_data
+    return make(sharding, x, shape)
+
+
+def _with_jax_dtype(name: str, x: Array) -> Array:
+    """Returns `x` in the type that JAX has for it: of 32 bits, unless `jax_enable_x64` is set.
+
+    Raises `InvalidRequestError` for integers that 32 bits do not hold: JAX would wrap them around.
+    """
+    dtype = jax.dtypes.canonicalize_dtype(x.dtype)
+    if dtype == x.dtype:
+        return x
+    if dtype.kind in "iu" and x.size:
+        limits = np.iinfo(dtype)
+        low, high = x.min(), x.max()
+        if low < limits.min or high > limits.max:
+            raise InvalidRequestError(
+                f"field {name!r} has values from {low} to {high}, which {dtype} does not hold, and "
+                f"JAX has no {x.dtype} here: set jax_enable_x64",
+                field=name,
+            )
+    return x.astype(dtype)

@@ -1,0 +1,71 @@
+"""The Python blocks of docs/jax.md, run one after another."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import infeed
+from infeed import client, lazy_feed
+from infeed.spec import Normalize
+from infeed.testing import FakeTransport
+
+jax = pytest.importorskip("jax")
+pytest.importorskip("orbax.checkpoint")
+
+PAGE = Path(__file__).parents[3] / "docs" / "jax.md"
+
+
+@pytest.mark.filterwarnings("ignore")  # of Orbax
+def test_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    random = np.random.default_rng(0)
+    arrays = {
+        "image": random.integers(0, 256, (150, 8, 8, 3), np.uint8),
+        "label": random.integers(0, 10, 150).astype(np.int32),
+    }
+
+    def connect(target: str, pipeline: str, **options: Any) -> infeed.Feed:
+        assert target == "127.0.0.1:7470"
+        finish = [Normalize("image", scale=255.0)]
+        transport = FakeTransport(arrays, name="photos", finish_transforms=finish)
+        return client.connect(target, pipeline, transport=transport, **options)
+
+    monkeypatch.setattr(lazy_feed, "connect", connect)
+    monkeypatch.setattr(infeed, "connect", connect)
+    monkeypatch.setattr(jax.distributed, "initialize", lambda: None)
+    steps = []
+
+    @jax.jit
+    def step(params: Any, image: Any, label: Any) -> Any:
+        return {"w": params["w"] + image.mean() + label.mean()}
+
+    def train_step(params: Any, image: Any, label: Any) -> Any:
+        steps.append(image.shape)
+        return step(params, image, label)
+
+    def predict(params: Any, image: Any) -> Any:
+        return image[:, 0, 0, 0] * 0
+
+    names: dict[str, Any] = {
+        "params": {"w": jax.numpy.zeros(3)},
+        "train_step": train_step,
+        "predict": predict,
+        "folder": tmp_path / "checkpoints",
+    }
+    page = PAGE.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 7
+    expected = "".join(f"{line}\n" for line in re.findall(r"print\(.*\)  # (.*)", page))
+    for block in blocks:
+        exec(compile(block, str(PAGE), "exec"), names)
+    assert expected
+    assert capsys.readouterr().out.startswith(expected)
+    assert type(names["on_device"]) is dict
+    assert len(steps) == 2 + 3 + 2 + 2 + 1
+    assert names["total"] == 150
+    assert names["restored"]["feed"]["position"] == 128
+    assert names["batch"]["image"].shape == (64, 8, 8, 3)
