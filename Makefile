@@ -16,6 +16,7 @@ BIN := $(VENV)/bin
 # Created last, so that an interrupted set-up runs again.
 READY := $(VENV)/.infeed-ready
 BENCH_READY := $(VENV)/.infeed-bench-ready
+FRAMEWORKS_READY := $(VENV)/.infeed-frameworks-ready
 CODE := client server tests examples benchmarks deploy tools
 
 # The same default as in `infeed`: TensorFlow's relevant errors are raised as exceptions.
@@ -58,6 +59,18 @@ test: $(READY) ## Run all tests not marked slow; TESTS=tests/client runs a part.
 .PHONY: test-all
 test-all: $(READY) ## Run all tests, slow ones too; TESTS=... runs a part.
 	@$(PYTEST) $(TESTS)
+
+$(FRAMEWORKS_READY): $(READY) requirements/frameworks.txt
+	@echo "Adding JAX, PyTorch and others from requirements/frameworks.txt (2 GB of disk, more with CUDA)"
+	@$(BIN)/python -m pip install --quiet --requirement requirements/frameworks.txt
+	@touch $@
+
+# The tests of the adapters; `make test` skips those whose framework is not installed.
+ADAPTER_TESTS := $(wildcard $(addprefix tests/client/,adapters grain jax keras torch) tests/examples)
+
+.PHONY: test-frameworks
+test-frameworks: $(FRAMEWORKS_READY) ## Run the tests of the adapters with JAX, PyTorch, Grain, Orbax and others.
+	@$(PYTEST) $(or $(TESTS),$(ADAPTER_TESTS))
 
 .PHONY: durations
 durations: $(READY) ## Measure the test files' durations, which set their order.

@@ -15,8 +15,10 @@ HEADER = """\
 # This distribution, and those that a virtual environment contains from the start.
 EXCLUDED = {"infeed", "pip", "setuptools", "wheel"}
 
-# Requirements of `make bench` alone, excluded too.
-BENCH = Path(__file__).parent.parent / "requirements/bench.txt"
+# Requirements of single targets, excluded too.
+OTHERS = [
+    Path(__file__).parent.parent / "requirements" / name for name in ("bench.txt", "frameworks.txt")
+]
 
 
 def normalized(name: str) -> str:
@@ -26,7 +28,8 @@ def normalized(name: str) -> str:
 
 def main() -> None:
     pins = {normalized(item.metadata["Name"]): item.version for item in distributions()}
-    excluded = EXCLUDED | {line.partition("==")[0] for line in BENCH.read_text().splitlines()}
+    others = [line for file in OTHERS for line in file.read_text().splitlines()]
+    excluded = EXCLUDED | {line.partition("==")[0] for line in others}
     lines = [f"{name}=={pins[name]}" for name in sorted(pins) if name not in excluded]
     print(HEADER + "\n".join(lines))
 

@@ -61,6 +61,12 @@ class JobClient(threading.Thread):
         return self.elements
 
 
+@pytest.fixture(autouse=True)
+def patient_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a worker takes seconds to answer."""
+    monkeypatch.setattr(module, "_PROBE_TIMEOUT_SECONDS", 200.0)
+
+
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
