@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from infeed.feed import Feed
 
 
-class FeedDataset(IterableDataset):  # type: ignore[misc]
+class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore]
     """Iterates over passes of a pipeline as batches of tensors. It is its own iterator.
 
     It connects when the first batch, `len` or `stats` is asked for, in the process that asks. Give
