@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
 
 import pytest
 
+<<<<<<< HEAD
 HEAVY = ("grpc", "tensorflow", "jax", "grain", "torch", "typer", "rich", "pydantic", "yaml")
+=======
+import infeed
+
+HEAVY = ("grpc", "tensorflow", "jax", "torch", "typer", "rich", "pydantic", "yaml")
+>>>>>>> h/jax
 
 STEPS = {
     "infeed": "import infeed",
@@ -56,3 +63,13 @@ def test_command_line_loads_tensorflow_lazily(loaded: dict[str, set[str]]) -> No
 
 def test_check_of_heavy_packages_can_fail(loaded: dict[str, set[str]]) -> None:
     assert loaded["cli"] & set(HEAVY)
+
+
+def test_adapter_without_its_framework_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "jax"]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in [name for name in sys.modules if name.startswith("infeed.jax")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(infeed.MissingExtraError, match=r"pip install 'infeed\[jax\]'"):
+        importlib.import_module("infeed.jax")

@@ -1,8 +1,9 @@
 """One of two JAX processes of four virtual devices each, for test_two_processes.py.
 
-    python process.py PROCESS COORDINATOR SERVER
+    python process.py PROCESS COORDINATOR SERVER FOLDER
 
 Prints JSON: for each layout of the mesh the sample ids of each device, and the state; or the error.
+Saves the state of the first layout with Orbax in FOLDER.
 """
 
 from __future__ import annotations
@@ -63,7 +64,14 @@ def read(devices: Any, server: str) -> dict[str, Any]:
         }
 
 
-def main(process: int, coordinator: str, server: str) -> None:
+def save(folder: str, state: dict[str, Any]) -> None:
+    import orbax.checkpoint as ocp
+
+    with ocp.CheckpointManager(folder) as manager:
+        manager.save(STEPS, args=ocp.args.Composite(feed=ocp.args.JsonSave(state)))
+
+
+def main(process: int, coordinator: str, server: str, folder: str) -> None:
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", 4)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -79,8 +87,9 @@ def main(process: int, coordinator: str, server: str) -> None:
         next(infeed.jax.connect(server, "fake", sharding=(alone, PartitionSpec("data"))))
     except infeed.InvalidRequestError as error:
         results["alone"] = {"error": str(error)}
+    save(folder, results["two groups each"]["state"])
     print(json.dumps(results))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], sys.argv[3])
+    main(int(sys.argv[1]), *sys.argv[2:])

@@ -189,3 +189,19 @@ def test_given_feed_of_another_batch_size_is_refused(mesh: Any) -> None:
         pytest.raises(infeed.InvalidRequestError, match="is 16, and the feed has batches of 8"),
     ):
         next(batches)
+
+
+def test_finish_transforms_are_compiled_once(mesh: Any, connect: Callable[..., Any]) -> None:
+    batches = connect(
+        sharding=(mesh, P("data")), global_batch_size=16, epochs=1, remainder="pad", prefetch=2
+    )
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda name, *_, **__: compiled.append(name) if "backend_compile" in name else None
+    )
+    jax.clear_caches()
+    next(batches)
+    assert compiled
+    compiled.clear()
+    assert len(list(batches)) == 2  # the last one with empty slots
+    assert not compiled

@@ -19,6 +19,7 @@ from infeed.spec import Normalize
 from infeed.testing import FakeTransport
 
 jax = pytest.importorskip("jax")
+ocp = pytest.importorskip("orbax.checkpoint")
 
 from tests.client.jax.process import ROWS, STEPS, layouts  # noqa: E402
 
@@ -38,7 +39,13 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def results() -> list[dict[str, Any]]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where both processes save with Orbax."""
+    return tmp_path_factory.mktemp("orbax")
+
+
+@pytest.fixture(scope="module")
+def results(folder: Path) -> list[dict[str, Any]]:
     """What each of the two processes printed."""
     server = Server(fake())
     coordinator = f"127.0.0.1:{free_port()}"
@@ -47,7 +54,7 @@ def results() -> list[dict[str, Any]]:
     env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     processes = [
         subprocess.Popen(
-            [sys.executable, str(script), str(number), coordinator, server.address],
+            [sys.executable, str(script), str(number), coordinator, server.address, str(folder)],
             stdout=subprocess.PIPE,
             env=env,
             text=True,
@@ -113,11 +120,17 @@ def test_state_is_the_same_on_every_process(results: list[dict[str, Any]]) -> No
     assert states[0]["position"] == STEPS * ROWS
 
 
-def test_state_restores_on_one_process_with_another_batch(results: list[dict[str, Any]]) -> None:
+@pytest.mark.filterwarnings("ignore")  # of Orbax
+def test_state_restores_on_one_process_with_another_batch(
+    results: list[dict[str, Any]], folder: Path
+) -> None:
     mesh = jax.make_mesh((2, 4), ("data", "model"))
     sharding = (mesh, jax.sharding.PartitionSpec("data"))
     options = {"sharding": sharding, "global_batch_size": 4, "epochs": 1, "ids": "id"}
-    state = results[1]["two groups each"]["state"]
+    with ocp.CheckpointManager(folder) as manager:
+        wanted = ocp.args.Composite(feed=ocp.args.JsonRestore())
+        state = manager.restore(STEPS, args=wanted)["feed"]
+    assert state == results[1]["two groups each"]["state"]
     with infeed.jax.connect("fake", "fake", state=state, transport=fake(), **options) as batches:
         rest = np.concatenate([batch["id"] for batch in batches])
     done = STEPS * ROWS
