@@ -9,13 +9,9 @@ import sys
 
 import pytest
 
-<<<<<<< HEAD
-HEAVY = ("grpc", "tensorflow", "jax", "grain", "torch", "typer", "rich", "pydantic", "yaml")
-=======
 import infeed
 
-HEAVY = ("grpc", "tensorflow", "jax", "torch", "typer", "rich", "pydantic", "yaml")
->>>>>>> h/jax
+HEAVY = ("grpc", "tensorflow", "jax", "grain", "torch", "typer", "rich", "pydantic", "yaml")
 
 STEPS = {
     "infeed": "import infeed",
