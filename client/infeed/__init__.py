@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_LAZY_MODULES = ("tensorflow", "testing")
+_LAZY_MODULES = ("keras", "tensorflow", "testing")
 
 _LAZY_NAMES = {
     "Feed": "infeed.feed",

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-HEAVY = ("grpc", "tensorflow", "jax", "torch", "typer", "rich", "pydantic", "yaml")
+HEAVY = ("grpc", "tensorflow", "keras", "jax", "torch", "typer", "rich", "pydantic", "yaml")
 
 STEPS = {
     "infeed": "import infeed",

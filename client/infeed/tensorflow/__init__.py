@@ -22,7 +22,7 @@ from infeed.tensorflow.distribute import distribute
 from infeed.tensorflow.generator import from_generator
 
 if TYPE_CHECKING:
-    from infeed.tensorflow.feed_checkpoint import FeedCheckpoint
+    from infeed.keras.feed_checkpoint import FeedCheckpoint
 
 __all__ = ["FeedCheckpoint", "distribute", "from_generator"]
 
@@ -31,7 +31,7 @@ def __getattr__(name: str) -> Any:
     # Imported on first use: it needs Keras, which takes a second.
     if name != "FeedCheckpoint":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from infeed.tensorflow.feed_checkpoint import FeedCheckpoint  # noqa: PLC0415
+    from infeed.keras.feed_checkpoint import FeedCheckpoint  # noqa: PLC0415
 
     return FeedCheckpoint
 

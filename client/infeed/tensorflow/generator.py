@@ -20,13 +20,9 @@ import tensorflow as tf
 
 from infeed.arguments import check_integer
 from infeed.feed import Feed
-from infeed.tensorflow.batch_reader import reader_of
-from infeed.tensorflow.elements import (
-    DEFAULT_LABEL,
-    batch_tensor_spec,
-    disable_auto_shard,
-    keras_arranger,
-)
+from infeed.keras.batch_reader import reader_of
+from infeed.keras.elements import DEFAULT_LABEL, keras_arranger
+from infeed.tensorflow.elements import batch_tensor_spec, disable_auto_shard
 from infeed.tensorflow.from_callable import from_iterations
 
 
