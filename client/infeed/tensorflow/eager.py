@@ -12,7 +12,6 @@ with infeed.tensorflow.connect("localhost:7470", "photos", epochs=10) as feed:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +32,7 @@ ALIGNMENT = 64
 """Bytes. TensorFlow aborts the process at the first use of a tensor that is aligned to less."""
 
 
-class TensorFeed(tf.train.experimental.PythonState, Iterator[dict[str, tf.Tensor]]):  # type: ignore[misc]
+class TensorFeed(tf.train.experimental.PythonState):  # type: ignore[misc]
     """Iterates over the batches of a feed as dicts of `tf.Tensor` in the memory of the arrays.
 
     In a `tf.train.Checkpoint` it saves the cursor after the last batch that it has returned.
@@ -51,6 +50,12 @@ class TensorFeed(tf.train.experimental.PythonState, Iterator[dict[str, tf.Tensor
     def feed(self) -> Feed:
         """The feed, connected on first use: `element_spec`, `steps_per_epoch` and more."""
         return self._lazy.open()
+
+    def __iter__(self) -> TensorFeed:
+        """Returns itself: a second loop continues after the last batch. Raises as the feed does."""
+        if self._lazy.is_open:
+            iter(self.feed)
+        return self
 
     def __next__(self) -> dict[str, tf.Tensor]:
         """Returns the next batch. Raises as `Feed.next` does, and as `infeed.connect` before the

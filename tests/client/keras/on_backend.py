@@ -17,6 +17,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from tests.harness import doc_blocks
 
 import infeed
 from infeed.errors import FeedClosedError, InvalidRequestError, SampleError
@@ -289,6 +290,14 @@ def test_another_end_of_fit_is_kept_at_the_end_of_a_continued_epoch(tmp_path: Pa
     state = FeedCheckpoint.saved_state(tmp_path)
     assert state is not None
     assert state["position"] == COUNT
+
+
+# --- documentation ---
+
+
+@pytest.mark.parametrize("code", doc_blocks.blocks("docs/keras.md"))
+def test_block_of_the_page_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    doc_blocks.run(code, tmp_path, monkeypatch, model=doc_blocks.image_model(keras))
 
 
 # --- mistakes ---
