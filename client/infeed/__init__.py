@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_LAZY_MODULES = ("grain", "jax", "tensorflow", "testing", "torch")
+_LAZY_MODULES = ("grain", "jax", "keras", "tensorflow", "testing", "torch")
 
 _LAZY_NAMES = {
     "Feed": "infeed.feed",

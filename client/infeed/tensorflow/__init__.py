@@ -1,8 +1,9 @@
 """TensorFlow adapters: the only package of the client that imports TensorFlow.
 
 `from_generator` turns a feed into a `tf.data.Dataset`, and `FeedCheckpoint` saves a Keras model
-with the feed's cursor; `distribute` returns a dataset that reads a pipeline of TensorFlow's data
-service straight from its workers.
+with the feed's cursor; `connect` gives tensors to a loop of one's own, and its cursor to
+`tf.train.Checkpoint`; `shard_of` ranks the input pipelines of a strategy; `distribute` returns a
+dataset that reads a pipeline of TensorFlow's data service straight from its workers.
 """
 
 from __future__ import annotations
@@ -19,19 +20,21 @@ except ImportError:
     ) from None
 
 from infeed.tensorflow.distribute import distribute
+from infeed.tensorflow.eager import TensorFeed, connect
 from infeed.tensorflow.generator import from_generator
+from infeed.tensorflow.strategies import shard_of
 
 if TYPE_CHECKING:
-    from infeed.tensorflow.feed_checkpoint import FeedCheckpoint
+    from infeed.keras.feed_checkpoint import FeedCheckpoint
 
-__all__ = ["FeedCheckpoint", "distribute", "from_generator"]
+__all__ = ["FeedCheckpoint", "TensorFeed", "connect", "distribute", "from_generator", "shard_of"]
 
 
 def __getattr__(name: str) -> Any:
     # Imported on first use: it needs Keras, which takes a second.
     if name != "FeedCheckpoint":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from infeed.tensorflow.feed_checkpoint import FeedCheckpoint  # noqa: PLC0415
+    from infeed.keras.feed_checkpoint import FeedCheckpoint  # noqa: PLC0415
 
     return FeedCheckpoint
 

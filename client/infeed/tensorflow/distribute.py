@@ -19,18 +19,14 @@ from infeed.arguments import check_flag, check_seconds, check_text
 from infeed.errors import InvalidRequestError
 from infeed.finish import finished_spec
 from infeed.http2.tls_config import TLS
+from infeed.keras.elements import DEFAULT_LABEL, keras_arranger
 from infeed.prefetch.feed_options import FeedOptions
 from infeed.rpc.channel import open_transport
 from infeed.rpc.credentials import Token
 from infeed.spec import PipelineSpec, Remainder
 from infeed.spec.dataset import COMPRESSIONS, Compression, DatasetRequest, RegisteredDataset
 from infeed.tensorflow.dispatcher_watchdog import DispatcherWatchdog, watch
-from infeed.tensorflow.elements import (
-    DEFAULT_LABEL,
-    disable_auto_shard,
-    fetch_element_spec,
-    keras_arranger,
-)
+from infeed.tensorflow.elements import disable_auto_shard, fetch_element_spec
 from infeed.tensorflow.finish import finish
 from infeed.tensorflow.preflight import check_dispatcher, check_policy, check_version, check_workers
 from infeed.tensorflow.service_job import (

@@ -20,14 +20,11 @@ import tensorflow as tf
 
 from infeed.arguments import check_integer
 from infeed.feed import Feed
-from infeed.tensorflow.batch_reader import reader_of
-from infeed.tensorflow.elements import (
-    DEFAULT_LABEL,
-    batch_tensor_spec,
-    disable_auto_shard,
-    keras_arranger,
-)
+from infeed.keras.batch_reader import reader_of
+from infeed.keras.elements import DEFAULT_LABEL, keras_arranger
+from infeed.tensorflow.elements import batch_tensor_spec, disable_auto_shard
 from infeed.tensorflow.from_callable import from_iterations
+from infeed.tensorflow.strategies import check_python_runs_here
 
 
 def from_generator(
@@ -50,8 +47,9 @@ def from_generator(
 
     An error of the feed ends the iteration as a TensorFlow error with its message, as does an
     iteration of a feed that has ended. Closing the feed ends it without an error, also while
-    TensorFlow waits for a batch.
+    TensorFlow waits for a batch. Raises `ConfigError` on a remote worker without Python.
     """
+    check_python_runs_here()
     if mask is None:
         mask = feed.may_mask
     names = [field.name for field in feed.element_spec]

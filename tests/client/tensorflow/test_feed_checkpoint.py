@@ -16,9 +16,9 @@ from infeed.testing import FakeTransport
 
 tf = pytest.importorskip("tensorflow")
 
+from infeed.keras.batch_reader import BatchReader  # noqa: E402
+from infeed.keras.checkpoint_folder import CheckpointFolder  # noqa: E402
 from infeed.tensorflow import FeedCheckpoint, from_generator  # noqa: E402 - it needs TensorFlow
-from infeed.tensorflow.batch_reader import BatchReader  # noqa: E402
-from infeed.tensorflow.checkpoint_folder import CheckpointFolder  # noqa: E402
 
 # Of Keras, when it saves a variable, with NumPy 2.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -290,7 +290,39 @@ def test_a_kill_while_saving_leaves_the_checkpoint_before(
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_dropout_continues_with_its_seed(tmp_path: Path) -> None:
+    def train(folder: Path, *callbacks: Any) -> list[Any]:
+        inputs = tf.keras.Input((1,))
+        hidden = tf.keras.layers.Dense(8, kernel_initializer="ones")(inputs)
+        outputs = tf.keras.layers.Dense(1, kernel_initializer="ones")(
+            tf.keras.layers.Dropout(0.5, seed=3)(hidden)
+        )
+        model = tf.keras.Model(inputs, outputs)
+        model.compile(tf.keras.optimizers.Adam(0.1), "mse")
+        with connect(FeedCheckpoint.saved_state(folder)) as feed:
+            checkpoint = FeedCheckpoint(feed, folder, save_every=1)
+            options = {"epochs": 2, "initial_epoch": checkpoint.initial_epoch}
+            with suppress(Killed):
+                model.fit(by_epochs(feed), callbacks=[checkpoint, *callbacks], **QUIET, **options)
+        return model.get_weights()  # type: ignore[no-any-return]
+
+    whole = train(tmp_path / "whole")
+    train(tmp_path / "killed", KillAfter(4))
+    for resumed, expected in zip(train(tmp_path / "killed"), whole, strict=True):
+        np.testing.assert_array_equal(resumed, expected)
+
+
 # --- mistakes ---
+
+
+def test_a_generator_is_refused_on_the_tensorflow_backend() -> None:
+    with connect() as feed, pytest.raises(InvalidRequestError, match=r"give fit infeed\.tensorfl"):
+        reset_model().fit(
+            infeed.keras.generator(feed),
+            steps_per_epoch=STEPS,
+            callbacks=[FeedCheckpoint(feed)],
+            **QUIET,
+        )
 
 
 def test_fit_of_an_endless_feed_without_steps_is_refused() -> None:

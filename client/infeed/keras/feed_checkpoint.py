@@ -4,7 +4,8 @@ state = FeedCheckpoint.saved_state("checkpoint")  # None at the first start
 with infeed.connect("localhost:7470", "photos", state=state) as feed:
     checkpoint = FeedCheckpoint(feed, "checkpoint", save_every=1000)
     model.fit(
-        infeed.tensorflow.from_generator(feed, steps_per_epoch=feed.steps_per_epoch),
+        infeed.keras.generator(feed),  # or infeed.tensorflow.from_generator
+        steps_per_epoch=feed.steps_per_epoch,
         epochs=90,
         initial_epoch=checkpoint.initial_epoch,
         callbacks=[checkpoint],
@@ -18,31 +19,42 @@ import warnings
 from contextlib import ExitStack
 from typing import Any, Literal
 
-import tensorflow as tf
+import keras
 
 from infeed.arguments import check_integer
 from infeed.cursor import Cursor
 from infeed.errors import CursorError, InvalidRequestError
 from infeed.feed import Feed
-from infeed.tensorflow.batch_reader import reader_of
-from infeed.tensorflow.checkpoint_folder import CheckpointFolder, SavedRun
+from infeed.keras.batch_reader import reader_of
+from infeed.keras.checkpoint_folder import CheckpointFolder, SavedRun
+from infeed.keras.seeds import seeds_of, set_seeds
+
+IN_FIT = "fit(..., steps_per_epoch=feed.steps_per_epoch)"
+DATASET = "infeed.tensorflow.from_generator(feed, steps_per_epoch=feed.steps_per_epoch)"
 
 SaveEvery = int | Literal["epoch"]
 
 Logs = dict[str, Any] | None
 
 
-class FeedCheckpoint(tf.keras.callbacks.Callback):  # type: ignore[misc]
-    """Saves weights, optimizer and cursor together, and restores them when `fit` begins.
+class _EndOfEpoch:
+    """A true value of `stop_training` that ends the epoch, and not all of `fit`."""
 
-    feed        the feed whose dataset from `from_generator` the model is fitted to
+
+_END_OF_EPOCH = _EndOfEpoch()
+
+
+class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
+    """Saves weights, optimizer, seeds and cursor together, and restores them when `fit` begins.
+
+    feed        the feed whose `generator`, or dataset of `from_generator`, the model is fitted to
     directory   folder of the newest checkpoint, which rank 0 writes and each rank reads; None:
                 nothing is saved, and `state()` goes into a checkpoint of your own
     save_every  steps between checkpoints, besides one at the end of each epoch; `"epoch"`: only
                 those
 
-    The cursor counts the steps that `fit` has completed. Batches that TensorFlow has taken in
-    advance are trained on after a resume, and by the next `fit` on the same feed.
+    The cursor counts the steps that `fit` has completed. Batches that Keras has taken in advance
+    are trained on after a resume, and by the next `fit` on the same feed.
 
     Raises `InvalidRequestError`, and in `fit` also `CursorError` if the feed does not begin where
     the checkpoint ends.
@@ -72,6 +84,8 @@ class FeedCheckpoint(tf.keras.callbacks.Callback):  # type: ignore[misc]
         self._last_batch = -1
         self._unsaved_steps = 0
         self._warnings = ExitStack()
+        self._rest: int | None = None
+        """Steps that are left of an epoch which the callback ends: a generator's, continued."""
 
     @staticmethod
     def saved_state(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
@@ -89,6 +103,8 @@ class FeedCheckpoint(tf.keras.callbacks.Callback):  # type: ignore[misc]
         return self._feed.state(self._reader.completed)
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002 - Keras' signature
+        self._reader.begin_training(self._feed)
+        self._rest = None
         self._check_steps()
         if self._saved is not None:
             self._restore(self._saved)
@@ -110,18 +126,28 @@ class FeedCheckpoint(tf.keras.callbacks.Callback):  # type: ignore[misc]
         self._reader.complete(steps)
         self._unsaved_steps += steps
         is_due = self._save_every is not None and self._unsaved_steps >= self._save_every
+        if self._rest is not None:
+            self._rest -= steps
+        is_end = self._is_epoch_end(batch)
         # The end of an epoch is saved after its validation, with the number of the next.
-        if is_due and not self._is_epoch_end(batch):
+        if is_due and not is_end:
             self._save(self._epoch)
+        if is_end and self._rest is not None:
+            self.model.stop_training = self.model.stop_training or _END_OF_EPOCH
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
         self._warnings.close()
+        if self._rest is not None and self.model.stop_training is _END_OF_EPOCH:
+            self.model.stop_training = False
+        self._rest = None
         self._save(epoch + 1)
 
     def on_train_end(self, logs: Logs = None) -> None:  # noqa: ARG002
         self._warnings.close()
 
     def _is_epoch_end(self, batch: int) -> bool:
+        if self._rest is not None:
+            return self._rest <= 0
         if self._reader.steps_per_epoch is not None:
             return self._reader.epoch_step(self._feed) == 0
         steps = self.params.get("steps")
@@ -130,7 +156,7 @@ class FeedCheckpoint(tf.keras.callbacks.Callback):  # type: ignore[misc]
     def _save(self, epoch: int) -> None:
         self._unsaved_steps = 0
         if self._folder is not None and self._feed.shard.rank == 0:
-            self._folder.save(self.state(), epoch, self.model.save_weights)
+            self._folder.save(self.state(), epoch, self.model.save_weights, seeds_of(self.model))
 
     def _restore(self, saved: SavedRun) -> None:
         if Cursor.from_json(saved.state) != Cursor.from_json(self.state()):
@@ -148,21 +174,53 @@ class FeedCheckpoint(tf.keras.callbacks.Callback):  # type: ignore[misc]
         if self.model.optimizer is not None and not self.model.optimizer.built:
             self.model.optimizer.build(self.model.trainable_variables)
         self.model.load_weights(str(saved.weights))
+        set_seeds(self.model, saved.seeds)
         self._first_epoch = saved.epoch
-        if self._reader.epoch_step(self._feed):
+        if self._reader.is_generator:
+            self._rest = self._rest_of_epoch()
+        elif self._reader.epoch_step(self._feed):
             # The rest of an epoch is shorter than Keras expects.
             self._warnings.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", message="Your input ran out of data")
+
+    def _rest_of_epoch(self) -> int | None:
+        """Returns the steps that are left of a generator's epoch; None if it has just begun.
+
+        Keras counts the steps of a continued epoch from 0, and completes the last execution.
+        """
+        if (steps := self.params.get("steps")) is None:
+            return None
+        each = self.model.steps_per_execution
+        length = -(-steps // each) * each
+        done = (self._feed.first_step + self._reader.completed) % length
+        return length - done if done else None
+
+    def _check_generator(self, steps: int | None) -> None:
+        """Raises `InvalidRequestError` where Keras would lose or repeat batches of a generator."""
+        name = self._feed.spec.name
+        if keras.backend.backend() == "tensorflow":
+            raise InvalidRequestError(
+                f"on the TensorFlow backend, Keras prefetches batches of the generator of {name!r} "
+                f"and drops them; give fit {DATASET}"
+            )
+        if steps is None and self.params.get("epochs", 0) > self.initial_epoch + 1:
+            raise InvalidRequestError(
+                f"fit finds no end of an epoch: without steps_per_epoch it ends with the generator "
+                f"of {name!r}, and Keras repeats its first two batches in each further epoch; give "
+                f"{IN_FIT}"
+            )
 
     def _check_steps(self) -> None:
         """Raises `InvalidRequestError` if `fit` cannot find the end of an epoch."""
         steps, own = self.params.get("steps"), self._reader.steps_per_epoch
         name = self._feed.spec.name
         if own is None and steps is None and self._feed.endless:
+            remedy = IN_FIT if self._reader.is_generator else DATASET
             raise InvalidRequestError(
-                f"fit finds no end of an epoch: the feed of {name!r} is endless; give "
-                "infeed.tensorflow.from_generator(feed, steps_per_epoch=feed.steps_per_epoch)"
+                f"fit finds no end of an epoch: the feed of {name!r} is endless; give {remedy}"
             )
+        if self._reader.is_generator:
+            self._check_generator(steps)
         if own is None:
             return
         if steps is not None and (steps > own or (steps < own and self._feed.endless)):

@@ -28,6 +28,8 @@ class SavedRun:
     folder: Path
     state: Mapping[str, Any]
     epoch: int
+    seeds: list[list[int]] | None
+    """Of the model's random generators; None in a checkpoint of an older version."""
 
     @property
     def weights(self) -> Path:
@@ -56,7 +58,8 @@ class CheckpointFolder:
         try:
             document = json.loads((folder / _STATE_FILE).read_text(encoding="utf-8"))
             Cursor.from_json(document["state"])
-            return SavedRun(folder, document["state"], int(document["epoch"]))
+            epoch, seeds = int(document["epoch"]), document.get("seeds")
+            return SavedRun(folder, document["state"], epoch, seeds)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CursorError(
                 f"the checkpoint {folder} cannot be read: {type(error).__name__}: {error}; remove "
@@ -64,7 +67,11 @@ class CheckpointFolder:
             ) from error
 
     def save(
-        self, state: Mapping[str, Any], epoch: int, save_weights: Callable[[str], None]
+        self,
+        state: Mapping[str, Any],
+        epoch: int,
+        save_weights: Callable[[str], None],
+        seeds: list[list[int]],
     ) -> None:
         """Saves a checkpoint, then removes older ones. A kill leaves the old one or the new."""
         target = self.folder / f"epoch-{epoch:06}-position-{state['position']:016}"
@@ -75,7 +82,7 @@ class CheckpointFolder:
             shutil.rmtree(left)
         unfinished.mkdir(parents=True)
         save_weights(str(unfinished / _WEIGHTS_FILE))
-        document = {"epoch": epoch, "state": dict(state)}
+        document = {"epoch": epoch, "state": dict(state), "seeds": seeds}
         (unfinished / _STATE_FILE).write_text(json.dumps(document), encoding="utf-8")
         older = self._checkpoints()
         unfinished.rename(target)

@@ -1,8 +1,8 @@
-"""Batches between a feed and TensorFlow: those that TensorFlow has taken, and those trained on.
+"""Batches between a feed and Keras: those that Keras has taken, and those trained on.
 
-TensorFlow takes batches before the training step needs them, and Keras throws some away: with a
-distribution strategy it takes one to build the model, and begins again. Once a training is tracked,
-a batch is kept until its step is complete, and an iteration begins with the batches that are kept.
+TensorFlow and Keras take batches before the training step needs them, and Keras throws some away:
+it takes some to build the model, and begins again. Once a training is tracked, a batch is kept
+until its step is complete, and an iteration begins with the batches that are kept.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import deque
 from weakref import WeakKeyDictionary
 
 from infeed.batch import Batch
-from infeed.errors import FeedClosedError
+from infeed.errors import FeedClosedError, InvalidRequestError
 from infeed.feed import Feed
 
 
@@ -22,6 +22,8 @@ class BatchReader:
     def __init__(self) -> None:
         self.steps_per_epoch: int | None = None
         """Steps after which an iteration ends, counted from position 0; None: at the feed's end."""
+        self.is_generator = False
+        """Whether the current iteration is a generator's, and not a dataset's."""
         self.completed = 0
         """Batches of the feed that were trained on, if the training is tracked."""
         self._kept: deque[Batch] | None = None
@@ -29,7 +31,7 @@ class BatchReader:
         self._lock = threading.Lock()
         self._taking = threading.Lock()
         """Held while an iteration takes a batch: an abandoned one may still wait for its last."""
-        self._iteration = 0
+        self._iteration = self._trained_iteration = 0
         self._given = 0
         """Batches that the current iteration has got."""
         self._limit: int | None = None
@@ -60,15 +62,30 @@ class BatchReader:
         done = feed.delivered if self._kept is None else self.completed
         return (feed.first_step + done) % (self.steps_per_epoch or 1)
 
-    def begin(self, feed: Feed) -> int:
-        """Begins an iteration, which ends the one before it; returns its number."""
+    def begin(self, feed: Feed, *, steps: int | None = None, is_generator: bool = False) -> int:
+        """Begins an iteration, which ends the one before it; returns its number.
+
+        It has at most `steps` batches (None: up to the end of an epoch, or of the feed).
+        """
         with self._lock:
             self._iteration += 1
             self._given = self._replayed = 0
-            self._limit = None
+            self._limit, self.is_generator = steps, is_generator
             if self.steps_per_epoch is not None:
                 self._limit = self.steps_per_epoch - self.epoch_step(feed)
             return self._iteration
+
+    def begin_training(self, feed: Feed) -> None:
+        """Raises `InvalidRequestError` for a generator that another `fit` has read."""
+        with self._lock:
+            if not self.is_generator:
+                return
+            if self._iteration == self._trained_iteration:
+                raise InvalidRequestError(
+                    f"another fit has read this generator of {feed.spec.name!r}, and Keras takes "
+                    "batches of it in advance; give each fit its own infeed.keras.generator(feed)"
+                )
+            self._trained_iteration = self._iteration
 
     def take(self, feed: Feed, iteration: int) -> Batch | None:
         """Returns the next batch of an iteration; None at its end.
@@ -120,9 +137,10 @@ def _next_batch(feed: Feed, *, first: bool) -> Batch | None:
         return None
     if batch is None and first and feed.delivered:
         raise FeedClosedError(
-            f"the feed of {feed.spec.name!r} has ended after {feed.delivered} batches, and its "
-            "dataset is read again, as by each further epoch of Keras' fit: give "
-            "infeed.tensorflow.from_generator(feed, steps_per_epoch=...) the steps of an epoch of "
-            "fit, and infeed.connect as many epochs; open a feed for each evaluation"
+            f"the feed of {feed.spec.name!r} has ended after {feed.delivered} batches, and it is "
+            "read again, as by each further epoch of Keras' fit: give "
+            "infeed.tensorflow.from_generator(feed, steps_per_epoch=...), or fit for an "
+            "infeed.keras.generator, the steps of an epoch, and infeed.connect as many epochs; "
+            "open a feed for each evaluation"
         )
     return batch

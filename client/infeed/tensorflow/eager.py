@@ -1,0 +1,144 @@
+"""Batches as tensors for a training loop of one's own, without `tf.data` and without copies.
+
+with infeed.tensorflow.connect("localhost:7470", "photos", epochs=10) as feed:
+    checkpoint = tf.train.Checkpoint(model=model, feed=feed)
+    manager = tf.train.CheckpointManager(checkpoint, "checkpoints", max_to_keep=3)
+    checkpoint.restore(manager.latest_checkpoint)  # nothing at the first start
+    for batch in feed:  # a dict of field name to tf.Tensor
+        train_step(batch["image"], batch["label"])
+        manager.save()
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from infeed.errors import CursorError
+from infeed.feed import Feed
+from infeed.lazy_feed import LazyFeed
+from infeed.spec import Array
+from infeed.stats import Stats
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from infeed.client import ConnectOptions
+
+ALIGNMENT = 64
+"""Bytes. TensorFlow aborts the process at the first use of a tensor that is aligned to less."""
+
+
+class TensorFeed(tf.train.experimental.PythonState):  # type: ignore[misc]
+    """Iterates over the batches of a feed as dicts of `tf.Tensor` in the memory of the arrays.
+
+    In a `tf.train.Checkpoint` it saves the cursor after the last batch that it has returned.
+    `restore` of a checkpoint continues there, with any world size: before the first batch, or with
+    a new connection. Made by `connect`.
+    """
+
+    def __init__(self, feed: LazyFeed, *, mask: bool, sample_ids: bool) -> None:
+        super().__init__()
+        self._lazy = feed
+        self._mask = mask
+        self._sample_ids = sample_ids
+
+    @property
+    def feed(self) -> Feed:
+        """The feed, connected on first use: `element_spec`, `steps_per_epoch` and more."""
+        return self._lazy.open()
+
+    def __iter__(self) -> TensorFeed:
+        """Returns itself: a second loop continues after the last batch. Raises as the feed does."""
+        if self._lazy.is_open:
+            iter(self.feed)
+        return self
+
+    def __next__(self) -> dict[str, tf.Tensor]:
+        """Returns the next batch. Raises as `Feed.next` does, and as `infeed.connect` before the
+        first batch."""
+        batch = next(self.feed)
+        tensors = {name: to_tensor(array) for name, array in batch.items()}
+        if self._mask:
+            tensors["mask"] = to_tensor(batch.mask)
+        if self._sample_ids:
+            tensors["sample_ids"] = to_tensor(batch.sample_ids)
+        return tensors
+
+    def __len__(self) -> int:
+        """Returns the batches from the first to the last; `TypeError` as of the feed."""
+        return len(self.feed)
+
+    def __bool__(self) -> bool:
+        """Returns True, also without batches or a length."""
+        return True
+
+    def state(self) -> dict[str, Any]:
+        """Returns the cursor after the last batch that was returned, for `connect(state=...)`."""
+        return self.feed.state()
+
+    def stats(self) -> Stats:
+        """Returns the statistics of the feed."""
+        return self.feed.stats()
+
+    def close(self) -> None:
+        """Closes the feed; its tensors stay valid."""
+        self._lazy.close()
+
+    def __enter__(self) -> TensorFeed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def serialize(self) -> str:
+        """Returns the cursor as text, for `tf.train.Checkpoint`."""
+        return json.dumps(self.state())
+
+    def deserialize(self, string_value: str | bytes) -> None:
+        """Continues at a cursor that `serialize` has returned. Raises `CursorError`."""
+        try:
+            state = json.loads(string_value)
+        except ValueError as error:
+            raise CursorError(f"the checkpoint has no cursor of a feed: {error}") from error
+        self._lazy.load_state(state)
+
+
+def connect(
+    target: str | Feed,
+    pipeline: str | None = None,
+    *,
+    mask: bool = False,
+    sample_ids: bool = False,
+    **options: Unpack[ConnectOptions],
+) -> TensorFeed:
+    """Returns an iterator over dicts of tensors, which connects at its first batch.
+
+    target      as for `infeed.connect`, or an open feed, whose position a checkpoint cannot restore
+    pipeline    name of the pipeline; none with a feed
+    mask        whether the dict has a field `mask`: bool for each slot, False for an empty one
+    sample_ids  whether it has a field `sample_ids`: int64 for each slot, -1 for an empty one
+    options     as for `infeed.connect`
+
+    Raises `InvalidRequestError` for a feed with more arguments.
+    """
+    return TensorFeed(LazyFeed(target, pipeline, **options), mask=mask, sample_ids=sample_ids)
+
+
+def to_tensor(array: Array) -> tf.Tensor:
+    """Returns an array as a tensor on the CPU, in the array's memory where TensorFlow can use it.
+
+    Byte strings, and arrays that are read-only, not contiguous or not aligned, are copied. The
+    tensor keeps the array, so memory that a feed uses again is not used before the tensor is gone.
+    """
+    if array.ctypes.data % ALIGNMENT == 0 and array.flags.c_contiguous and array.flags.writeable:
+        try:
+            return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+        except (BufferError, tf.errors.InvalidArgumentError):
+            pass  # a type that DLPack or TensorFlow does not have
+    if array.dtype == np.object_:
+        return tf.constant(array.tolist(), tf.string, array.shape)
+    return tf.constant(array)

@@ -1,0 +1,83 @@
+"""A small convolutional network on JPEGs, with any backend of Keras; started again, it continues.
+
+    infeed serve examples/keras_images.yaml
+    KERAS_BACKEND=jax python examples/keras_images.py 127.0.0.1:7470 --checkpoint run
+
+End it at any step, even with `kill -9`, and start it again: on the backends jax and torch the result
+is the same, bit for bit, as without the interruption. The backend tensorflow continues, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import keras
+
+import infeed
+from infeed.keras import FeedCheckpoint
+
+
+def new_model(classes: int) -> Any:
+    """Returns a network for images of 64 by 64 pixels; its first weights are always the same."""
+
+    def seed(number: int) -> Any:
+        return keras.initializers.GlorotUniform(number)
+
+    model = keras.Sequential(
+        [
+            keras.Input((64, 64, 3)),
+            keras.layers.Conv2D(8, 5, strides=4, activation="relu", kernel_initializer=seed(1)),
+            keras.layers.Conv2D(16, 3, strides=2, activation="relu", kernel_initializer=seed(2)),
+            keras.layers.GlobalAveragePooling2D(),
+            keras.layers.Dropout(0.2, seed=3),
+            keras.layers.Dense(classes, kernel_initializer=seed(4)),
+        ]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(1e-3), loss, jit_compile=False)
+    return model
+
+
+def inputs(feed: infeed.Feed) -> dict[str, Any]:
+    """Returns the arguments of `fit` for the batches of a feed, on the backend in use."""
+    steps = feed.steps_per_epoch
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        # Else TensorFlow's threads add up gradients in any order, with other last bits.
+        tf.config.experimental.enable_op_determinism()
+        return {"x": infeed.tensorflow.from_generator(feed, steps_per_epoch=steps)}
+    return {"x": infeed.keras.generator(feed), "steps_per_epoch": steps}
+
+
+def main() -> None:
+    """Trains, or continues a training, and saves the weights at its end."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("target", help="address of the server")
+    parser.add_argument("--pipeline", default="photos")
+    parser.add_argument("--checkpoint", default="keras_images", help="folder of the run")
+    parser.add_argument("--classes", type=int, default=1000)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--save-every", type=int, default=10, help="steps between checkpoints")
+    parser.add_argument("--weights", default="keras_images.weights.h5", help="file of the result")
+    options = parser.parse_args()
+
+    model = new_model(options.classes)
+    state = FeedCheckpoint.saved_state(options.checkpoint)  # None at the first start
+    with infeed.connect(options.target, options.pipeline, state=state) as feed:
+        checkpoint = FeedCheckpoint(feed, options.checkpoint, save_every=options.save_every)
+        model.fit(
+            **inputs(feed),
+            epochs=options.epochs,
+            initial_epoch=checkpoint.initial_epoch,
+            callbacks=[checkpoint],
+            shuffle=False,
+            verbose=2,
+        )
+        print(feed.stats())
+    model.save_weights(options.weights)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Generators over a feed, up to what Keras makes of them."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.client.adapters.contract import AdapterContract
+
+import infeed
+from infeed.errors import InvalidRequestError
+from infeed.testing import FakeTransport
+
+pytest.importorskip("keras")
+
+
+class Opened:
+    """A feed by its generator, whose elements are the fields alone."""
+
+    def __init__(self, feed: infeed.Feed) -> None:
+        self._feed = feed
+
+    def __iter__(self) -> Any:
+        for element in infeed.keras.generator(self._feed, label=None, mask=False):
+            (fields,) = element
+            yield fields
+
+    def state(self) -> Any:
+        return self._feed.state()
+
+    def close(self) -> None:
+        self._feed.close()
+
+
+class TestContract(AdapterContract):
+    def open(self, transport: Any, **options: Any) -> Any:
+        if isinstance(transport, str):
+            return Opened(infeed.connect(transport, "fake", **options))
+        return Opened(infeed.connect("fake", "fake", transport=transport, **options))
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "expected"),
+    [
+        ("xy", {}, ("x", "y")),
+        ("xyz", {}, ({"x": "x", "z": "z"}, "y")),
+        ("xy", {"label": None}, ({"x": "x", "y": "y"},)),
+        ("xz", {"label": "label"}, ({"x": "x", "z": "z"},)),
+        ("xy", {"mask": True}, ("x", "y", "weight")),
+        ("xz", {"label": None, "mask": True}, ({"x": "x", "z": "z"}, None, "weight")),
+    ],
+)
+def test_options_set_the_element_structure(fields: str, options: Any, expected: Any) -> None:
+    def names(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {name: names(each) for name, each in part.items()}
+        return None if part is None else "weight" if part.dtype == np.float32 else fields[part[0]]
+
+    arrays = {name: np.full(8, index, np.int32) for index, name in enumerate(fields)}
+    fake = FakeTransport(arrays, batch_size=4)
+    with infeed.connect("fake", "fake", transport=fake, epochs=1) as feed:
+        first = next(infeed.keras.generator(feed, **({"label": "y"} | options)))
+    assert tuple(map(names, first)) == expected
+
+
+def test_steps_end_a_generator_and_the_next_continues(fake: FakeTransport) -> None:
+    with infeed.connect("fake", "fake", transport=fake) as feed:
+        for steps in (1, 3):
+            assert len(list(infeed.keras.generator(feed, steps=steps))) == steps
+        assert feed.delivered == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label": "lable"}, "no such field .did you mean 'label'"),
+        ({"mask": 1}, "mask must be True or False"),
+        ({"steps": 0}, "steps must be from 1 to .*, or None for all batches of the feed, not 0"),
+    ],
+)
+def test_wrong_options_are_refused_at_once(fake: FakeTransport, options: Any, message: str) -> None:
+    with (
+        infeed.connect("fake", "fake", transport=fake) as feed,
+        pytest.raises(InvalidRequestError, match=message),
+    ):
+        infeed.keras.generator(feed, **options)
+
+
+def test_a_generator_that_is_dropped_leaves_the_feed_open(fake: FakeTransport) -> None:
+    with infeed.connect("fake", "fake", transport=fake) as feed:
+        next(infeed.keras.generator(feed))
+        gc.collect()
+        assert next(feed).start == 4
+
+
+def run(code: str) -> str:
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=100
+    )
+    return result.stdout
+
+
+def test_importing_it_imports_no_framework() -> None:
+    names = ("keras", "tensorflow", "jax", "torch")
+    code = f"import infeed.keras, sys; print([name for name in {names} if name in sys.modules])"
+    assert run(code) == "[]\n"
+
+
+def test_without_keras_the_extra_is_named() -> None:
+    assert "pip install 'infeed[keras]'" in run(
+        "import importlib.util\n"
+        "importlib.util.find_spec = lambda name: None\n"
+        "import infeed\n"
+        "try:\n    infeed.keras\n"
+        "except infeed.MissingExtraError as error:\n    print(error)"
+    )

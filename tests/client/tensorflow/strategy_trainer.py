@@ -1,0 +1,95 @@
+"""A trainer under a `tf.distribute` strategy, for `test_strategies.py`; prints what it has seen.
+
+python -m tests.client.tensorflow.strategy_trainer SERVER STRATEGY COUNT PER_REPLICA EPOCHS
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import tensorflow as tf
+
+import infeed
+import infeed.tensorflow
+
+STRATEGIES = {
+    "one_device": lambda: tf.distribute.OneDeviceStrategy("/cpu:0"),
+    "mirrored": lambda: tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"]),
+    "multi_worker": tf.distribute.MultiWorkerMirroredStrategy,
+}
+
+
+class Sum(tf.keras.losses.Loss):  # type: ignore[misc]
+    """The sum of the outputs, whatever the targets."""
+
+    def __init__(self) -> None:
+        super().__init__(reduction="sum")
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        return y_pred[:, 0]
+
+
+def main(server: str, name: str, count: int, per_replica: int, epochs: int) -> None:
+    devices = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(
+        devices[0], [tf.config.LogicalDeviceConfiguration()] * (2 if name == "mirrored" else 1)
+    )
+    strategy = STRATEGIES[name]()
+    replicas = strategy.num_replicas_in_sync
+    feeds = []
+
+    def connect(shard: infeed.Shard, batch_size: int) -> infeed.Feed:
+        feeds.append(
+            infeed.connect(server, "fake", shard=shard, batch_size=batch_size, epochs=epochs)
+        )
+        return feeds[-1]
+
+    def dataset_of(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        size = context.get_per_replica_batch_size(per_replica * replicas)
+        feed = connect(infeed.tensorflow.shard_of(context), size)
+        return infeed.tensorflow.from_generator(feed)
+
+    dataset = strategy.distribute_datasets_from_function(dataset_of)
+    ids = seen(strategy, dataset)
+    counts = None
+    if name != "multi_worker":  # there Keras 3 cannot build a model: it reduces a tuple
+        # Keras distributes a dataset by itself: it splits each batch over the replicas.
+        feed = connect(infeed.Shard(), per_replica * replicas)
+        dataset = infeed.tensorflow.from_generator(feed, steps_per_epoch=feed.steps_per_epoch)
+        counts = fit(strategy, dataset, feed, count, epochs)
+    for feed in feeds:
+        feed.close()
+    ranks = [[feed.shard.rank, feed.shard.world_size] for feed in feeds]
+    print(json.dumps({"ids": ids, "ranks": ranks, "counts": counts}))
+
+
+def seen(strategy: Any, dataset: Any) -> list[int]:
+    """Returns the ids that a training step gets."""
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def step(batch: Any) -> Any:
+        return strategy.run(lambda x, _: x, args=batch)
+
+    ids: list[int] = []
+    for batch in dataset:
+        for part in strategy.experimental_local_results(step(batch)):
+            ids += part.numpy().tolist()
+    return ids
+
+
+def fit(strategy: Any, dataset: Any, feed: infeed.Feed, count: int, epochs: int) -> list[int]:
+    """Returns how often Keras' `fit` has trained on each sample, which the weights count."""
+    with strategy.scope():
+        layer = tf.keras.layers.Embedding(count, 1, embeddings_initializer="zeros")
+        model = tf.keras.Sequential([layer])
+        model.compile(tf.keras.optimizers.SGD(1.0), Sum(), jit_compile=False)
+    # Keras takes batches to build the model; the callback keeps them for the training.
+    callbacks = [infeed.tensorflow.FeedCheckpoint(feed)]
+    model.fit(dataset, epochs=epochs, callbacks=callbacks, shuffle=False, verbose=0)
+    return [round(-float(each)) for each in model.get_weights()[0][:, 0]]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))

@@ -1,0 +1,131 @@
+"""Each sample once per epoch under the strategies of `tf.distribute`, counted by id."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.client.conftest import Server
+from tests.harness.ports import ReservedPort
+
+import infeed
+from infeed.errors import ConfigError
+from infeed.testing import FakeTransport
+
+tf = pytest.importorskip("tensorflow")
+
+COUNT, PER_REPLICA, EPOCHS = 24, 2, 2
+
+
+@pytest.fixture
+def server(serve: Callable[..., Server]) -> Server:
+    ids = np.arange(COUNT)
+    return serve(FakeTransport({"x": ids, "label": ids.astype(np.float32)}, batch_size=2))
+
+
+@pytest.fixture
+def ports() -> Iterator[list[ReservedPort]]:
+    with ReservedPort() as first, ReservedPort() as second:
+        yield [first, second]
+
+
+def start(server: Server, strategy: str, cluster: Any = None) -> subprocess.Popen[str]:
+    numbers = map(str, (COUNT, PER_REPLICA, EPOCHS))
+    module = "tests.client.tensorflow.strategy_trainer"
+    config = {} if cluster is None else {"TF_CONFIG": json.dumps(cluster)}
+    return subprocess.Popen(
+        [sys.executable, "-m", module, server.address, strategy, *numbers],
+        env={**os.environ, **config},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(processes: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
+    results = []
+    try:
+        for process in processes:
+            out, errors = process.communicate(timeout=200)
+            assert process.returncode == 0, errors[-4000:]
+            results.append(json.loads(out.splitlines()[-1]))
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    return results
+
+
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored"])
+def test_devices_of_one_process_share_the_samples(server: Server, strategy: str) -> None:
+    (result,) = finish([start(server, strategy)])
+    assert sorted(result["ids"]) == sorted([*range(COUNT)] * EPOCHS)
+    assert result["ranks"][0] == [0, 1]
+    assert result["counts"] == [EPOCHS] * COUNT
+
+
+def test_processes_share_the_samples(server: Server, ports: list[ReservedPort]) -> None:
+    workers = [port.address for port in ports]
+    processes = [
+        start(
+            server,
+            "multi_worker",
+            {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}},
+        )
+        for index in range(2)
+    ]
+    results = finish(processes)
+    assert [result["ranks"][0] for result in results] == [[0, 2], [1, 2]]
+    ids = [result["ids"] for result in results]
+    assert sorted([*ids[0], *ids[1]]) == sorted([*range(COUNT)] * EPOCHS)
+    assert len(ids[0]) == len(ids[1])
+
+
+def test_a_remote_worker_without_python_is_refused(ports: list[ReservedPort]) -> None:
+    code = (
+        "import tensorflow as tf, time\n"
+        "server = tf.distribute.Server({'worker': ['127.0.0.1:%d']}, job_name='worker')\n"
+        "print('ready', flush=True)\n"
+        "server.join()"
+    )
+    port = ports[0]
+    command = [sys.executable, "-c", code % port.number]
+    worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+        trainer = subprocess.run(
+            [sys.executable, "-m", __spec__.name, port.address],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=100,
+        )
+    finally:
+        worker.kill()
+        worker.communicate()
+    assert trainer.returncode == 0, trainer.stderr[-4000:]
+    assert "would run on /job:worker/replica:0/task:0" in trainer.stdout
+    assert "a remote worker has no Python to read it" in trainer.stdout
+
+
+def train_on(address: str) -> None:
+    tf.config.experimental_connect_to_host(address)
+    fake = FakeTransport({"x": np.arange(8)})
+    with infeed.connect("fake", "fake", transport=fake) as feed:
+        infeed.tensorflow.from_generator(feed)
+        with tf.device("/job:worker/task:0/device:CPU:0"):
+            try:
+                infeed.tensorflow.from_generator(feed)
+            except ConfigError as error:
+                print(error)
+
+
+if __name__ == "__main__":
+    train_on(sys.argv[1])
