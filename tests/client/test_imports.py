@@ -11,7 +11,18 @@ import pytest
 
 import infeed
 
-HEAVY = ("grpc", "tensorflow", "jax", "grain", "keras", "torch", "typer", "rich", "pydantic", "yaml")
+HEAVY = (
+    "grpc",
+    "tensorflow",
+    "jax",
+    "grain",
+    "keras",
+    "torch",
+    "typer",
+    "rich",
+    "pydantic",
+    "yaml",
+)
 
 STEPS = {
     "infeed": "import infeed",
