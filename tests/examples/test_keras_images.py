@@ -51,7 +51,7 @@ def server(
         yield running
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("backend", ["jax", "tensorflow", "torch"])
 def test_a_killed_run_continues_with_the_same_bits(
     server: InfeedServer, backend: str, tmp_path: Path
 ) -> None:

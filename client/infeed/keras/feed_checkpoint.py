@@ -15,8 +15,6 @@ with infeed.connect("localhost:7470", "photos", state=state) as feed:
 from __future__ import annotations
 
 import os
-import warnings
-from contextlib import ExitStack
 from typing import Any, Literal
 
 import keras
@@ -83,9 +81,8 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         self._epoch = 0
         self._last_batch = -1
         self._unsaved_steps = 0
-        self._warnings = ExitStack()
         self._rest: int | None = None
-        """Steps that are left of an epoch which the callback ends: a generator's, continued."""
+        """Steps that are left of a continued epoch, which the callback ends."""
 
     @staticmethod
     def saved_state(directory: str | os.PathLike[str]) -> dict[str, Any] | None:
@@ -104,11 +101,12 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002 - Keras' signature
         self._reader.begin_training(self._feed)
-        self._rest = None
         self._check_steps()
+        restored = self._saved is not None
         if self._saved is not None:
             self._restore(self._saved)
             self._saved = None
+        self._rest = self._rest_of_epoch(restored=restored)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
         expected, self._first_epoch = self._first_epoch, None
@@ -136,14 +134,10 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
             self.model.stop_training = self.model.stop_training or _END_OF_EPOCH
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        self._warnings.close()
         if self._rest is not None and self.model.stop_training is _END_OF_EPOCH:
             self.model.stop_training = False
         self._rest = None
         self._save(epoch + 1)
-
-    def on_train_end(self, logs: Logs = None) -> None:  # noqa: ARG002
-        self._warnings.close()
 
     def _is_epoch_end(self, batch: int) -> bool:
         if self._rest is not None:
@@ -176,20 +170,20 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         self.model.load_weights(str(saved.weights))
         set_seeds(self.model, saved.seeds)
         self._first_epoch = saved.epoch
-        if self._reader.is_generator:
-            self._rest = self._rest_of_epoch()
-        elif self._reader.epoch_step(self._feed):
-            # The rest of an epoch is shorter than Keras expects.
-            self._warnings.enter_context(warnings.catch_warnings())
-            warnings.filterwarnings("ignore", message="Your input ran out of data")
 
-    def _rest_of_epoch(self) -> int | None:
-        """Returns the steps that are left of a generator's epoch; None if it has just begun.
+    def _rest_of_epoch(self, *, restored: bool) -> int | None:
+        """Returns the steps that are left of the epoch; None if it has just begun.
 
-        Keras counts the steps of a continued epoch from 0, and completes the last execution.
+        Keras counts the steps of a continued epoch from 0. It must not find the end of a dataset
+        by itself: TensorFlow counts the step that got no batch in `optimizer.iterations`.
         """
-        if (steps := self.params.get("steps")) is None:
-            return None
+        if (own := self._reader.steps_per_epoch) is not None:
+            done = self._reader.epoch_step(self._feed)
+            return own - done if done else None
+        steps = self.params.get("steps")
+        if not restored or steps is None or not self._reader.is_generator:
+            return None  # each fit on a generator has the steps that it is given
+        # The last execution is completed.
         each = self.model.steps_per_execution
         length = -(-steps // each) * each
         done = (self._feed.first_step + self._reader.completed) % length
