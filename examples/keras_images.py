@@ -3,8 +3,8 @@
     infeed serve examples/keras_images.yaml
     KERAS_BACKEND=jax python examples/keras_images.py 127.0.0.1:7470 --checkpoint run
 
-End it at any step, even with `kill -9`, and start it again: on a CPU the result is the same, bit for
-bit, as without the interruption.
+End it at any step, even with `kill -9`, and start it again: on a CPU the result is the same, bit
+for bit, as without the interruption.
 """
 
 from __future__ import annotations
