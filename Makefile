@@ -50,27 +50,31 @@ demo: $(READY) ## Serve an embedded data set and train a small model on it.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --max-worker-restart 3 \
   --dist loadfile --no-loadscope-reorder
 
+FRAMEWORKS := grain jax keras torch
+
 # Without passes over each graph, tests of graphs take half the time; test-all has them. Grappler is
 # left out by tests/plugins/quick_graphs.py, and oneDNN here.
 .PHONY: test
 test: $(READY) ## Run all tests not marked slow; TESTS=tests/client runs a part.
-	@TF_ENABLE_ONEDNN_OPTS=0 $(PYTEST) -m "not slow" --hypothesis-profile=quick $(TESTS)
+	@TF_ENABLE_ONEDNN_OPTS=0 $(PYTEST) -m "not slow" --hypothesis-profile=quick \
+	  $(or $(TESTS),$(addprefix --ignore=tests/client/,$(FRAMEWORKS)))
 
 .PHONY: test-all
 test-all: $(READY) ## Run all tests, slow ones too; TESTS=... runs a part.
-	@$(PYTEST) $(TESTS)
+	@$(PYTEST) $(or $(TESTS),$(addprefix --ignore=tests/client/,$(FRAMEWORKS)))
 
 $(FRAMEWORKS_READY): $(READY) requirements/frameworks.txt
 	@echo "Adding JAX, PyTorch and others from requirements/frameworks.txt (2 GB of disk, more with CUDA)"
 	@$(BIN)/python -m pip install --quiet --requirement requirements/frameworks.txt
 	@touch $@
 
-# The tests of the adapters; `make test` skips those whose framework is not installed.
-ADAPTER_TESTS := $(wildcard $(addprefix tests/client/,adapters grain jax keras torch) tests/examples)
+# The tests of the adapters, which `make test` leaves out. Each framework has a process of its own:
+# JAX reads its flags once, and forks of a process with JAX's threads can hang.
+ADAPTER_TESTS := $(addprefix tests/client/,$(FRAMEWORKS))
 
 .PHONY: test-frameworks
 test-frameworks: $(FRAMEWORKS_READY) ## Run the tests of the adapters with JAX, PyTorch, Grain, Orbax and others.
-	@$(PYTEST) $(or $(TESTS),$(ADAPTER_TESTS))
+	@for tests in $(or $(TESTS),$(ADAPTER_TESTS) tests/examples); do $(PYTEST) $$tests; done
 
 .PHONY: durations
 durations: $(READY) ## Measure the test files' durations, which set their order.

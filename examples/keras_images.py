@@ -1,6 +1,6 @@
 """A small convolutional network on JPEGs, with any backend of Keras; started again, it continues.
 
-    infeed serve examples/keras_images.yaml
+    infeed serve examples/folder_csv_labels_augmented.yaml
     KERAS_BACKEND=jax python examples/keras_images.py 127.0.0.1:7470 --checkpoint run
 
 End it at any step, even with `kill -9`, and start it again: on a CPU the result is the same, bit
@@ -18,15 +18,15 @@ import infeed
 from infeed.keras import FeedCheckpoint
 
 
-def new_model(classes: int) -> Any:
-    """Returns a network for images of 64 by 64 pixels; its first weights are always the same."""
+def new_model(shape: tuple[int, ...], classes: int) -> Any:
+    """Returns a network for images of that shape; its first weights are always the same."""
 
     def seed(number: int) -> Any:
         return keras.initializers.GlorotUniform(number)
 
     model = keras.Sequential(
         [
-            keras.Input((64, 64, 3)),
+            keras.Input(shape),
             keras.layers.Conv2D(8, 5, strides=4, activation="relu", kernel_initializer=seed(1)),
             keras.layers.Conv2D(16, 3, strides=2, activation="relu", kernel_initializer=seed(2)),
             keras.layers.GlobalAveragePooling2D(),
@@ -51,7 +51,7 @@ def main() -> None:
     """Trains, or continues a training, and saves the weights at its end."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("target", help="address of the server")
-    parser.add_argument("--pipeline", default="photos")
+    parser.add_argument("--pipeline", default="pictures")
     parser.add_argument("--checkpoint", default="keras_images", help="folder of the run")
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--epochs", type=int, default=3)
@@ -59,9 +59,10 @@ def main() -> None:
     parser.add_argument("--weights", default="keras_images.weights.h5", help="file of the result")
     options = parser.parse_args()
 
-    model = new_model(options.classes)
     state = FeedCheckpoint.saved_state(options.checkpoint)  # None at the first start
     with infeed.connect(options.target, options.pipeline, state=state) as feed:
+        [image] = [field for field in feed.element_spec if field.name == "image"]
+        model = new_model(image.shape, options.classes)
         checkpoint = FeedCheckpoint(feed, options.checkpoint, save_every=options.save_every)
         model.fit(
             **inputs(feed),

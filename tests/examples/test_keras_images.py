@@ -17,6 +17,19 @@ from tests.harness.server import InfeedServer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
+DEFINITION = """\
+pipelines:
+  pictures:
+    source: {images: data, labels: data/labels.csv}
+    shuffle: {seed: 17}
+    transforms:
+      - decode_image: {field: image, channels: 3}
+      - random_resized_crop: {field: image, size: [64, 64]}
+      - random_flip_left_right: {field: image}
+      - normalize: {field: image, scale: 255.0}
+    batch: {size: 16}
+"""
+
 KILLED_AFTER = 4
 """Steps: within the second epoch of the drawn photos, which have three of a batch."""
 
@@ -44,8 +57,8 @@ def server(
     photos: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[InfeedServer]:
     folder = tmp_path_factory.mktemp("keras_images")
-    definition = folder / "keras_images.yaml"
-    definition.write_text((EXAMPLES / definition.name).read_text())
+    definition = folder / "pipelines.yaml"
+    definition.write_text(DEFINITION)
     (folder / "data").symlink_to(photos.folder)
     with InfeedServer(definition, folder / "log") as running:
         yield running
