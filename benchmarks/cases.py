@@ -125,6 +125,19 @@ def _beside_dataloader(plan: Plan) -> list[Finding]:
     return duel(ours, theirs, [Goal("images/s", images_per_second, Target(0.95))], plan)
 
 
+def _adapter(kind: str, package: str, target: Target | None) -> Case:
+    """Compares an adapter with the NumPy feed that it reads."""
+
+    def run(plan: Plan) -> list[Finding]:
+        if find_spec(package) is None:
+            print(f"skipped: {package} is not installed; make test-frameworks installs it")
+            return []
+        feed = _infeed("uint8")
+        return duel(replace(feed, name=kind, kind=kind), feed, [_speed(target), _cpu()], plan)
+
+    return Case(f"9.6 MB batches: the adapter {kind} ÷ the NumPy feed", run)
+
+
 def _aim(ratio: float) -> Target:
     return Target(ratio, is_aim=True)
 
@@ -201,6 +214,11 @@ CASES: dict[str, Case] = {
         "photos of a map-style data set, decoded by Pillow in 4 processes: infeed ÷ DataLoader",
         _beside_dataloader,
     ),
+    "adapter-jax": _adapter("jax", "jax", Target(0.95)),
+    "adapter-torch": _adapter("torch", "torch", Target(0.95)),
+    "adapter-grain": _adapter("grain", "grain", Target(0.95)),
+    "adapter-tensors": _adapter("tensors", "tensorflow", Target(0.95)),
+    "adapter-from-generator": _adapter("from_generator", "tensorflow", None),
     "grpcio-uint8": _beside_grpcio("both ends", "uint8"),
     "grpcio-client-uint8": _beside_grpcio("client", "uint8"),
     "grpcio-server-uint8": _beside_grpcio("server", "uint8"),

@@ -47,6 +47,67 @@ def _feed(transport: Any, address: str, dataset: str, seed: int) -> Batches:
     return batches()
 
 
+def jax(address: str, dataset: str, compression: str, seed: int) -> Batches:
+    """Reads with infeed's adapter for JAX, to one device."""
+    del compression
+    import infeed.jax
+
+    def batches() -> Batches:
+        with infeed.jax.connect(address, dataset, seed=seed) as feed:
+            for batch in feed:
+                yield batch["image"].block_until_ready()
+
+    return batches()
+
+
+def torch(address: str, dataset: str, compression: str, seed: int) -> Batches:
+    """Reads with infeed's adapter for PyTorch."""
+    del compression
+    import infeed.torch
+
+    def batches() -> Batches:
+        with infeed.torch.connect(address, dataset, seed=seed) as feed:
+            for batch in feed:
+                yield batch["image"]
+
+    return batches()
+
+
+def grain(address: str, dataset: str, compression: str, seed: int) -> Batches:
+    """Reads with infeed's adapter for Grain."""
+    del compression
+    import infeed.grain
+
+    return (batch["image"] for batch in infeed.grain.FeedDataset(address, dataset, seed=seed))
+
+
+def tensors(address: str, dataset: str, compression: str, seed: int) -> Batches:
+    """Reads tensors with infeed's eager iterator for TensorFlow."""
+    del compression
+    import infeed.tensorflow
+
+    def batches() -> Batches:
+        with infeed.tensorflow.connect(address, dataset, seed=seed) as feed:
+            for batch in feed:
+                yield batch["image"]
+
+    return batches()
+
+
+def from_generator(address: str, dataset: str, compression: str, seed: int) -> Batches:
+    """Reads a `tf.data.Dataset` of a feed."""
+    del compression
+    import infeed
+    import infeed.tensorflow
+
+    def batches() -> Batches:
+        with infeed.connect(address, dataset, seed=seed) as feed:
+            for batch in infeed.tensorflow.from_generator(feed, label=None):
+                yield batch["image"]
+
+    return batches()
+
+
 def distribute(address: str, dataset: str, compression: str, seed: int) -> Batches:
     """Reads directly from the workers of the tf-data-service engine, with finish transforms."""
     import infeed.tensorflow
@@ -125,6 +186,11 @@ def tcp(address: str, dataset: str, _: str, __: int) -> Batches:
 KINDS: dict[str, Consumer] = {
     "infeed": infeed,
     "grpcio": grpcio,
+    "jax": jax,
+    "torch": torch,
+    "grain": grain,
+    "tensors": tensors,
+    "from_generator": from_generator,
     "distribute": distribute,
     "service": service,
     "inprocess": inprocess,
