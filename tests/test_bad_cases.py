@@ -54,7 +54,7 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
         "an integer from 1 to 2^63 - 1, or None for an endless feed, not True (bool)",
     ),
     ({"remainder": "keep"}, '"drop" or "pad", not \'keep\''),
-    ({"finish": None}, '"trainer" or "server", not None'),
+    ({"finish": None}, '"trainer" or "server" or "none", not None'),
     ({"job_name": 7}, "a str that is not empty, not 7 (int)"),
     ({"prefetch_bytes": 1e9}, "an integer from 0 to 2^63 - 1, not 1000000000.0 (float)"),
     ({"timeout": NAN}, f"{SECONDS}, not nan"),

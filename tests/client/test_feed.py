@@ -612,7 +612,9 @@ def test_a_batch_is_a_mapping_without_defaults(fake: FakeTransport) -> None:
 
 
 def test_dir_has_the_public_names() -> None:
-    assert dir(infeed) == sorted([*infeed.__all__, "jax", "tensorflow", "testing"])
+    assert dir(infeed) == sorted(
+        [*infeed.__all__, "grain", "jax", "keras", "tensorflow", "testing", "torch"]
+    )
 
 
 class EndsAt(FakeTransport):

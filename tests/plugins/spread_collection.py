@@ -24,7 +24,9 @@ def pytest_configure(config: pytest.Config) -> None:
     worker: dict[str, Any] = getattr(config, "workerinput", {})
     if worker and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
         folders = (config.rootpath / name for name in config.getini("testpaths"))
-        paths = [path for folder in folders for path in _parts(folder)]
+        # pytest ignores no path that is among its arguments.
+        ignored = {config.rootpath / name for name in config.getoption("ignore") or ()}
+        paths = [path for folder in folders for path in _parts(folder) if path not in ignored]
         number = int(worker["workerid"].removeprefix("gw"))
         config.args = collection_order(paths, number, worker["workercount"])
 
