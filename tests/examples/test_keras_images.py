@@ -17,6 +17,8 @@ from tests.harness.server import InfeedServer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
+BATCH_SIZE = 16
+
 DEFINITION = """\
 pipelines:
   pictures:
@@ -27,13 +29,10 @@ pipelines:
       - random_resized_crop: {field: image, size: [64, 64]}
       - random_flip_left_right: {field: image}
       - normalize: {field: image, scale: 255.0}
-    batch: {size: 16}
+    batch: {size: %d}
 """
 
-KILLED_AFTER = 4
-"""Steps: within the second epoch of the drawn photos, which have three of a batch."""
-
-KILL = f"""
+KILL = """
 import os, runpy, signal, sys
 from infeed.keras import FeedCheckpoint
 
@@ -43,11 +42,12 @@ steps = []
 def count_and_kill(checkpoint, batch, logs=None):
     counted(checkpoint, batch, logs)
     steps.append(batch)
-    if len(steps) == {KILLED_AFTER}:
+    if len(steps) == killed_after:
         os.kill(os.getpid(), signal.SIGKILL)
 
 FeedCheckpoint.on_train_batch_end = count_and_kill
-sys.argv = sys.argv[1:]
+killed_after = int(sys.argv[1])
+sys.argv = sys.argv[2:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
@@ -58,7 +58,7 @@ def server(
 ) -> Iterator[InfeedServer]:
     folder = tmp_path_factory.mktemp("keras_images")
     definition = folder / "pipelines.yaml"
-    definition.write_text(DEFINITION)
+    definition.write_text(DEFINITION % BATCH_SIZE)
     (folder / "data").symlink_to(photos.folder)
     with InfeedServer(definition, folder / "log") as running:
         yield running
@@ -66,7 +66,7 @@ def server(
 
 @pytest.mark.parametrize("backend", ["jax", "tensorflow", "torch"])
 def test_a_killed_run_continues_with_the_same_bits(
-    server: InfeedServer, backend: str, tmp_path: Path
+    server: InfeedServer, photos: SimpleNamespace, backend: str, tmp_path: Path
 ) -> None:
     pytest.importorskip("keras")
     h5py = pytest.importorskip("h5py")
@@ -98,10 +98,11 @@ def test_a_killed_run_continues_with_the_same_bits(
             file.visititems(visit)
         return found
 
+    killed_after = photos.count // BATCH_SIZE + 1  # the first step of the second epoch
     assert train("whole") == 0
-    assert train("killed", "-c", KILL) == -signal.SIGKILL
+    assert train("killed", "-c", KILL, str(killed_after)) == -signal.SIGKILL
     (saved,) = (tmp_path / "killed").iterdir()
-    assert saved.name == f"epoch-{1:06}-position-{16 * KILLED_AFTER:016}"
+    assert saved.name == f"epoch-{1:06}-position-{BATCH_SIZE * killed_after:016}"
     assert train("killed") == 0
     expected = weights("whole")
     assert len(expected) > 12  # the optimizer's, too
