@@ -22,7 +22,7 @@ LAYERS = {
         "arguments",
         "spec http2",
         "batch cursor finish stats transport",
-        "wire rpc",
+        "wire rpc named_fields",
         "prefetch",
         "feed",
         "client",

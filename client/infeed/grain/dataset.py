@@ -10,10 +10,10 @@ import grain
 from infeed.cursor import Cursor
 from infeed.errors import InvalidRequestError
 from infeed.feed import Feed
-from infeed.grain.elements import NamedFields
 from infeed.grain.first_state import first_state
 from infeed.grain.iterator import FeedIterator
 from infeed.lazy_feed import LazyFeed
+from infeed.named_fields import NamedFields
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

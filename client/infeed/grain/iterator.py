@@ -10,8 +10,8 @@ import grain
 from infeed.cursor import Cursor
 from infeed.feed import Feed
 from infeed.grain.checkpoint import load_into, save_of
-from infeed.grain.elements import NamedFields
 from infeed.lazy_feed import LazyFeed
+from infeed.named_fields import NamedFields
 from infeed.spec import Array
 
 
@@ -43,7 +43,7 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
         return self._feed.open()
 
     def __next__(self) -> dict[str, Array]:
-        return self._fields.element(self._feed.open().next())
+        return self._fields.arrays(self._feed.open().next())
 
     def get_state(self) -> dict[str, Any]:
         """Returns the cursor after the last element that `next` returned: a dict for JSON.

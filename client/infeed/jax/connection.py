@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
-from infeed.arguments import check_integer, check_text
+from infeed.arguments import check_integer
 from infeed.cursor import Shard
 from infeed.errors import InvalidRequestError
 from infeed.feed import Feed
@@ -15,6 +15,7 @@ from infeed.jax.data_groups import DataGroups, data_groups
 from infeed.jax.device_feed import DeviceFeed
 from infeed.jax.global_arrays import GlobalArrays
 from infeed.lazy_feed import LazyFeed
+from infeed.named_fields import NamedFields
 from infeed.prefetch.byte_window import MAX_BATCHES
 
 if TYPE_CHECKING:
@@ -59,9 +60,7 @@ def connect(
     that the sharding does not divide, or a sharding whose processes hold data unevenly.
     """
     requested = _as_sharding(sharding)
-    for name, value in {"ids": ids, "mask": mask}.items():
-        if value is not None:
-            check_text(name, value)
+    named = NamedFields(ids, mask)
     if global_batch_size is not None:
         global_batch_size = check_integer("global_batch_size", global_batch_size, 1)
         if options.get("batch_size") is not None:
@@ -93,7 +92,7 @@ def connect(
                 f"{groups.shard}; connect it with that shard, or pass target and pipeline"
             )
         _check_size(feed, groups, global_batch_size)
-        return GlobalArrays(feed, placement, groups.shard.world_size, ids, mask)
+        return GlobalArrays(feed, placement, groups.shard.world_size, named)
 
     return DeviceFeed(lazy, open_feed, limit)
 

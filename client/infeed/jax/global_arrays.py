@@ -21,6 +21,7 @@ from infeed.errors import InvalidRequestError
 from infeed.feed import Feed
 from infeed.jax.data_groups import trimmed
 from infeed.jax.finish import finish
+from infeed.named_fields import NamedFields
 from infeed.spec import BYTES, Array, FieldSpec
 
 
@@ -43,25 +44,16 @@ class GlobalArrays:
         feed: Feed,
         sharding: Sharding,
         world_size: int,
-        ids: str | None = None,
-        mask: str | None = None,
+        named: NamedFields,
     ) -> None:
-        """`ids` and `mask` name additional fields: sample ids, and which slots hold a sample.
-
-        Raises `InvalidRequestError` for a name that is taken, and for a field whose size the
+        """Raises `InvalidRequestError` for a name that is taken, and for a field whose size the
         sharding does not divide.
         """
         self._sharding = sharding
         self._rows = feed.batch_size * world_size
         self._world_size = world_size
-        self._ids, self._mask = ids, mask
-        self._names = [field.name for field in feed.element_spec]
-        for name in filter(None, (ids, mask)):
-            if name in self._names or ids == mask:
-                raise InvalidRequestError(
-                    f"the name {name!r} for ids or mask is taken; the fields are "
-                    f"{', '.join(self._names)}"
-                )
+        self._named = named
+        self._named.check(field.name for field in feed.element_spec)
         self._transforms = feed.pending_transforms
         self._finished = {transform.field for transform in self._transforms}
         self._needs_mask = bool(self._transforms) and feed.may_mask
@@ -80,15 +72,13 @@ class GlobalArrays:
         JAX may use the memory of the batch instead of a copy, on the CPU; it then refers to the
         arrays, and their memory is not used again before it is released.
         """
-        fields: dict[str, Any] = {name: self._put(name, batch[name]) for name in self._names}
-        mask = None
-        if self._mask is not None:
-            mask = fields[self._mask] = self._put("mask", batch.mask)
-        elif self._needs_mask:
-            mask = self._put("mask", batch.mask)
-        if self._ids is not None:
-            fields[self._ids] = self._put("ids", batch.sample_ids)
-        return TransferredBatch(fields, mask if self._needs_mask else None)
+        arrays = self._named.arrays(batch)
+        fields: dict[str, Any] = {name: self._put(name, x) for name, x in arrays.items()}
+        if not self._needs_mask:
+            return TransferredBatch(fields, None)
+        named_mask = self._named.mask
+        mask = fields[named_mask] if named_mask else self._put("mask", batch.mask)
+        return TransferredBatch(fields, mask)
 
     def finish(self, transferred: TransferredBatch) -> dict[str, Any]:
         """Returns the fields after the finish transforms, which are dispatched, not awaited."""

@@ -20,6 +20,7 @@ import tensorflow as tf
 from infeed.errors import CursorError
 from infeed.feed import Feed
 from infeed.lazy_feed import LazyFeed
+from infeed.named_fields import NamedFields
 from infeed.spec import Array
 from infeed.stats import Stats
 
@@ -40,11 +41,10 @@ class TensorFeed(tf.train.experimental.PythonState):  # type: ignore[misc]
     a new connection. Made by `connect`.
     """
 
-    def __init__(self, feed: LazyFeed, *, mask: bool, sample_ids: bool) -> None:
+    def __init__(self, feed: LazyFeed, fields: NamedFields) -> None:
         super().__init__()
         self._lazy = feed
-        self._mask = mask
-        self._sample_ids = sample_ids
+        self._fields = fields
 
     @property
     def feed(self) -> Feed:
@@ -60,13 +60,8 @@ class TensorFeed(tf.train.experimental.PythonState):  # type: ignore[misc]
     def __next__(self) -> dict[str, tf.Tensor]:
         """Returns the next batch. Raises as `Feed.next` does, and as `infeed.connect` before the
         first batch."""
-        batch = next(self.feed)
-        tensors = {name: to_tensor(array) for name, array in batch.items()}
-        if self._mask:
-            tensors["mask"] = to_tensor(batch.mask)
-        if self._sample_ids:
-            tensors["sample_ids"] = to_tensor(batch.sample_ids)
-        return tensors
+        arrays = self._fields.arrays(next(self.feed))
+        return {name: to_tensor(array) for name, array in arrays.items()}
 
     def __len__(self) -> int:
         """Returns the batches from the first to the last; `TypeError` as of the feed."""
@@ -111,21 +106,22 @@ def connect(
     target: str | Feed,
     pipeline: str | None = None,
     *,
-    mask: bool = False,
-    sample_ids: bool = False,
+    ids: str | None = None,
+    mask: str | None = None,
     **options: Unpack[ConnectOptions],
 ) -> TensorFeed:
     """Returns an iterator over dicts of tensors, which connects at its first batch.
 
-    target      as for `infeed.connect`, or an open feed, whose position a checkpoint cannot restore
-    pipeline    name of the pipeline; none with a feed
-    mask        whether the dict has a field `mask`: bool for each slot, False for an empty one
-    sample_ids  whether it has a field `sample_ids`: int64 for each slot, -1 for an empty one
-    options     as for `infeed.connect`
+    target    as for `infeed.connect`, or an open feed, whose position a checkpoint cannot restore
+    pipeline  name of the pipeline; none with a feed
+    ids       name of a field for the sample ids, int64 for each slot; None: no such field
+    mask      name of a field for the mask, bool for each slot; None: no such field
+    options   as for `infeed.connect`
 
-    Raises `InvalidRequestError` for a feed with more arguments.
+    Raises `InvalidRequestError` for a feed with more arguments, and the iterator for a name that
+    the pipeline has already.
     """
-    return TensorFeed(LazyFeed(target, pipeline, **options), mask=mask, sample_ids=sample_ids)
+    return TensorFeed(LazyFeed(target, pipeline, **options), NamedFields(ids, mask))
 
 
 def to_tensor(array: Array) -> tf.Tensor:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from infeed.arguments import check_text
 from infeed.batch import Batch
 from infeed.errors import InvalidRequestError
+from infeed.named_fields import NamedFields
 from infeed.spec import Array
 
 
@@ -30,12 +30,7 @@ class TensorConverter:
             self._device = None if device is None else torch.device(device)
         except (RuntimeError, TypeError) as error:
             raise InvalidRequestError(f"device {device!r} is none of PyTorch's: {error}") from None
-        for name, value in (("ids", ids), ("mask", mask)):
-            if value is not None:
-                check_text(name, value, f'"{name}"')
-        if ids is not None and ids == mask:
-            raise InvalidRequestError(f"ids and mask are both {ids!r}; give them different names")
-        self._ids, self._mask = ids, mask
+        self._fields = NamedFields(ids, mask)
 
     def __call__(self, batch: Batch) -> dict[str, Any]:
         """Returns a batch's fields, slots first: int64[slots] ids and bool[slots] mask if named.
@@ -43,19 +38,7 @@ class TensorConverter:
         A tensor keeps the memory of its array, so that it is not used again. Raises
         `InvalidRequestError` if the batch has a field with the name of ids or mask.
         """
-        arrays: dict[str, Array] = dict(batch)
-        for option, name, x in (
-            ("ids", self._ids, batch.sample_ids),
-            ("mask", self._mask, batch.mask),
-        ):
-            if name is None:
-                continue
-            if name in arrays:
-                raise InvalidRequestError(
-                    f"{option}={name!r}: the pipeline has a field of that name; give another one"
-                )
-            arrays[name] = x
-        fields = {name: to_tensor(x) for name, x in arrays.items()}
+        fields = {name: to_tensor(x) for name, x in self._fields.arrays(batch).items()}
         if self._device is None:
             return fields
         return {

@@ -71,7 +71,7 @@ def test_global_batch_is_that_of_one_trainer(
     with infeed.connect("fake", "fake", batch_size=8, epochs=1, transport=fake()) as feed:
         for batch, expected in zip(batches, feed, strict=True):
             assert type(batch) is dict
-            assert list(batch) == ["image", "label", "name", "mask", "id"]
+            assert list(batch) == ["image", "label", "name", "id", "mask"]
             for name in ("image", "label"):
                 assert isinstance(batch[name], jax.Array)
                 np.testing.assert_array_equal(batch[name], expected[name], strict=True)
@@ -145,8 +145,8 @@ def test_ranks_with_a_sharding_each_share_the_global_batch(
         ({"batch_size": 6}, "a batch of 6 slots, 6 for each of 1 ranks, .* into the 4 data groups"),
         ({"global_batch_size": 0}, "global_batch_size must be from 1"),
         ({"global_batch_size": 8, "batch_size": 8}, "both given"),
-        ({"ids": "label"}, "the name 'label' for ids or mask is taken"),
-        ({"ids": "x", "mask": "x"}, "the name 'x' for ids or mask is taken"),
+        ({"ids": "label"}, "ids='label' is the name of a field"),
+        ({"ids": "x", "mask": "x"}, "ids and mask must be two names"),
         ({"device_prefetch": -1}, "device_prefetch must be from 0"),
         ({"prefetch": 1}, "prefetch_batches must be from 2 to 64"),
         ({"finish": "device"}, 'finish must be "trainer" or "server" or "none"'),

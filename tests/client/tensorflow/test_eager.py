@@ -133,7 +133,7 @@ def test_every_array_becomes_a_tensor(array: Any) -> None:
 
 def test_mask_and_sample_ids_are_fields_on_request() -> None:
     fake = FakeTransport({"x": np.arange(3)}, batch_size=2, shuffle=False, remainder="pad")
-    with connect(fake, epochs=1, mask=True, sample_ids=True) as feed:
+    with connect(fake, epochs=1, mask="mask", ids="sample_ids") as feed:
         assert len(feed) == 2
         last = list(feed)[-1]
     assert last["mask"].numpy().tolist() == [True, False]

@@ -70,7 +70,7 @@ def test_ids_and_mask_are_fields_where_asked_for() -> None:
 
 @pytest.mark.parametrize("option", ["ids", "mask"])
 def test_name_of_a_field_is_refused_for_ids_and_mask(option: str) -> None:
-    with pytest.raises(infeed.InvalidRequestError, match=f"{option}='x': the pipeline has a field"):
+    with pytest.raises(infeed.InvalidRequestError, match=f"{option}='x' is the name of a field"):
         first_batch({"x": np.arange(4)}, **{option: "x"})
 
 
@@ -78,7 +78,7 @@ def test_name_of_a_field_is_refused_for_ids_and_mask(option: str) -> None:
     ("options", "problem"),
     [
         ({"device": "gpu"}, "device 'gpu' is none of PyTorch's"),
-        ({"ids": "a", "mask": "a"}, "ids and mask are both 'a'"),
+        ({"ids": "a", "mask": "a"}, "ids and mask must be two names, not 'a'"),
         ({"ids": ""}, "ids must be a str that is not empty"),
         ({"mask": True}, "mask must be a str"),
     ],
