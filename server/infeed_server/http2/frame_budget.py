@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 _DATA, _HEADERS, _RESET, _WINDOW_UPDATE = 0, 1, 3, 8
 
-_STREAM_COST = 4
+_STREAM_COST = 8
 """Charge for a stream's headers, and for its reset, in frames: they take as long as so many."""
 
 _BYTES_PER_FRAME = 256
