@@ -102,7 +102,7 @@ def from_generator(address: str, dataset: str, compression: str, seed: int) -> B
 
     def batches() -> Batches:
         with infeed.connect(address, dataset, seed=seed) as feed:
-            for batch in infeed.tensorflow.from_generator(feed, label=None):
+            for batch in infeed.tensorflow.from_generator(feed, label=None, mask=False):
                 yield batch["image"]
 
     return batches()
