@@ -18,9 +18,9 @@ PACKAGES = {"infeed": ROOT / "client", "infeed_server": ROOT / "server"}
 # Lowest first. A folder or module imports its own modules and what stands in a lower row.
 LAYERS = {
     "infeed": (
-        "v1 errors printable pytree",
-        "arguments",
-        "spec http2",
+        "v1 errors printable pytree sliding_window",
+        "arguments report",
+        "spec http2 verdict",
         "batch cursor finish stats transport",
         "wire rpc named_fields",
         "prefetch",
@@ -40,6 +40,7 @@ LAYERS = {
         "transforms",
         "pipeline",
         "engines",
+        "observe",
         "serving control",
         "rpc data_service",
         "runtime check starter",
@@ -49,6 +50,7 @@ LAYERS = {
 }
 SHARED = (
     *("errors", "finish", "http2", "printable", "spec", "v1", "wire"),
+    *("report", "sliding_window", "verdict"),
     *("rpc.tf_dispatcher", "tensorflow.finish", "tensorflow.from_callable"),
 )
 """What the server imports of the client, up to the layer of `runtime`."""

@@ -20,8 +20,10 @@ from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.prefetcher import Prefetcher
 from infeed.prefetch.ready_batches import ReadyItem
 from infeed.pytree import register_with_jax
+from infeed.report import RankReport
 from infeed.spec import FinishTransform, Guarantee, PipelineSpec, Spec
-from infeed.stats import Stats, StatsRecorder
+from infeed.stats import Stats
+from infeed.verdict import judge
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +47,7 @@ class Feed(Iterator[Batch]):
         self._plan = plan
         self._shard_plan = plan.shard_plan
         """Unlike the feed plan's, with the end of the data as soon as a delivered batch has it."""
-        self._recorder = StatsRecorder()
+        self._recorder = prefetcher.recorder
         self._pid = os.getpid()
         self._closed = False
         self._ended = False
@@ -223,7 +225,18 @@ class Feed(Iterator[Batch]):
 
     def stats(self) -> Stats:
         """Returns the statistics so far: waits and rates; print them for a summary."""
-        return self._recorder.stats(self._ready.progress, self._prefetcher.counters)
+        reporter = self._prefetcher.reporter
+        report = reporter.report(has_ended=self._ended or self._closed)
+        reports = reporter.server_reports()
+        shard = self.shard
+        ranks = [RankReport(shard.rank, report)]
+        ranks += [each.worst for each in reports.values() if each.worst is not None]
+        return replace(
+            self._recorder.stats(self._ready.progress, self._prefetcher.counters),
+            report=report,
+            server_reports=reports,
+            assessment=judge(ranks, shard.world_size, reports.values()),
+        )
 
     def close(self) -> None:
         """Ends the feed within two seconds, even if another thread waits in `next`."""
@@ -264,10 +277,12 @@ class Feed(Iterator[Batch]):
         while True:
             self._check_open()
             now = time.monotonic()
+            self._recorder.waiting_since = requested_at
             if (item := self._ready.first(min(warn_at, deadline) - now)) is not None:
                 return item
             now = time.monotonic()
             if now >= deadline:
+                self._recorder.waiting_since = None
                 raise self._stall_error(timeout or 0.0)
             if now >= warn_at:
                 log.warning("%s; still waiting", self._stall_error(warn_at - requested_at))

@@ -1,14 +1,17 @@
-"""Statistics of a feed, and a one-line verdict: input-bound or compute-bound."""
+"""Statistics of a feed, with a verdict: whether the input limits the training, and why."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from infeed.report import ServerReport, TrainerReport
+from infeed.verdict import Verdict, judge
 
 STARVED_THRESHOLD_SECONDS = 0.001
 """Wait for a batch from which on a step counts as starved."""
 
-_INPUT_BOUND_SHARE = 0.05
 _MIN_WAIT_SECONDS = 1e-6
 _BINS_PER_DECADE = 32
 _DECADES = 10  # from one microsecond to almost three hours
@@ -52,19 +55,17 @@ class Stats:
     """Bound on the bytes of the batches buffered and in flight."""
     servers: tuple[str, ...]
     """Addresses of the servers that were connected."""
+    report: TrainerReport = field(default_factory=TrainerReport)
+    """The last seconds of the feed, as it reports them to its servers."""
+    server_reports: Mapping[str, ServerReport] = field(default_factory=dict)
+    """The last report of each server, by address."""
+    assessment: Verdict = field(default_factory=lambda: judge([], 1, []))
+    """The verdict on the last seconds, with its parts."""
 
     @property
     def verdict(self) -> str:
-        """One line: whether the input or the training limits the speed."""
-        if self.steps < 2:
-            return f"no verdict yet: {self.steps} batch{'es' * (self.steps == 0)} taken"
-        share = f"{100 * self.wait_share:.1f} % of the time"
-        if self.wait_share > _INPUT_BOUND_SHARE:
-            return (
-                f"input-bound: the trainer waited {share} "
-                f"({self.starved_steps} of {self.steps - 1} steps starved)"
-            )
-        return f"compute-bound: the trainer waited {share}; the input keeps up"
+        """One line: whether the input limits the training, which part of it, and what helps."""
+        return str(self.assessment)
 
     def __str__(self) -> str:
         waits = (self.wait_p50_seconds, self.wait_p99_seconds, self.wait_max_seconds)
@@ -127,6 +128,8 @@ class StatsRecorder:
         self._first_wait = self._first_at = self._last_at = 0.0
         self._waited = self._longest = 0.0
         self._starved = 0
+        self.waiting_since: float | None = None
+        """The monotonic time at which the training began to wait, while it does."""
         self._bins = [0] * (_BINS_PER_DECADE * _DECADES + 1)
 
     def record(self, requested_at: float, received_at: float, progress: Progress) -> None:
@@ -134,6 +137,7 @@ class StatsRecorder:
 
         A batch that an interrupt has kept from being returned is recorded once.
         """
+        self.waiting_since = None
         if progress.steps <= self._last.steps:
             return
         self._last = progress
@@ -146,6 +150,26 @@ class StatsRecorder:
         self._longest = max(self._longest, wait)
         self._starved += wait > STARVED_THRESHOLD_SECONDS
         self._bins[_bin_index(wait)] += 1
+
+    @property
+    def first_at(self) -> float | None:
+        """The monotonic time of the first batch, before which nothing is counted."""
+        return self._first_at if self._last.steps else None
+
+    @property
+    def last_at(self) -> float:
+        """The monotonic time of the last batch."""
+        return self._last_at
+
+    def counters(self, now: float) -> dict[str, float]:
+        """Returns the steps and waits after the first batch, with the current wait."""
+        since = self.waiting_since
+        waiting = 0.0 if since is None or not self._last.steps else max(0.0, now - since)
+        return {
+            "steps": max(0, self._last.steps - 1),
+            "wait_seconds": self._waited + waiting,
+            "starved_steps": self._starved,
+        }
 
     def stats(self, progress: Progress, counters: PrefetchCounters) -> Stats:
         """Returns the statistics after the batches that were taken so far."""

@@ -69,6 +69,11 @@ class Coordinator:
         self._closed = False
         self._deliver()
 
+    @property
+    def open_streams(self) -> int:
+        """The number of servers that take requests."""
+        return len(self._scheduler.servers)
+
     def counters(self, consumed_bytes: int) -> PrefetchCounters:
         """Returns the statistics of servers and prefetch window. Callable from any thread."""
         buffered = 0 if self._closed else self._window.received_bytes - consumed_bytes

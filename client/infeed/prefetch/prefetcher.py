@@ -23,10 +23,12 @@ from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.feed_item import FeedItem
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.ready_batches import ReadyBatches
+from infeed.prefetch.reporter import Reporter
 from infeed.prefetch.server_pool import ServerPool
 from infeed.prefetch.server_reader import ServerReader
+from infeed.prefetch.thread_meter import ThreadMeter, counters
 from infeed.prefetch.wakeup import Wakeup
-from infeed.stats import PrefetchCounters
+from infeed.stats import PrefetchCounters, StatsRecorder
 from infeed.transport import Transport
 from infeed.wire.assembler import ReceivedBatch
 from infeed.wire.buffer_pool import BufferPool
@@ -59,6 +61,9 @@ class Prefetcher:
         self._coordinator = Coordinator(transport.target, plan, deliver)
         self._pool = ServerPool(self._coordinator, lambda: self.ready.taken)
         self._readers: dict[str, ServerReader] = {}
+        self._finish_meter = ThreadMeter()
+        self.recorder = StatsRecorder()
+        self.reporter = Reporter(self.recorder, self._thread_counters, self._state)
         self._stopping = False
         self._wakeup = Wakeup()
         self._join_until: float | None = None
@@ -119,6 +124,7 @@ class Prefetcher:
                     resolve_at = time.monotonic() + RESOLVE_INTERVAL_SECONDS
                 with self._pool.locked() as coordinator:
                     coordinator.check_reconnect_timeout()
+            self.reporter.sample()
             self._wakeup.wait(_CHECK_INTERVAL_SECONDS)
         if self._stopping:
             with self._pool.locked() as coordinator:
@@ -149,10 +155,25 @@ class Prefetcher:
         for server in servers:
             if server not in self._readers and not self._stopping:
                 reader = ServerReader(
-                    server, self._transport, self._plan, self._pool, self._buffers
+                    *(server, self._transport, self._plan, self._pool, self._buffers),
+                    self.reporter,
                 )
                 reader.start()
                 self._readers[server] = reader
+
+    def _thread_counters(self) -> dict[str, float]:
+        readers = tuple(self._readers.values())  # another thread may add one
+        return counters([self._finish_meter, *(each.meter for each in readers)])
+
+    def _state(self) -> dict[str, int]:
+        """Returns the figures of a report that are no sums."""
+        steps = self.ready.progress.steps
+        return {
+            "streams": self._coordinator.open_streams,
+            "ready_batches": len(self.ready.items),
+            "total_steps": steps,
+            "position": self._plan.shard_plan.position_after(steps),
+        }
 
     def _fail(self, error: BaseException) -> None:
         with self._pool.locked() as coordinator:
@@ -170,8 +191,11 @@ class Prefetcher:
         if not isinstance(item, ReceivedBatch):
             return item
         batch, transforms = item.batch, self._plan.finish_transforms
+        began = time.monotonic()
         try:
             arrays = finish(dict(batch), transforms, batch.mask, self._buffers.empty)
         except Exception as error:  # noqa: BLE001 - raised in the trainer's thread
             return error
+        self._finish_meter.finish_seconds += time.monotonic() - began
+        self._finish_meter.update_cpu()
         return replace(item, batch=batch.replaced(arrays))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import enum
 import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, Literal, TypeVar
 
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.server_state import Stream
@@ -17,6 +19,14 @@ T = TypeVar("T")
 
 _HEDGE_CHECK_INTERVAL_SECONDS = 0.25
 """Period at which an idle server checks whether the next step should be hedged."""
+
+
+class _Due(enum.Enum):
+    REPORT = enum.auto()
+
+
+REPORT_DUE: Final = _Due.REPORT
+"""Instead of a step: a report to the server is due."""
 
 
 @dataclass(frozen=True)
@@ -64,17 +74,19 @@ class ServerPool:
 
         return self._wait(poll)
 
-    def wait_for_step(self, stream: Stream) -> int | None:
+    def wait_for_step(self, stream: Stream) -> int | Literal[_Due.REPORT] | None:
         """Waits for the next step to request on the stream; None if the stream should end."""
 
-        def poll() -> int | _Wait | None:
+        def poll() -> int | Literal[_Due.REPORT] | _Wait | None:
             if not self._coordinator.takes_requests(stream):
                 return None
+            if not (report_in := stream.seconds_to_report(time.monotonic())):
+                return REPORT_DUE
             self._coordinator.on_consumed(self._consumed_steps())
             step = self._coordinator.next_request(stream)
             if step is None:
                 hedges = self._coordinator.may_hedge(stream)
-                return _Wait(_HEDGE_CHECK_INTERVAL_SECONDS if hedges else math.inf)
+                return _Wait(min(report_in, _HEDGE_CHECK_INTERVAL_SECONDS if hedges else math.inf))
             return step
 
         return self._wait(poll)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 
 from infeed.errors import ProtocolError, ServerUnavailableError
 from infeed.prefetch.background_thread import BackgroundThread
 from infeed.prefetch.feed_plan import FeedPlan
-from infeed.prefetch.server_pool import ServerPool
+from infeed.prefetch.reporter import Reporter
+from infeed.prefetch.server_pool import REPORT_DUE, ServerPool
 from infeed.prefetch.server_state import Stream
+from infeed.prefetch.thread_meter import ThreadMeter
+from infeed.report import REPORT_INTERVAL_SECONDS, ServerReport
 from infeed.transport import Call, Transport
 from infeed.v1 import stream_pb2
 from infeed.wire.assembler import (
@@ -36,12 +40,15 @@ class ServerReader:
         plan: FeedPlan,
         pool: ServerPool,
         buffers: BufferPool,
+        reporter: Reporter,
     ) -> None:
         self._server = server
         self._transport = transport
         self._plan = plan
         self._pool = pool
         self._buffers = buffers
+        self._reporter = reporter
+        self.meter = ThreadMeter()
         self._call: Call | None = None
         self._stopping = threading.Event()
         self.thread = BackgroundThread("infeed-reader", self._run)
@@ -90,6 +97,9 @@ class ServerReader:
                 message = f"protocol error from {call.server}: {error.message}"
                 raise ProtocolError(message, server=call.server) from error
             if assembler.is_open and not stream.accepted:
+                if interval := assembler.report_interval:
+                    stream.report_interval = max(interval, REPORT_INTERVAL_SECONDS)
+                    stream.report_at = time.monotonic() + stream.report_interval
                 with self._pool.locked() as coordinator:
                     coordinator.on_stream_accepted(stream)
             if isinstance(result, Draining):
@@ -98,13 +108,21 @@ class ServerReader:
                 self._check_end_of_data(result)
                 with self._pool.locked() as coordinator:
                     coordinator.on_end_of_data(result)
+            elif isinstance(result, ServerReport):
+                self._reporter.on_server_report(self._server, result)
             elif result is not None:
                 self._check_position_count(result)
+                self._count(result)
                 with self._pool.locked() as coordinator:
                     coordinator.on_batch(stream, result)
             del result  # do not hold the batch while waiting for the next one
             if self._pool.ended:
                 return
+
+    def _count(self, received: ReceivedBatch) -> None:
+        self.meter.bytes += received.payload_bytes
+        self.meter.receive_seconds += received.receive_seconds
+        self.meter.update_cpu()
 
     def _check_end_of_data(self, end: EndOfData) -> None:
         required = self._plan.shard_plan.min_position_count(end.step)
@@ -140,6 +158,10 @@ class ServerReader:
         yield stream_pb2.StreamBatchesRequest(open=self._plan.open_message)
         shard_plan = self._plan.shard_plan
         while (step := self._pool.wait_for_step(stream)) is not None:
+            if step is REPORT_DUE:
+                stream.report_at = time.monotonic() + stream.report_interval
+                yield stream_pb2.StreamBatchesRequest(report=self._reporter.report().to_proto())
+                continue
             start, count = shard_plan.batch_range(step)
             pending.append(PendingRequest(step, start))
             batch = stream_pb2.BatchRequest(request_id=step, start=start, count=count)

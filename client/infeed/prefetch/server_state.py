@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,14 @@ class Stream:
     """Whether the server has accepted the stream."""
     draining: bool = False
     ended: bool = False
+    report_interval: float = 0.0
+    """Seconds between two reports to the server; 0: it takes none, or has not answered yet."""
+    report_at: float = 0.0
+    """The monotonic time from which on the next report may be sent."""
+
+    def seconds_to_report(self, now: float) -> float:
+        """Returns the seconds until the next report is due; infinite if the server takes none."""
+        return max(0.0, self.report_at - now) if self.report_interval else math.inf
 
 
 @dataclass

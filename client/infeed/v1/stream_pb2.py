@@ -25,35 +25,41 @@ _sym_db = _symbol_database.Default()
 from infeed.v1 import spec_pb2 as infeed_dot_v1_dot_spec__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16infeed/v1/stream.proto\x12\tinfeed.v1\x1a\x14infeed/v1/spec.proto\"p\n\x14StreamBatchesRequest\x12%\n\x04open\x18\x01 \x01(\x0b\x32\x15.infeed.v1.StreamOpenH\x00\x12(\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x17.infeed.v1.BatchRequestH\x00\x42\x07\n\x05\x65vent\"\x8d\x02\n\nStreamOpen\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x02 \x01(\t\x12\x11\n\x04seed\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\nbatch_size\x18\x04 \x01(\x03\x12*\n\x06\x66inish\x18\x05 \x01(\x0e\x32\x1a.infeed.v1.FinishPlacement\x12\x0e\n\x06\x65pochs\x18\x06 \x01(\x03\x12\x0c\n\x04rank\x18\x07 \x01(\x03\x12\x12\n\nworld_size\x18\x08 \x01(\x03\x12\x0f\n\x07\x66\x65\x65\x64_id\x18\t \x01(\t\x12\x10\n\x08job_name\x18\n \x01(\t\x12\'\n\tremainder\x18\x0b \x01(\x0e\x32\x14.infeed.v1.RemainderB\x07\n\x05_seed\"n\n\x0c\x42\x61tchRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\r\n\x05start\x18\x02 \x01(\x03\x12\r\n\x05\x63ount\x18\x03 \x01(\x03\x12\x1a\n\x12min_position_count\x18\x04 \x01(\x03\x12\x10\n\x08step_end\x18\x05 \x01(\x03\"\x91\x02\n\x15StreamBatchesResponse\x12)\n\x06opened\x18\x01 \x01(\x0b\x32\x17.infeed.v1.StreamOpenedH\x00\x12(\n\x06header\x18\x02 \x01(\x0b\x32\x16.infeed.v1.BatchHeaderH\x00\x12#\n\x03\x65nd\x18\x03 \x01(\x0b\x32\x14.infeed.v1.EndOfDataH\x00\x12)\n\theartbeat\x18\x04 \x01(\x0b\x32\x14.infeed.v1.HeartbeatH\x00\x12\'\n\x08\x64raining\x18\x05 \x01(\x0b\x32\x13.infeed.v1.DrainingH\x00\x12!\n\x05\x63hunk\x18\x0f \x01(\x0b\x32\x10.infeed.v1.ChunkH\x00\x42\x07\n\x05\x65vent\"\x7f\n\x0cStreamOpened\x12\x13\n\x0b\x66ingerprint\x18\x01 \x01(\t\x12\"\n\x04spec\x18\x02 \x03(\x0b\x32\x14.infeed.v1.FieldSpec\x12\x12\n\nbatch_size\x18\x03 \x01(\x03\x12\x0c\n\x04seed\x18\x04 \x01(\x03\x12\x14\n\x0c\x62\x61tch_stride\x18\x05 \x01(\x03\"\xb9\x01\n\x0b\x42\x61tchHeader\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\r\n\x05start\x18\x02 \x01(\x03\x12\r\n\x05\x65poch\x18\x03 \x01(\x03\x12\x14\n\x0cpayload_size\x18\x04 \x01(\x03\x12(\n\x07layouts\x18\x05 \x03(\x0b\x32\x17.infeed.v1.TensorLayout\x12\x12\n\nsample_ids\x18\x06 \x03(\x10\x12\x0c\n\x04mask\x18\x07 \x03(\x08\x12\x16\n\x0eposition_count\x18\x08 \x01(\x03\",\n\x0cTensorLayout\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x0c\n\x04size\x18\x02 \x01(\x03\"\'\n\x05\x43hunk\x12\x10\n\x08\x63hecksum\x18\x01 \x01(\x06\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"7\n\tEndOfData\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\x16\n\x0eposition_count\x18\x02 \x01(\x03\"\x0b\n\tHeartbeat\"\n\n\x08\x44raining*n\n\x0f\x46inishPlacement\x12 \n\x1c\x46INISH_PLACEMENT_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x46INISH_PLACEMENT_TRAINER\x10\x01\x12\x1b\n\x17\x46INISH_PLACEMENT_SERVER\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16infeed/v1/stream.proto\x12\tinfeed.v1\x1a\x14infeed/v1/spec.proto\"\x9c\x01\n\x14StreamBatchesRequest\x12%\n\x04open\x18\x01 \x01(\x0b\x32\x15.infeed.v1.StreamOpenH\x00\x12(\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x17.infeed.v1.BatchRequestH\x00\x12*\n\x06report\x18\x03 \x01(\x0b\x32\x18.infeed.v1.TrainerReportH\x00\x42\x07\n\x05\x65vent\"\x8d\x02\n\nStreamOpen\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x02 \x01(\t\x12\x11\n\x04seed\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\nbatch_size\x18\x04 \x01(\x03\x12*\n\x06\x66inish\x18\x05 \x01(\x0e\x32\x1a.infeed.v1.FinishPlacement\x12\x0e\n\x06\x65pochs\x18\x06 \x01(\x03\x12\x0c\n\x04rank\x18\x07 \x01(\x03\x12\x12\n\nworld_size\x18\x08 \x01(\x03\x12\x0f\n\x07\x66\x65\x65\x64_id\x18\t \x01(\t\x12\x10\n\x08job_name\x18\n \x01(\t\x12\'\n\tremainder\x18\x0b \x01(\x0e\x32\x14.infeed.v1.RemainderB\x07\n\x05_seed\"n\n\x0c\x42\x61tchRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\r\n\x05start\x18\x02 \x01(\x03\x12\r\n\x05\x63ount\x18\x03 \x01(\x03\x12\x1a\n\x12min_position_count\x18\x04 \x01(\x03\x12\x10\n\x08step_end\x18\x05 \x01(\x03\"\xbc\x02\n\x15StreamBatchesResponse\x12)\n\x06opened\x18\x01 \x01(\x0b\x32\x17.infeed.v1.StreamOpenedH\x00\x12(\n\x06header\x18\x02 \x01(\x0b\x32\x16.infeed.v1.BatchHeaderH\x00\x12#\n\x03\x65nd\x18\x03 \x01(\x0b\x32\x14.infeed.v1.EndOfDataH\x00\x12)\n\theartbeat\x18\x04 \x01(\x0b\x32\x14.infeed.v1.HeartbeatH\x00\x12\'\n\x08\x64raining\x18\x05 \x01(\x0b\x32\x13.infeed.v1.DrainingH\x00\x12)\n\x06report\x18\x06 \x01(\x0b\x32\x17.infeed.v1.ServerReportH\x00\x12!\n\x05\x63hunk\x18\x0f \x01(\x0b\x32\x10.infeed.v1.ChunkH\x00\x42\x07\n\x05\x65vent\"\xa0\x01\n\x0cStreamOpened\x12\x13\n\x0b\x66ingerprint\x18\x01 \x01(\t\x12\"\n\x04spec\x18\x02 \x03(\x0b\x32\x14.infeed.v1.FieldSpec\x12\x12\n\nbatch_size\x18\x03 \x01(\x03\x12\x0c\n\x04seed\x18\x04 \x01(\x03\x12\x14\n\x0c\x62\x61tch_stride\x18\x05 \x01(\x03\x12\x1f\n\x17report_interval_seconds\x18\x06 \x01(\x01\"\xb9\x01\n\x0b\x42\x61tchHeader\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\r\n\x05start\x18\x02 \x01(\x03\x12\r\n\x05\x65poch\x18\x03 \x01(\x03\x12\x14\n\x0cpayload_size\x18\x04 \x01(\x03\x12(\n\x07layouts\x18\x05 \x03(\x0b\x32\x17.infeed.v1.TensorLayout\x12\x12\n\nsample_ids\x18\x06 \x03(\x10\x12\x0c\n\x04mask\x18\x07 \x03(\x08\x12\x16\n\x0eposition_count\x18\x08 \x01(\x03\",\n\x0cTensorLayout\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x0c\n\x04size\x18\x02 \x01(\x03\"\'\n\x05\x43hunk\x12\x10\n\x08\x63hecksum\x18\x01 \x01(\x06\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"7\n\tEndOfData\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\x16\n\x0eposition_count\x18\x02 \x01(\x03\"\x0b\n\tHeartbeat\"\n\n\x08\x44raining\"\x80\x02\n\rTrainerReport\x12\x0f\n\x07seconds\x18\x01 \x01(\x01\x12\r\n\x05steps\x18\x02 \x01(\x03\x12\x14\n\x0cwait_seconds\x18\x03 \x01(\x01\x12\x15\n\rstarved_steps\x18\x04 \x01(\x03\x12\x17\n\x0freceive_seconds\x18\x05 \x01(\x01\x12\x13\n\x0b\x63pu_seconds\x18\x06 \x01(\x01\x12\x16\n\x0e\x66inish_seconds\x18\x07 \x01(\x01\x12\x0f\n\x07streams\x18\x08 \x01(\x03\x12\r\n\x05\x62ytes\x18\t \x01(\x03\x12\x13\n\x0btotal_steps\x18\n \x01(\x03\x12\x15\n\rready_batches\x18\x0b \x01(\x03\x12\x10\n\x08position\x18\x0c \x01(\x03\"\xa1\x02\n\x0cServerReport\x12\x0f\n\x07seconds\x18\x01 \x01(\x01\x12\x0f\n\x07\x62\x61tches\x18\x02 \x01(\x03\x12\x1a\n\x12no_request_seconds\x18\x03 \x01(\x01\x12\x19\n\x11no_budget_seconds\x18\x04 \x01(\x01\x12\x16\n\x0esource_seconds\x18\x05 \x01(\x01\x12\x19\n\x11transform_seconds\x18\x06 \x01(\x01\x12\x16\n\x0e\x65ncode_seconds\x18\x07 \x01(\x01\x12\x14\n\x0csend_seconds\x18\x08 \x01(\x01\x12\x13\n\x0b\x63pu_seconds\x18\t \x01(\x01\x12\r\n\x05\x63ores\x18\n \x01(\x01\x12\r\n\x05\x62ytes\x18\x0b \x01(\x03\x12$\n\x05worst\x18\x0c \x01(\x0b\x32\x15.infeed.v1.RankReport\"D\n\nRankReport\x12\x0c\n\x04rank\x18\x01 \x01(\x03\x12(\n\x06report\x18\x02 \x01(\x0b\x32\x18.infeed.v1.TrainerReport*n\n\x0f\x46inishPlacement\x12 \n\x1c\x46INISH_PLACEMENT_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x46INISH_PLACEMENT_TRAINER\x10\x01\x12\x1b\n\x17\x46INISH_PLACEMENT_SERVER\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'infeed.v1.stream_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FINISHPLACEMENT']._serialized_start=1319
-  _globals['_FINISHPLACEMENT']._serialized_end=1429
-  _globals['_STREAMBATCHESREQUEST']._serialized_start=59
-  _globals['_STREAMBATCHESREQUEST']._serialized_end=171
-  _globals['_STREAMOPEN']._serialized_start=174
-  _globals['_STREAMOPEN']._serialized_end=443
-  _globals['_BATCHREQUEST']._serialized_start=445
-  _globals['_BATCHREQUEST']._serialized_end=555
-  _globals['_STREAMBATCHESRESPONSE']._serialized_start=558
-  _globals['_STREAMBATCHESRESPONSE']._serialized_end=831
-  _globals['_STREAMOPENED']._serialized_start=833
-  _globals['_STREAMOPENED']._serialized_end=960
-  _globals['_BATCHHEADER']._serialized_start=963
-  _globals['_BATCHHEADER']._serialized_end=1148
-  _globals['_TENSORLAYOUT']._serialized_start=1150
-  _globals['_TENSORLAYOUT']._serialized_end=1194
-  _globals['_CHUNK']._serialized_start=1196
-  _globals['_CHUNK']._serialized_end=1235
-  _globals['_ENDOFDATA']._serialized_start=1237
-  _globals['_ENDOFDATA']._serialized_end=1292
-  _globals['_HEARTBEAT']._serialized_start=1294
-  _globals['_HEARTBEAT']._serialized_end=1305
-  _globals['_DRAINING']._serialized_start=1307
-  _globals['_DRAINING']._serialized_end=1317
+  _globals['_FINISHPLACEMENT']._serialized_start=2062
+  _globals['_FINISHPLACEMENT']._serialized_end=2172
+  _globals['_STREAMBATCHESREQUEST']._serialized_start=60
+  _globals['_STREAMBATCHESREQUEST']._serialized_end=216
+  _globals['_STREAMOPEN']._serialized_start=219
+  _globals['_STREAMOPEN']._serialized_end=488
+  _globals['_BATCHREQUEST']._serialized_start=490
+  _globals['_BATCHREQUEST']._serialized_end=600
+  _globals['_STREAMBATCHESRESPONSE']._serialized_start=603
+  _globals['_STREAMBATCHESRESPONSE']._serialized_end=919
+  _globals['_STREAMOPENED']._serialized_start=922
+  _globals['_STREAMOPENED']._serialized_end=1082
+  _globals['_BATCHHEADER']._serialized_start=1085
+  _globals['_BATCHHEADER']._serialized_end=1270
+  _globals['_TENSORLAYOUT']._serialized_start=1272
+  _globals['_TENSORLAYOUT']._serialized_end=1316
+  _globals['_CHUNK']._serialized_start=1318
+  _globals['_CHUNK']._serialized_end=1357
+  _globals['_ENDOFDATA']._serialized_start=1359
+  _globals['_ENDOFDATA']._serialized_end=1414
+  _globals['_HEARTBEAT']._serialized_start=1416
+  _globals['_HEARTBEAT']._serialized_end=1427
+  _globals['_DRAINING']._serialized_start=1429
+  _globals['_DRAINING']._serialized_end=1439
+  _globals['_TRAINERREPORT']._serialized_start=1442
+  _globals['_TRAINERREPORT']._serialized_end=1698
+  _globals['_SERVERREPORT']._serialized_start=1701
+  _globals['_SERVERREPORT']._serialized_end=1990
+  _globals['_RANKREPORT']._serialized_start=1992
+  _globals['_RANKREPORT']._serialized_end=2060
 # @@protoc_insertion_point(module_scope)

@@ -18,12 +18,14 @@ FINISH_PLACEMENT_TRAINER: FinishPlacement
 FINISH_PLACEMENT_SERVER: FinishPlacement
 
 class StreamBatchesRequest(_message.Message):
-    __slots__ = ("open", "batch")
+    __slots__ = ("open", "batch", "report")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
     open: StreamOpen
     batch: BatchRequest
-    def __init__(self, open: _Optional[_Union[StreamOpen, _Mapping]] = ..., batch: _Optional[_Union[BatchRequest, _Mapping]] = ...) -> None: ...
+    report: TrainerReport
+    def __init__(self, open: _Optional[_Union[StreamOpen, _Mapping]] = ..., batch: _Optional[_Union[BatchRequest, _Mapping]] = ..., report: _Optional[_Union[TrainerReport, _Mapping]] = ...) -> None: ...
 
 class StreamOpen(_message.Message):
     __slots__ = ("pipeline", "fingerprint", "seed", "batch_size", "finish", "epochs", "rank", "world_size", "feed_id", "job_name", "remainder")
@@ -66,34 +68,38 @@ class BatchRequest(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., start: _Optional[int] = ..., count: _Optional[int] = ..., min_position_count: _Optional[int] = ..., step_end: _Optional[int] = ...) -> None: ...
 
 class StreamBatchesResponse(_message.Message):
-    __slots__ = ("opened", "header", "end", "heartbeat", "draining", "chunk")
+    __slots__ = ("opened", "header", "end", "heartbeat", "draining", "report", "chunk")
     OPENED_FIELD_NUMBER: _ClassVar[int]
     HEADER_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     opened: StreamOpened
     header: BatchHeader
     end: EndOfData
     heartbeat: Heartbeat
     draining: Draining
+    report: ServerReport
     chunk: Chunk
-    def __init__(self, opened: _Optional[_Union[StreamOpened, _Mapping]] = ..., header: _Optional[_Union[BatchHeader, _Mapping]] = ..., end: _Optional[_Union[EndOfData, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
+    def __init__(self, opened: _Optional[_Union[StreamOpened, _Mapping]] = ..., header: _Optional[_Union[BatchHeader, _Mapping]] = ..., end: _Optional[_Union[EndOfData, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., report: _Optional[_Union[ServerReport, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
 
 class StreamOpened(_message.Message):
-    __slots__ = ("fingerprint", "spec", "batch_size", "seed", "batch_stride")
+    __slots__ = ("fingerprint", "spec", "batch_size", "seed", "batch_stride", "report_interval_seconds")
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     BATCH_STRIDE_FIELD_NUMBER: _ClassVar[int]
+    REPORT_INTERVAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     fingerprint: str
     spec: _containers.RepeatedCompositeFieldContainer[_spec_pb2.FieldSpec]
     batch_size: int
     seed: int
     batch_stride: int
-    def __init__(self, fingerprint: _Optional[str] = ..., spec: _Optional[_Iterable[_Union[_spec_pb2.FieldSpec, _Mapping]]] = ..., batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., batch_stride: _Optional[int] = ...) -> None: ...
+    report_interval_seconds: float
+    def __init__(self, fingerprint: _Optional[str] = ..., spec: _Optional[_Iterable[_Union[_spec_pb2.FieldSpec, _Mapping]]] = ..., batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., batch_stride: _Optional[int] = ..., report_interval_seconds: _Optional[float] = ...) -> None: ...
 
 class BatchHeader(_message.Message):
     __slots__ = ("request_id", "start", "epoch", "payload_size", "layouts", "sample_ids", "mask", "position_count")
@@ -146,3 +152,67 @@ class Heartbeat(_message.Message):
 class Draining(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class TrainerReport(_message.Message):
+    __slots__ = ("seconds", "steps", "wait_seconds", "starved_steps", "receive_seconds", "cpu_seconds", "finish_seconds", "streams", "bytes", "total_steps", "ready_batches", "position")
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STARVED_STEPS_FIELD_NUMBER: _ClassVar[int]
+    RECEIVE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FINISH_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_STEPS_FIELD_NUMBER: _ClassVar[int]
+    READY_BATCHES_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    seconds: float
+    steps: int
+    wait_seconds: float
+    starved_steps: int
+    receive_seconds: float
+    cpu_seconds: float
+    finish_seconds: float
+    streams: int
+    bytes: int
+    total_steps: int
+    ready_batches: int
+    position: int
+    def __init__(self, seconds: _Optional[float] = ..., steps: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., starved_steps: _Optional[int] = ..., receive_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., finish_seconds: _Optional[float] = ..., streams: _Optional[int] = ..., bytes: _Optional[int] = ..., total_steps: _Optional[int] = ..., ready_batches: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
+
+class ServerReport(_message.Message):
+    __slots__ = ("seconds", "batches", "no_request_seconds", "no_budget_seconds", "source_seconds", "transform_seconds", "encode_seconds", "send_seconds", "cpu_seconds", "cores", "bytes", "worst")
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    NO_REQUEST_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    NO_BUDGET_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TRANSFORM_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ENCODE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SEND_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CORES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    WORST_FIELD_NUMBER: _ClassVar[int]
+    seconds: float
+    batches: int
+    no_request_seconds: float
+    no_budget_seconds: float
+    source_seconds: float
+    transform_seconds: float
+    encode_seconds: float
+    send_seconds: float
+    cpu_seconds: float
+    cores: float
+    bytes: int
+    worst: RankReport
+    def __init__(self, seconds: _Optional[float] = ..., batches: _Optional[int] = ..., no_request_seconds: _Optional[float] = ..., no_budget_seconds: _Optional[float] = ..., source_seconds: _Optional[float] = ..., transform_seconds: _Optional[float] = ..., encode_seconds: _Optional[float] = ..., send_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., cores: _Optional[float] = ..., bytes: _Optional[int] = ..., worst: _Optional[_Union[RankReport, _Mapping]] = ...) -> None: ...
+
+class RankReport(_message.Message):
+    __slots__ = ("rank", "report")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    report: TrainerReport
+    def __init__(self, rank: _Optional[int] = ..., report: _Optional[_Union[TrainerReport, _Mapping]] = ...) -> None: ...

@@ -5,6 +5,7 @@ Everything is checked against the request before memory is allocated for it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from infeed.batch import Batch
 from infeed.errors import FingerprintError, ProtocolError
+from infeed.report import ServerReport
 from infeed.spec import Spec
 from infeed.v1 import stream_pb2
 from infeed.wire import batch as wire
@@ -76,6 +78,8 @@ class ReceivedBatch:
     payload_bytes: int
     position_count: int | None = None
     """Positions of a data set of unknown length that ends within the step; else None."""
+    receive_seconds: float = 0.0
+    """From the header to the last byte."""
 
 
 class BatchAssembler:
@@ -91,12 +95,15 @@ class BatchAssembler:
         self._header: stream_pb2.BatchHeader | None = None
         self._payload = _EMPTY
         self._filled = 0
+        self._began_at = 0.0
         self.is_open = False
+        self.report_interval: float = 0.0
+        """Minimum seconds between two reports to the server; 0: it takes none."""
 
     def read_message(
         self, size: int, read_into: ReadInto
-    ) -> ReceivedBatch | EndOfData | Draining | None:
-        """Reads a message of `size` bytes; returns the batch or end that it completes, if any."""
+    ) -> ReceivedBatch | EndOfData | Draining | ServerReport | None:
+        """Reads a message of `size` bytes; returns what it completes, if anything."""
         prefix = _read(min(size, MAX_HEAD_BYTES), read_into)
         if head := parse_head(prefix, size):
             return self._add_chunk(head, prefix, read_into)
@@ -110,6 +117,8 @@ class BatchAssembler:
             return None
         if kind == "draining":
             return Draining()
+        if kind == "report":
+            return _parse_report(response.report)
         if self._header is not None:
             raise ProtocolError(
                 f"the batch at position {self._header.start} ended after {self._filled} of "
@@ -147,6 +156,7 @@ class BatchAssembler:
             if actual != expected:
                 detail = "" if name == "fields" else f" ({actual}, not {expected})"
                 raise ProtocolError(f"the server opened the stream with the wrong {name}{detail}")
+        self.report_interval = opened.report_interval_seconds
         self.is_open = True
 
     def _match_request(self, request_id: int) -> PendingRequest:
@@ -183,6 +193,7 @@ class BatchAssembler:
                 f"a batch of {header.payload_size} bytes does not fit into memory"
             ) from error
         self._header, self._filled = header, 0
+        self._began_at = time.monotonic()
         return self._finish_batch()
 
     def _add_chunk(
@@ -221,7 +232,15 @@ class BatchAssembler:
         # Only the batch refers to the buffer now, so the trainer's last reference frees it.
         self._header, self._payload = None, _EMPTY
         position_count = header.position_count or None
-        return ReceivedBatch(header.request_id, batch, header.payload_size, position_count)
+        seconds = time.monotonic() - self._began_at
+        return ReceivedBatch(header.request_id, batch, header.payload_size, position_count, seconds)
+
+
+def _parse_report(message: stream_pb2.ServerReport) -> ServerReport:
+    try:
+        return ServerReport.from_proto(message)
+    except ValueError as error:
+        raise ProtocolError(f"an invalid report: {error}") from error
 
 
 def _read(count: int, read_into: ReadInto) -> bytearray:

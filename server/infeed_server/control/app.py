@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -14,7 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from infeed_server.control.health import Readiness
+from infeed_server.control.api import API_ENDPOINTS, StatusView, api_routes
+from infeed_server.control.health import HealthView
 from infeed_server.control.host_check import HostCheck
 
 ENDPOINTS = {
@@ -22,18 +22,6 @@ ENDPOINTS = {
     "/readyz": "200 when every part is ready, else 503, with the reasons",
     "/metrics": "metrics for Prometheus",
 }
-
-
-class HealthView(Protocol):
-    """The health that `/readyz` shows: of a server, of several processes, or of a role."""
-
-    @property
-    def overall(self) -> Readiness:
-        """Readiness of the server as a whole."""
-
-    @property
-    def parts(self) -> Mapping[str, Readiness]:
-        """Readiness of each part, such as a pipeline, by name."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +34,8 @@ class ControlState:
     version: str
     parts: str = "pipelines"
     """The JSON key of the parts of `/readyz`."""
+    observer: StatusView | None = None
+    """What `/api/v1` shows; None: it has no such endpoints."""
 
 
 def create_app(state: ControlState, host_names: Collection[str] | None = None) -> Starlette:
@@ -54,9 +44,11 @@ def create_app(state: ControlState, host_names: Collection[str] | None = None) -
     Requests must be for an address or one of `host_names`; None: for any host.
     """
 
+    endpoints = {**ENDPOINTS, **(API_ENDPOINTS if state.observer else {})}
+
     # Coroutines: none of them waits, and a thread pool would have to be stopped too.
     async def index(_: Request) -> Response:
-        return JSONResponse({"server": "infeed", "version": state.version, "endpoints": ENDPOINTS})
+        return JSONResponse({"server": "infeed", "version": state.version, "endpoints": endpoints})
 
     async def livez(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -70,16 +62,19 @@ def create_app(state: ControlState, host_names: Collection[str] | None = None) -
         return Response(encode(state.registry), headers={"content-type": content_type})
 
     async def not_found(request: Request, _: Exception) -> Response:
-        message = f"no {request.url.path}; there is: {', '.join(['/', *ENDPOINTS])}"
+        message = f"no {request.url.path}; there is: {', '.join(['/', *endpoints])}"
         return JSONResponse({"error": message}, status_code=404)
 
+    routes = [
+        Route("/", index),
+        Route("/livez", livez),
+        Route("/readyz", readyz),
+        Route("/metrics", metrics),
+    ]
+    if state.observer is not None:
+        routes += api_routes(state.observer, state.health)
     return Starlette(
-        routes=[
-            Route("/", index),
-            Route("/livez", livez),
-            Route("/readyz", readyz),
-            Route("/metrics", metrics),
-        ],
+        routes=routes,
         exception_handlers={404: not_found},
         middleware=[] if host_names is None else [Middleware(HostCheck, names=host_names)],
     )

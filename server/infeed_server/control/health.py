@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal
+from typing import Literal, Protocol
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +21,18 @@ class Readiness:
 
     ready: bool
     reason: str
+
+
+class HealthView(Protocol):
+    """The health that `/readyz` shows: of a server, of several processes, or of a role."""
+
+    @property
+    def overall(self) -> Readiness:
+        """Readiness of the server as a whole."""
+
+    @property
+    def parts(self) -> Mapping[str, Readiness]:
+        """Readiness of each part, such as a pipeline, by name."""
 
 
 ReadinessPolicy = Literal["all", "any"]

@@ -9,6 +9,7 @@ from typing import Protocol
 from infeed.errors import InvalidRequestError, ServerUnavailableError
 from infeed.spec import Array, PipelineSpec, Remainder
 from infeed.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed_server.engines.state_clock import StateSeconds
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,9 @@ class Engine(Protocol):
 
     def window_bytes(self) -> int:
         """Returns the bytes of a sequential dataset that are kept for slower ranks."""
+
+    def state_seconds(self) -> StateSeconds:
+        """Returns the time in each state so far, summed over what runs in parallel."""
 
     def close(self) -> None:
         """Ends all work; pending requests fail with `ServerUnavailableError`."""

@@ -1,4 +1,4 @@
-"""The monitor interface: events that engines and streams report, for `control.Metrics`."""
+"""The monitor interface: events that engines and streams report."""
 
 from __future__ import annotations
 
@@ -36,3 +36,42 @@ class Monitor(Protocol):
 
     def on_connections(self, count: int) -> None:
         """Records how many connections are open."""
+
+
+class Monitors:
+    """Several monitors as one."""
+
+    def __init__(self, *monitors: Monitor) -> None:
+        self._monitors = monitors
+
+    def on_stage(self, pipeline: str, stage: Stage, seconds: float) -> None:
+        for each in self._monitors:
+            each.on_stage(pipeline, stage, seconds)
+
+    def on_bad_sample(self, pipeline: str, action: OnError) -> None:
+        for each in self._monitors:
+            each.on_bad_sample(pipeline, action)
+
+    def on_stream_opened(self, pipeline: str) -> None:
+        for each in self._monitors:
+            each.on_stream_opened(pipeline)
+
+    def on_stream_closed(self, pipeline: str) -> None:
+        for each in self._monitors:
+            each.on_stream_closed(pipeline)
+
+    def on_batch_sent(self, pipeline: str, samples: int, size: int) -> None:
+        for each in self._monitors:
+            each.on_batch_sent(pipeline, samples, size)
+
+    def on_refused(self, reason: Refusal) -> None:
+        for each in self._monitors:
+            each.on_refused(reason)
+
+    def on_call(self, method: str, status: str) -> None:
+        for each in self._monitors:
+            each.on_call(method, status)
+
+    def on_connections(self, count: int) -> None:
+        for each in self._monitors:
+            each.on_connections(count)

@@ -7,11 +7,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from infeed.errors import InvalidRequestError, ServerUnavailableError
+from infeed.report import REPORT_INTERVAL_SECONDS, ServerReport, TrainerReport
 from infeed.v1 import stream_pb2
 from infeed_server.engines.monitor import Monitor
+from infeed_server.observe.jobs import JobKey, Jobs
 from infeed_server.rpc.batch_encoder import BatchEncoder, EncodedAnswer
 from infeed_server.rpc.call import CallCancelledError, GrpcFrames, ServerCall, grpc_frames
 from infeed_server.rpc.messages import parse_message
@@ -36,6 +38,7 @@ def serve_stream(
     monitor: Monitor,
     shutdown: Shutdown,
     trainers: TrainerLog,
+    jobs: Jobs,
     messages: Iterator[bytes],
     context: ServerCall,
 ) -> Iterator[GrpcFrames]:
@@ -54,11 +57,20 @@ def serve_stream(
     monitor.on_stream_opened(name)
     feed = FeedProgress(first.open, context.peer(), trainers.on_begin)
     context.feed = feed
+    key = JobKey(name, stream.seed, stream.batch_size, stream.world_size, first.open.job_name)
+    trainer = jobs.connect(
+        key, first.open.rank, first.open.feed_id, context.peer(), lambda: feed.position
+    )
     reader = RequestReader(
-        stream, encoder, feed.watch(requests), lambda: caller.require_access(name)
+        stream,
+        encoder,
+        feed.watch(requests),
+        lambda: caller.require_access(name),
+        lambda report: jobs.on_report(trainer, report),
     )
 
     def end() -> None:
+        jobs.disconnect(trainer)
         reader.stop()
         stream.session.close()
         monitor.on_stream_closed(name)
@@ -70,8 +82,9 @@ def serve_stream(
         return
     try:
         reader.start()
-        opened = stream_pb2.StreamBatchesResponse(opened=stream.opened_message())
-        yield grpc_frames([opened.SerializeToString()])
+        opened = stream.opened_message()
+        opened.report_interval_seconds = REPORT_INTERVAL_SECONDS
+        yield _frames(opened=opened)
         with shutdown.notifies(reader.wake):
             yield from _responses(stream, reader, feed, monitor, shutdown)
     finally:
@@ -99,9 +112,14 @@ class RequestReader:
         encoder: BatchEncoder,
         requests: Iterator[stream_pb2.StreamBatchesRequest],
         check_access: Callable[[], None],
+        on_report: Callable[[TrainerReport], ServerReport | None],
     ) -> None:
-        """`check_access` raises when the caller's access has ended since the stream was opened."""
+        """`check_access` raises when the caller's access has ended since the stream was opened.
+        `on_report` returns the answer to a report, or None to ignore it."""
         self._check_access = check_access
+        self._on_report = on_report
+        self._report: ServerReport | None = None
+        """The answer to the last report, until it is sent."""
         self._stream = stream
         self._encoder = encoder
         self._requests = requests
@@ -149,6 +167,11 @@ class RequestReader:
         self._ended = True
         return None
 
+    def take_report(self) -> ServerReport | None:
+        """Returns the answer to a report if it was not sent yet."""
+        report, self._report = self._report, None
+        return report
+
     def wait(self, timeout: float) -> bool:
         """Waits until `take` may return something, or `wake`; returns False if it times out."""
         is_woken = self._wakeup.wait(timeout)
@@ -162,6 +185,9 @@ class RequestReader:
     def _run(self) -> None:
         try:
             for message in self._requests:
+                if message.WhichOneof("event") == "report":
+                    self._answer_report(message.report)
+                    continue
                 with self._lock:
                     if self._stopped:
                         return
@@ -181,9 +207,20 @@ class RequestReader:
         else:
             self.wake()
 
+    def _answer_report(self, message: stream_pb2.TrainerReport) -> None:
+        try:
+            report = TrainerReport.from_proto(message)
+        except ValueError as error:
+            raise InvalidRequestError(str(error)) from error
+        if (answer := self._on_report(report)) is not None:
+            self._report = answer
+            self.wake()
+
     def _submit(self, message: stream_pb2.StreamBatchesRequest) -> _Pending:
         if message.WhichOneof("event") != "batch":
-            raise InvalidRequestError("after StreamOpen, a stream takes BatchRequest only")
+            raise InvalidRequestError(
+                "after StreamOpen, a stream takes BatchRequest and TrainerReport only"
+            )
         if len(self._pending) >= _MAX_PENDING_REQUESTS:
             raise InvalidRequestError(f"more than {_MAX_PENDING_REQUESTS} requests are unanswered")
         self._check_access()
@@ -206,6 +243,8 @@ def _responses(
         if shutdown.draining and not is_announced:
             is_announced = True
             yield _DRAINING
+        if (report := reader.take_report()) is not None:
+            yield _frames(report=report.to_proto())
         if (answer := reader.take()) is not None:
             yield from _send(stream, answer, monitor)
             feed.on_sent()
@@ -230,9 +269,10 @@ def _send(stream: BatchStream, encoded: EncodedAnswer, monitor: Monitor) -> Iter
         monitor.on_stage(name, "send", time.perf_counter() - begin)
 
 
-_HEARTBEAT = grpc_frames(
-    [stream_pb2.StreamBatchesResponse(heartbeat=stream_pb2.Heartbeat()).SerializeToString()]
-)
-_DRAINING = grpc_frames(
-    [stream_pb2.StreamBatchesResponse(draining=stream_pb2.Draining()).SerializeToString()]
-)
+def _frames(**event: Any) -> GrpcFrames:
+    """Returns the gRPC message of one event of a response."""
+    return grpc_frames([stream_pb2.StreamBatchesResponse(**event).SerializeToString()])
+
+
+_HEARTBEAT = _frames(heartbeat=stream_pb2.Heartbeat())
+_DRAINING = _frames(draining=stream_pb2.Draining())

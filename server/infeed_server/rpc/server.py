@@ -15,6 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from infeed.errors import ConfigError
 from infeed.http2.keepalive import SERVER_PING_INTERVAL_SECONDS, SERVER_PING_TIMEOUT_SECONDS
+from infeed.report import ServerReport
 from infeed_server.config.reloading import ReloadingValue
 from infeed_server.engines.monitor import Monitor
 from infeed_server.http2.connection import Connection
@@ -23,6 +24,7 @@ from infeed_server.http2.listener import Listener
 from infeed_server.http2.socket import ServerSocket
 from infeed_server.http2.stream import Stream
 from infeed_server.http2.tls_socket import TLSServerSocket
+from infeed_server.observe.jobs import Jobs
 from infeed_server.rpc import health
 from infeed_server.rpc.admission import (
     Admission,
@@ -81,10 +83,12 @@ class RpcServer:
         limits: Limits = Limits(),  # noqa: B008 - immutable
         connection_age: float | None = None,
         connection_age_grace: float = Lifetime.age_grace,
+        jobs: Jobs | None = None,
     ) -> None:
         """Without `tls`, nothing is encrypted; without `authenticator`, every client has access.
 
-        `connection_age` is the time in seconds after which clients open new connections. Raises
+        `connection_age` is the time in seconds after which clients open new connections. `jobs`
+        keeps the trainers' reports. Raises
         `ConfigError` when the address cannot be bound.
         """
         self._tls = tls
@@ -100,7 +104,10 @@ class RpcServer:
         self._encoder = BatchEncoder(monitor)
         self._shutdown = Shutdown()
         self._trainers = TrainerLog()
-        servicer = FeedServicer(catalog, self._encoder, monitor, self._shutdown, self._trainers)
+        jobs = jobs or Jobs(lambda _: ServerReport())
+        servicer = FeedServicer(
+            catalog, self._encoder, monitor, self._shutdown, self._trainers, jobs
+        )
         self._router = Router(servicer)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._router)
         add_reflection((SERVICE, health.SERVICE), self._router)

@@ -11,6 +11,7 @@ from infeed.errors import InvalidRequestError
 from infeed.spec.dataset import DatasetRequest
 from infeed.v1 import feed_service_pb2 as messages
 from infeed_server.engines.monitor import Monitor
+from infeed_server.observe.jobs import Jobs
 from infeed_server.rpc.batch_encoder import BatchEncoder
 from infeed_server.rpc.batch_stream import serve_stream
 from infeed_server.rpc.call import GrpcFrames, ServerCall
@@ -41,12 +42,14 @@ class FeedServicer(grpc.GenericRpcHandler):
         monitor: Monitor,
         shutdown: Shutdown,
         trainers: TrainerLog,
+        jobs: Jobs,
     ) -> None:
         self._catalog = catalog
         self._encoder = encoder
         self._monitor = monitor
         self._shutdown = shutdown
         self._trainers = trainers
+        self._jobs = jobs
         self._handlers = {
             f"/{SERVICE}/ListPipelines": _unary(self._list, messages.ListPipelinesRequest),
             f"/{SERVICE}/GetPipeline": _unary(self._get, messages.GetPipelineRequest),
@@ -95,6 +98,7 @@ class FeedServicer(grpc.GenericRpcHandler):
                 self._monitor,
                 self._shutdown,
                 self._trainers,
+                self._jobs,
                 messages,
                 context,
             )

@@ -16,6 +16,8 @@ from infeed_server.control.http_server import open_control_server
 from infeed_server.control.metrics import Metrics
 from infeed_server.engines.base import Engine, mean_string_bytes
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
+from infeed_server.engines.monitor import Monitors
+from infeed_server.observe.observer import UPDATE_INTERVAL_SECONDS, Observer
 from infeed_server.pipeline.load import Pipelines, located
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.rpc.server import RpcServer
@@ -58,7 +60,10 @@ class Server:
         if not options.share_port:
             listen.require_free()
         self._service = create_data_service(options)
-        state = ControlState(self.health, self.metrics.registry, VERSION)
+        self.observer = Observer(VERSION)
+        self._monitor = Monitors(self.metrics, self.observer.totals)
+        self._updates = PeriodicTask("observer", UPDATE_INTERVAL_SECONDS, self.observer.update)
+        state = ControlState(self.health, self.metrics.registry, VERSION, observer=self.observer)
         self._control = open_control_server(
             state, options.http, insecure=options.insecure, host_names=options.http_hosts
         )
@@ -80,7 +85,7 @@ class Server:
             catalog = Catalog(self._engines, self._string_bytes)
             self._rpc = RpcServer(
                 catalog,
-                self.metrics,
+                self._monitor,
                 str(listen),
                 share_port=options.share_port,
                 tls=tls,
@@ -88,6 +93,7 @@ class Server:
                 limits=options.limits(),
                 connection_age=options.max_connection_age,
                 connection_age_grace=options.max_connection_age_grace,
+                jobs=self.observer.jobs,
             )
         except BaseException:
             self._close()
@@ -100,6 +106,7 @@ class Server:
     def start(self) -> None:
         """Starts gRPC; returns when each pipeline has tried its first batch."""
         self._rpc.start()
+        self._updates.start()
         for name, engine in self._engines.items():
             self._warm(name, engine)
         if self._cold:
@@ -163,11 +170,12 @@ class Server:
             on_progress = progress(name) if progress else None
             with located(pipelines, name):
                 service = self._service.client if self._service else None
-                engine = build(name, definition, self.metrics, on_progress, budget, service)
+                engine = build(name, definition, self._monitor, on_progress, budget, service)
                 self._engines[name] = engine
                 if self._shares_port:
                     _require_shareable(engine)
             self.metrics.watch(name, engine)
+            self.observer.watch(name, engine)
             self.health.set(name, ready=False, reason="making its first batch")
 
     def _warm(self, name: str, engine: Engine) -> None:
@@ -202,6 +210,7 @@ class Server:
 
     def _close(self) -> None:
         self._warm_ups.stop()
+        self._updates.stop()
         for engine in self._engines.values():
             engine.close()
         if self._service:

@@ -30,6 +30,7 @@ from infeed_server.engines.indexed.fair_queue import FairQueue
 from infeed_server.engines.indexed.graph_options import graph_options
 from infeed_server.engines.memory_budget import StreamQuota
 from infeed_server.engines.monitor import Monitor
+from infeed_server.engines.state_clock import PipelineState, StateClock
 from infeed_server.engines.tf_iterator import TfIterator
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.sources.base import Columns
@@ -63,6 +64,7 @@ class BatchPipeline:
         """Of the last batch that was read."""
         self._in_graph: deque[BatchTask] = deque()
         """A task is in one of the two until its result is set or its failure is handled."""
+        self.clock = StateClock(self._state)
         self._failure: InfeedError | None = None
         self._lock = threading.Lock()
         self._read_pool = ThreadPoolExecutor(_READ_THREADS, f"infeed-read-{plan.spec.name}")
@@ -73,6 +75,7 @@ class BatchPipeline:
     def submit(self, task: BatchTask) -> Future[Answer]:
         if not self.queue.put(task):
             complete(task, shutting_down())
+        self.clock.update()
         return task.future
 
     def add_user(self) -> None:
@@ -82,6 +85,7 @@ class BatchPipeline:
     def remove_user(self, quota: StreamQuota) -> None:
         for task in self.queue.remove(quota):
             task.future.cancel()
+        self.clock.update()
         with self._lock:
             self.users -= 1
 
@@ -92,12 +96,19 @@ class BatchPipeline:
         self._thread.join()
         self._read_pool.shutdown()
 
+    def _state(self) -> PipelineState:
+        if self._in_graph:
+            return "transform"
+        if self._reads:
+            return "source"
+        return "no_request" if self.queue.is_empty else "no_budget"
+
     def _run(self) -> None:
         try:
             if self._plan.is_passthrough:
                 for task, columns in self._read_columns():
                     complete(task, task.to_batch(columns))
-                    self._in_graph.popleft()
+                    self._leave_graph()
             else:
                 self._run_graph()
         except Exception as error:
@@ -115,7 +126,7 @@ class BatchPipeline:
                     return
                 except tf.errors.OpError as error:
                     # tf.data drops only the batch that holds the failing sample, and continues.
-                    self._on_failed(self._in_graph.popleft(), error)
+                    self._on_failed(self._leave_graph(), error)
                 else:
                     self._on_batch(index, arrays)
 
@@ -129,7 +140,12 @@ class BatchPipeline:
         self._monitor.on_stage(self._plan.spec.name, "transform", seconds)
         fields = {name: np.asarray(value) for name, value in arrays.items()}
         complete(task, task.to_batch(fields))
-        self._in_graph.popleft()
+        self._leave_graph()
+
+    def _leave_graph(self) -> BatchTask:
+        task = self._in_graph.popleft()
+        self.clock.update()
+        return task
 
     def _dataset(self) -> tf.data.Dataset:
         sample_function = self._plan.sample_function()
@@ -184,6 +200,7 @@ class BatchPipeline:
                 if error is None:
                     task.entered_at = time.perf_counter()
                     self._in_graph.append(task)
+            self.clock.update()
             if error is None:
                 self._columns_bytes = sum(map(_size, columns.values()))
                 yield task, columns
@@ -206,6 +223,7 @@ class BatchPipeline:
         with self._lock:
             if self._failure is None:
                 self._reads.append((task, self._read_pool.submit(self._read, task)))
+                self.clock.update()
                 return
         complete(task, self._failure)
 

@@ -21,6 +21,7 @@ from infeed_server.engines.indexed.batch_pipeline import BatchPipeline
 from infeed_server.engines.indexed.batch_task import BatchTask
 from infeed_server.engines.memory_budget import MemoryBudget, StreamQuota
 from infeed_server.engines.monitor import Monitor
+from infeed_server.engines.state_clock import STATES, StateSeconds, total_seconds
 from infeed_server.order import SampleOrder
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 
@@ -42,6 +43,8 @@ class IndexedEngine:
         self._budget = budget
         self._bad_samples = BadSampleHandler(plan, quarantine, monitor)
         self._pipelines: OrderedDict[int, BatchPipeline] = OrderedDict()
+        self._ended_seconds: StateSeconds = dict.fromkeys(STATES, 0.0)
+        """The states of the batch pipelines that were closed."""
         self._lock = threading.Lock()
         self._closed = False
 
@@ -83,6 +86,11 @@ class IndexedEngine:
     def window_bytes(self) -> int:
         return 0
 
+    def state_seconds(self) -> StateSeconds:
+        with self._lock:
+            clocks = [pipeline.clock.seconds() for pipeline in self._pipelines.values()]
+            return total_seconds([self._ended_seconds, *clocks])
+
     def close(self) -> None:
         with self._lock:
             self._closed = True
@@ -108,6 +116,8 @@ class IndexedEngine:
             unused = [size for size, other in self._pipelines.items() if not other.users]
             excess = max(0, len(self._pipelines) - _MAX_WARM_SIZES)
             evicted = [self._pipelines.pop(size) for size in unused[:excess]]
+            seconds = [other.clock.seconds() for other in evicted]
+            self._ended_seconds = total_seconds([self._ended_seconds, *seconds])
         for other in evicted:
             other.close()
         return pipeline

@@ -85,6 +85,11 @@ class FairQueue:
             return remaining
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no task waits. Without a lock: it may just change."""
+        return not (self._waiting or self._requeued)
+
+    @property
     def closed(self) -> bool:
         return self._closed
 

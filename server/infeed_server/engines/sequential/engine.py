@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -29,6 +31,7 @@ from infeed_server.engines.sequential.ranks import DISCONNECT_TIMEOUT_SECONDS, R
 from infeed_server.engines.sequential.session import SequentialSession
 from infeed_server.engines.sequential.shared_reader import IsWanted, SharedReader, WrongReaderError
 from infeed_server.engines.sequential.window import ReadKey
+from infeed_server.engines.state_clock import PipelineState, StateClock, StateSeconds
 from infeed_server.processes.periodic import PeriodicTask
 
 log = logging.getLogger(__name__)
@@ -61,6 +64,9 @@ class SequentialEngine:
         self._budget = budget
         self._readers: list[SharedReader] = []
         self._sessions: set[SequentialSession] = set()
+        self._reading = 0
+        """Blocks that are read now, by any reader."""
+        self._clock = StateClock(self._state)
         self._lock = threading.Lock()
         self._closed = False
         self._idle_checks = PeriodicTask(
@@ -94,6 +100,7 @@ class SequentialEngine:
                 self._budget.open_quota(self.spec.name),
                 on_sent=partial(self._on_sent, stream),
                 on_closed=partial(self._on_closed, stream),
+                on_queue=self._clock.update,
             )
             self._sessions.add(session)
         session.start(f"infeed-sequence-{self.spec.name}")
@@ -124,6 +131,9 @@ class SequentialEngine:
         with self._lock:
             return sum(reader.window_bytes for reader in self._readers)
 
+    def state_seconds(self) -> StateSeconds:
+        return self._clock.seconds()
+
     def close(self) -> None:
         with self._lock:
             self._closed = True
@@ -135,6 +145,25 @@ class SequentialEngine:
         for reader in readers:
             reader.close()
 
+    def _state(self) -> PipelineState:
+        if self._reading:
+            return "transform"  # what of it is reading, only the data set knows
+        queued = any(session.queued for session in tuple(self._sessions))
+        return "no_budget" if queued else "no_request"
+
+    @contextmanager
+    def _reads_block(self) -> Iterator[None]:
+        self._count_reading(1)
+        try:
+            yield
+        finally:
+            self._count_reading(-1)
+
+    def _count_reading(self, change: int) -> None:
+        with self._lock:
+            self._reading += change
+        self._clock.update()
+
     def _on_sent(self, stream: _Stream, request: Request) -> None:
         if (reader := stream.reader) is not None:
             reader.on_sent(stream.trainer, request.start)
@@ -142,6 +171,7 @@ class SequentialEngine:
     def _on_closed(self, stream: _Stream, session: SequentialSession) -> None:
         with self._lock:
             self._sessions.discard(session)
+        self._clock.update()
         self._disconnect(stream)
 
     def _disconnect(self, stream: _Stream) -> None:
@@ -210,6 +240,7 @@ class SequentialEngine:
                     RankTracker(trainer.world_size, begin, step),
                     lambda: _MAX_WINDOW_BYTES // max(2, len(self._readers)),
                     trainer.caller,
+                    self._reads_block,
                 )
             self._readers.append(reader)
             reader.connect(trainer, begin, step)

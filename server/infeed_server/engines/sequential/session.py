@@ -28,15 +28,19 @@ class SequentialSession:
         quota: StreamQuota,
         on_sent: Callable[[Request], None],
         on_closed: Callable[[SequentialSession], None],
+        on_queue: Callable[[], None],
     ) -> None:
         """`answer` makes an answer while it is wanted. `on_sent` is called with each request whose
-        answer is sent, `on_closed` when the session's thread ends."""
+        answer is sent, `on_closed` when the session's thread ends, `on_queue` when the number of
+        requests that wait has changed."""
         self._answer = answer
         self._quota = quota
         self._on_sent = on_sent
         self._on_closed = on_closed
+        self._on_queue = on_queue
         self._unsent: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._pending: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
+        self._waits_for_quota = False
         self._closed = False
         self._changed = threading.Condition()
 
@@ -46,7 +50,7 @@ class SequentialSession:
     @property
     def queued(self) -> int:
         """The number of requests on which no work has started."""
-        return self._pending.qsize()
+        return self._pending.qsize() + self._waits_for_quota
 
     def set_batch_bytes(self, size: int) -> None:
         self._quota.set_batch_bytes(size)
@@ -57,6 +61,7 @@ class SequentialSession:
             future.set_exception(shutting_down())
         else:
             self._pending.put((request, future))
+            self._on_queue()
         return future
 
     def on_sent(self) -> None:
@@ -75,14 +80,17 @@ class SequentialSession:
     def _run(self) -> None:
         while (pending := self._pending.get()) is not None:
             self._wait_for_quota()
+            self._on_queue()
             self._process(*pending)
             del pending  # or the last answer would be held while the next request is awaited
         self._on_closed(self)
 
     def _wait_for_quota(self) -> None:
         with self._changed:
+            self._waits_for_quota = True
             while not (self._closed or self._quota.try_acquire()):
                 self._changed.wait()
+            self._waits_for_quota = False
 
     def _process(self, request: Request, future: Future[Answer]) -> None:
         if not future.set_running_or_notify_cancel():

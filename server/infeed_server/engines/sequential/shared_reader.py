@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
 from infeed_server.engines.base import Answer, EndOfData, Request, Trainer
@@ -46,15 +46,18 @@ class SharedReader:
         ranks: RankTracker,
         window_share: Callable[[], int],
         caller: str = "",
+        reads_block: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """`window_share` returns the bytes that the window may hold now; three steps always may.
-        `caller` is the name that limits on callers count by."""
+        `caller` is the name that limits on callers count by. The context of `reads_block` is
+        entered while a block is read."""
         self.key = key
         self._ranks = ranks
         self._ordered = dataset.spec.guarantee.order == "deterministic"
         self._dataset = dataset
         self._name = dataset.spec.name
         self._window_share = window_share
+        self._reads_block = reads_block
         self._window = Window()
         self._position = 0
         self._end: int | None = None
@@ -256,7 +259,8 @@ class SharedReader:
         self._changed.release()
         block, failure = None, None
         try:
-            block = next(self._blocks, None)
+            with self._reads_block():
+                block = next(self._blocks, None)
             if block is not None and block.start == 0:
                 self._dataset.check_first_block(self.key, block.to_numpy())
         except Exception as error:  # noqa: BLE001 - raised below, where the lock is held again

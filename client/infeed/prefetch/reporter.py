@@ -1,0 +1,75 @@
+"""Reporter: what a feed reports to its servers, and what they have answered."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from infeed.report import ServerReport, TrainerReport
+from infeed.sliding_window import SlidingWindow
+from infeed.stats import StatsRecorder
+
+
+class Reporter:
+    """Keeps the last seconds of a feed, and the last report of each server. Thread-safe.
+
+    The training's thread calls nothing here but `report`, for statistics.
+    """
+
+    def __init__(
+        self,
+        recorder: StatsRecorder,
+        counters: Callable[[], dict[str, float]],
+        state: Callable[[], dict[str, int]],
+    ) -> None:
+        """`counters` returns totals of the feed's threads; `state`, the other figures."""
+        self._recorder = recorder
+        self._counters = counters
+        self._state = state
+        self._window = SlidingWindow("steps")
+        self._servers: dict[str, ServerReport] = {}
+        self._lock = threading.Lock()
+
+    def sample(self) -> None:
+        """Keeps a sample of the counters; called several times a second."""
+        if (first_at := self._recorder.first_at) is None:
+            return
+        now = time.monotonic()
+        with self._lock:
+            if self._window.is_empty:
+                zero = dict.fromkeys(self._recorder.counters(now), 0)
+                self._window.sample(first_at, {**self._counters(), **zero})
+            self._window.sample(now, self._all_counters(now))
+
+    def report(self, *, has_ended: bool = False) -> TrainerReport:
+        """Returns the report of the last seconds: up to the last batch, if the feed has ended."""
+        now = self._recorder.last_at if has_ended else time.monotonic()
+        with self._lock:
+            seconds, grown = self._window.difference(now, self._all_counters(now))
+        if not seconds:
+            return TrainerReport(**self._state())
+        return TrainerReport(
+            seconds=seconds,
+            steps=int(grown["steps"]),
+            wait_seconds=min(seconds, grown["wait_seconds"]),
+            starved_steps=int(grown["starved_steps"]),
+            receive_seconds=grown["receive_seconds"],
+            cpu_seconds=grown["cpu_seconds"],
+            finish_seconds=grown["finish_seconds"],
+            bytes=int(grown["bytes"]),
+            **self._state(),
+        )
+
+    def on_server_report(self, server: str, report: ServerReport) -> None:
+        """Keeps the last report of a server."""
+        with self._lock:
+            self._servers[server] = report
+
+    def server_reports(self) -> Mapping[str, ServerReport]:
+        """Returns the last report of each server, by its address."""
+        with self._lock:
+            return dict(self._servers)
+
+    def _all_counters(self, now: float) -> dict[str, float]:
+        return {**self._counters(), **self._recorder.counters(now)}

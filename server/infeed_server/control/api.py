@@ -1,0 +1,66 @@
+"""The JSON API of the control plane, `/api/v1`; docs/api.md describes its documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from infeed_server.control.health import HealthView
+
+MAX_HISTORY_SECONDS = 600
+
+API_ENDPOINTS = {
+    "/api/v1/status": "the server, its pipelines and their trainers, with verdicts",
+    "/api/v1/history": "rates and waits of the last `seconds`, at most 600, one point a second",
+}
+
+
+class HistoryView(Protocol):
+    """The points that `/api/v1/history` shows."""
+
+    def to_json(self, seconds: float) -> dict[str, Any]:
+        """Returns the last seconds as columns."""
+
+
+class StatusView(Protocol):
+    """The status that `/api/v1` shows."""
+
+    @property
+    def history(self) -> HistoryView: ...
+
+    def to_json(self, readiness: Mapping[str, tuple[bool, str]]) -> dict[str, Any]:
+        """Returns the status; `readiness` is by pipeline, and under "" that of the server."""
+
+
+def api_routes(status: StatusView, health: HealthView) -> list[Route]:
+    """Returns the routes of the API."""
+
+    async def show_status(_: Request) -> Response:
+        return _json(status.to_json(readiness_by_name(health)))
+
+    async def show_history(request: Request) -> Response:
+        text = request.query_params.get("seconds", str(MAX_HISTORY_SECONDS))
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = -1.0
+        if not 0 < seconds <= MAX_HISTORY_SECONDS:
+            problem = f"seconds={text!r} must be a number above 0, at most {MAX_HISTORY_SECONDS}"
+            return JSONResponse({"error": problem}, status_code=400)
+        return _json(status.history.to_json(seconds))
+
+    return [Route("/api/v1/status", show_status), Route("/api/v1/history", show_history)]
+
+
+def readiness_by_name(health: HealthView) -> dict[str, tuple[bool, str]]:
+    """Returns by pipeline, and under "" for the server, whether it is ready, and why."""
+    named = {"": health.overall, **health.parts}
+    return {name: (each.ready, each.reason) for name, each in named.items()}
+
+
+def _json(document: dict[str, Any]) -> Response:
+    return JSONResponse(document, headers={"cache-control": "no-store"})

@@ -1,0 +1,53 @@
+"""State clock: how long a pipeline has been in each of its states."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal, get_args
+
+PipelineState = Literal["no_request", "no_budget", "source", "transform"]
+"""What a pipeline waits for: a request; a stream that may hold another batch; the source; or the
+transforms, with the work on them."""
+
+STATES: tuple[PipelineState, ...] = get_args(PipelineState)
+
+StateSeconds = Mapping[PipelineState, float]
+
+
+class StateClock:
+    """Adds up the time in each state; the states follow each other without a gap. Thread-safe."""
+
+    def __init__(
+        self,
+        current: Callable[[], PipelineState],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`current` returns the state of the pipeline now, quickly and without a lock."""
+        self._current = current
+        self._clock = clock
+        self._state: PipelineState = "no_request"
+        self._since = clock()
+        self._seconds = dict.fromkeys(STATES, 0.0)
+        self._lock = threading.Lock()
+
+    def update(self) -> None:
+        """Reads the state again; called after everything that may have changed it."""
+        with self._lock:  # held while the state is read: the last one to read it must win
+            if (state := self._current()) != self._state:
+                now = self._clock()
+                self._seconds[self._state] += now - self._since
+                self._state, self._since = state, now
+
+    def seconds(self) -> StateSeconds:
+        """Returns the time in each state so far, with the current one."""
+        with self._lock:
+            current = self._clock() - self._since
+            return {**self._seconds, self._state: self._seconds[self._state] + current}
+
+
+def total_seconds(parts: Iterable[StateSeconds]) -> StateSeconds:
+    """Returns the sums over pipelines."""
+    parts = tuple(parts)
+    return {state: sum(each[state] for each in parts) for state in STATES}

@@ -1,0 +1,1 @@
+"""Observation: what the server, its pipelines and its trainers have done in the last seconds."""

@@ -1,0 +1,42 @@
+"""History: rates and waits of each pipeline, one point a second, for ten minutes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+MAX_POINTS = 600
+
+Point = Mapping[str, float | None]
+
+
+class History:
+    """Keeps the last points of each pipeline. One thread adds, any thread reads."""
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[float, Mapping[str, Point]]] = deque(maxlen=MAX_POINTS)
+
+    def add(self, at: float, pipelines: Mapping[str, Point]) -> None:
+        """Adds a point: values by pipeline and name, at a Unix time."""
+        self._points.append((at, pipelines))
+
+    def to_json(self, seconds: float = MAX_POINTS) -> dict[str, Any]:
+        """Returns the points of the last seconds as columns: `at`, and by pipeline its values.
+
+        A value that a point lacks is None.
+        """
+        points = list(self._points)
+        points = [each for each in points if each[0] >= points[-1][0] - seconds]
+        names = sorted({name for _, pipelines in points for name in pipelines})
+        return {
+            "at": [at for at, _ in points],
+            "pipelines": {
+                name: _columns([each.get(name, {}) for _, each in points]) for name in names
+            },
+        }
+
+
+def _columns(points: list[Point]) -> dict[str, list[float | None]]:
+    columns = sorted({name for point in points for name in point})
+    return {name: [point.get(name) for point in points] for name in columns}

@@ -1,0 +1,143 @@
+"""Observer: all that is known of a server's last seconds, and its document for `/api/v1`."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from infeed.report import ServerReport
+from infeed.spec import PipelineSpec
+from infeed.verdict import Verdict, judge
+from infeed_server.engines import cgroup
+from infeed_server.engines.base import Engine
+from infeed_server.observe.history import History
+from infeed_server.observe.jobs import ConnectedTrainer, Jobs
+from infeed_server.observe.pipeline_reports import PipelineReports
+from infeed_server.observe.totals import Totals
+
+UPDATE_INTERVAL_SECONDS = 1.0
+
+_COUNTERS = ("batches", "samples", "bytes")
+
+
+class Observer:
+    """Observes the pipelines and trainers of a server. `update` is called every second."""
+
+    def __init__(
+        self,
+        version: str,
+        clock: Callable[[], float] = time.monotonic,
+        unix_time: Callable[[], float] = time.time,
+    ) -> None:
+        self.totals = Totals()
+        self._version = version
+        self._clock = clock
+        self._unix_time = unix_time
+        self._started_at = clock()
+        self._reports = PipelineReports(self.totals, clock)
+        self.jobs = Jobs(self._reports.report, clock)
+        self.history = History()
+        self._engines: dict[str, Engine] = {}
+        self._last: tuple[float, dict[str, dict[str, float]]] = (self._started_at, {})
+
+    def watch(self, name: str, engine: Engine) -> None:
+        """Begins to observe a pipeline."""
+        self._reports.watch(name, engine.state_seconds)
+        self._engines[name] = engine
+
+    def report(self, pipeline: str) -> ServerReport:
+        """Returns the last seconds of a pipeline."""
+        return self._reports.report(pipeline)
+
+    def update(self) -> None:
+        """Renews all reports and adds a point to the history."""
+        self._reports.update()
+        now, (before_at, before) = self._clock(), self._last
+        totals = {name: self.totals.counters(name) for name in self._engines}
+        seconds = max(1e-3, now - before_at)
+        self._last = now, totals
+        trainers = self.jobs.trainers()
+        points: dict[str, dict[str, float | None]] = {}
+        for name, counters in totals.items():
+            old = before.get(name, counters)
+            rates = {f"{key}_per_second": (counters[key] - old[key]) / seconds for key in _COUNTERS}
+            points[name] = {**rates, "wait_share": _worst_wait(name, trainers)}
+        self.history.add(self._unix_time(), points)
+
+    def to_json(
+        self,
+        readiness: Mapping[str, tuple[bool, str]],
+        visible: Callable[[str], bool] = lambda _: True,
+    ) -> dict[str, Any]:
+        """Returns the document of `/api/v1/status`.
+
+        `readiness` has, by pipeline and under "" for the server, whether it is ready, and why.
+        `visible` says whether the reader may see a pipeline.
+        """
+        names = [name for name in self._engines if visible(name)]
+        pipelines = [self._pipeline_json(name, readiness.get(name, (False, ""))) for name in names]
+        ready, reason = readiness.get("", (False, ""))
+        return {
+            "server": {
+                "version": self._version,
+                "ready": ready,
+                "reason": reason,
+                "uptime_seconds": self._clock() - self._started_at,
+                "cores": cgroup.cpu_count(),
+                "cpu_share": max((self.report(name).cpu_share for name in names), default=0.0),
+                "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
+                "memory_limit_bytes": cgroup.memory_bytes(),
+            },
+            "verdict": self._verdict(names).to_json(),
+            "pipelines": pipelines,
+        }
+
+    def _verdict(self, names: Collection[str]) -> Verdict:
+        """Returns the verdict on the job that waits most."""
+        groups: dict[tuple[str, str], list[ConnectedTrainer]] = {}
+        for each in self.jobs.trainers():
+            if each.job.pipeline in names:
+                groups.setdefault((each.job.pipeline, each.job.id), []).append(each)
+        verdicts = [self.jobs.verdict(name, each) for (name, _), each in groups.items()]
+        known = [each for each in verdicts if each.level != "unknown"]
+        return max(known or verdicts, key=lambda each: each.wait_share, default=judge([], 1, []))
+
+    def _pipeline_json(self, name: str, readiness: tuple[bool, str]) -> dict[str, Any]:
+        engine, report = self._engines[name], self.report(name)
+        ready, reason = readiness
+        return {
+            "name": name,
+            "ready": ready,
+            "reason": reason,
+            **_spec_json(engine.spec),
+            "report": {**report.to_json(), "cpu_share": report.cpu_share},
+            "totals": self.totals.counters(name),
+            "queues": {
+                "queued_requests": engine.queued_requests(),
+                "unsent_batches": engine.unsent_batches(),
+                "unsent_bytes": engine.unsent_bytes(),
+                "window_bytes": engine.window_bytes(),
+            },
+            "jobs": self.jobs.to_json(name),
+        }
+
+
+def _worst_wait(pipeline: str, trainers: list[ConnectedTrainer]) -> float | None:
+    reports = [each.report for each in trainers if each.job.pipeline == pipeline and each.report]
+    return max((each.wait_share for each in reports if each.seconds), default=None)
+
+
+def _spec_json(spec: PipelineSpec) -> dict[str, Any]:
+    return {
+        "fingerprint": spec.fingerprint,
+        "batch_size": spec.batch_size,
+        "sample_count": spec.sample_count,
+        "seed": spec.seed,
+        "engine": spec.engine,
+        "guarantee": str(spec.guarantee),
+        "element_spec": [str(field) for field in spec.element_spec],
+        "wire_spec": [str(field) for field in spec.wire_spec],
+        "finish_transforms": [type(each).__name__ for each in spec.finish_transforms],
+    }
