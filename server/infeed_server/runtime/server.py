@@ -17,6 +17,7 @@ from infeed_server.control.metrics import Metrics
 from infeed_server.engines.base import Engine, mean_string_bytes
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
 from infeed_server.engines.monitor import Monitors
+from infeed_server.observe.figures import Figures
 from infeed_server.observe.observer import UPDATE_INTERVAL_SECONDS, Observer
 from infeed_server.pipeline.load import Pipelines, located
 from infeed_server.processes.periodic import PeriodicTask
@@ -62,6 +63,7 @@ class Server:
         self._service = create_data_service(options)
         self.observer = Observer(VERSION)
         self._monitor = Monitors(self.metrics, self.observer.totals)
+        self.metrics.watch_trainers(Figures(self.observer))
         self._updates = PeriodicTask("observer", UPDATE_INTERVAL_SECONDS, self.observer.update)
         state = ControlState(self.health, self.metrics.registry, VERSION, observer=self.observer)
         self._control = open_control_server(
