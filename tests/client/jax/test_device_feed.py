@@ -21,8 +21,8 @@ from infeed.testing import FakeTransport
 jax = pytest.importorskip("jax")
 
 
-def fake(count: int = 48, **options: Any) -> FakeTransport:
-    arrays = {"x": np.arange(count, dtype=np.int32)}
+def fake(**options: Any) -> FakeTransport:
+    arrays = {"x": np.arange(48, dtype=np.int32)}
     return FakeTransport(arrays, batch_size=4, shuffle=False, **options)
 
 
@@ -82,6 +82,16 @@ def test_state_before_connecting_is_the_one_to_resume_from() -> None:
     resumed = infeed.jax.connect("fake", "fake", transport=transport, state=state)
     assert resumed.state() == state
     assert transport.streams == 0
+
+
+def test_state_before_connecting_is_for_json() -> None:
+    with infeed.jax.connect("fake", "fake", transport=fake()) as batches:
+        state = batches.state()
+    state["position"] = np.int64(8)  # as checkpoint libraries return integers
+    resumed = infeed.jax.connect("fake", "fake", transport=fake(), state=state)
+    assert json.loads(json.dumps(resumed.state())) == state
+    resumed.load_state(state)
+    assert json.loads(json.dumps(resumed.state())) == state
 
 
 def test_state_survives_json_and_pickle(batches: infeed.jax.DeviceFeed) -> None:
@@ -178,11 +188,11 @@ def test_load_state_continues_there() -> None:
             batches.load_state({})
 
 
-def test_batch_lost_by_an_interrupt_is_noticed(batches: infeed.jax.DeviceFeed) -> None:
+def test_batch_that_another_consumer_took_is_noticed(batches: infeed.jax.DeviceFeed) -> None:
     next(batches)
     until(lambda: batches.feed.has_next)
-    next(batches.feed)  # as if the call that appends it to the queue had been interrupted
-    with pytest.raises(infeed.FeedClosedError, match=r"was taken .* by an interrupted call"):
+    next(batches.feed)
+    with pytest.raises(infeed.FeedClosedError, match="by another consumer; connect again"):
         list(batches)
     state = batches.state()
     with infeed.jax.connect("fake", "fake", transport=fake(), state=state) as resumed:
