@@ -146,6 +146,20 @@ def test_second_loop_continues(batches: infeed.jax.DeviceFeed) -> None:
         iter(batches)
 
 
+def test_second_loop_has_the_batches_on_the_devices(batches: infeed.jax.DeviceFeed) -> None:
+    until_all_arrived(batches)
+    taken = [first_of(next(batches)) for _ in range(11)]
+    taken += [first_of(batch) for batch in batches]
+    assert taken == list(range(0, 48, 4))
+
+
+def test_integers_of_a_field_without_elements_are_converted() -> None:
+    transport = FakeTransport({"n": np.zeros((8, 0), np.int64)}, batch_size=4)
+    with infeed.jax.connect("fake", "fake", transport=transport) as batches:
+        x = next(batches)["n"]
+        assert (x.dtype, x.shape) == (np.int32, (4, 0))
+
+
 def test_error_comes_after_the_batches_before_it_and_stays() -> None:
     def fail(start: int) -> None:
         if start == 12:
