@@ -19,9 +19,11 @@ from tests.client.adapters.contract import (
     numpy_batches,
 )
 from tests.client.conftest import Server
+from tests.client.interrupts import check_that_nothing_is_lost
 from tests.client.waiting import infeed_threads, leave_out_running_threads, until
 
 import infeed
+from infeed.testing import FakeTransport
 
 grain = pytest.importorskip("grain")
 
@@ -167,6 +169,15 @@ def test_state_is_set_before_or_after_the_first_element(before: int) -> None:
         next(iterator)
     iterator.set_state(source.get_state())
     assert seen + labels(iterator) == EXPECTED
+
+
+def test_interrupt_at_any_bytecode_loses_and_counts_nothing() -> None:
+    transport = FakeTransport({"x": np.arange(4096)}, batch_size=1, shuffle=False)
+    iterator = iter(dataset(transport=transport))
+    assert next(iterator)["x"] == 0
+    position = lambda: iterator.get_state()["position"]  # noqa: E731
+    assert check_that_nothing_is_lost(iterator, lambda batch: int(batch["x"][0]), position) > 100
+    iterator.close()
 
 
 def test_state_that_was_set_connects_nothing() -> None:
