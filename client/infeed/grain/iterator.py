@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Awaitable, Callable
 from itertools import islice
@@ -88,6 +89,10 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
 
     def close(self) -> None:
         """Ends the feed and its threads. Idempotent; the state can still be read."""
+        # Grain's transformations call this in their `__del__`, also when the interpreter ends: then
+        # modules are gone, `sys` first of all here, and the threads with them.
+        if sys is None or sys.is_finalizing():
+            return
         self._closed = True
         self._feed.close()
 

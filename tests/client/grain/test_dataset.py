@@ -416,14 +416,34 @@ next(iterator)
 print("end")
 """
 
+LEFT_IN_A_MODULE = (
+    AT_EXIT
+    + """
+import threading
+threading.kept = iterator  # deleted after the modules of infeed
+"""
+)
+
+WITHOUT_ORBAX = """
+import sys
+sys.modules["orbax"] = None
+import infeed
+try:
+    infeed.grain.CheckpointSave
+except infeed.MissingExtraError as error:
+    print(error)
+"""
+
 
 @pytest.mark.parametrize(
     ("script", "output"),
     [
         (MISSING, "infeed.grain needs Grain: pip install 'infeed[grain]'\n"),
         (AT_EXIT, "end\n"),
+        (LEFT_IN_A_MODULE, "end\n"),
+        (WITHOUT_ORBAX, "infeed.grain.CheckpointSave needs Orbax: pip install orbax-checkpoint\n"),
     ],
-    ids=["without Grain", "iterator left at exit"],
+    ids=["without Grain", "iterator left at exit", "left in a module", "without Orbax"],
 )
 def test_process_ends_without_other_output(script: str, output: str) -> None:
     command = [sys.executable, "-c", script]
