@@ -23,8 +23,8 @@ from infeed.errors import FeedClosedError, InvalidRequestError
 from infeed.feed import Feed
 from infeed.lazy_feed import LazyFeed
 from infeed.stats import Stats
+from infeed.tensor_reader import TensorReader, Tensors
 from infeed.torch.callers import batches_ahead, check_callers, unrestored_state
-from infeed.torch.reader import TensorReader, Tensors
 from infeed.torch.saved_pass import SavedPass
 from infeed.torch.shard import with_shard
 from infeed.torch.tensors import TensorConverter
