@@ -150,7 +150,15 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
     def _save(self, epoch: int) -> None:
         self._unsaved_steps = 0
         if self._folder is not None and self._feed.shard.rank == 0:
-            self._folder.save(self.state(), epoch, self.model.save_weights, seeds_of(self.model))
+            self._folder.save(self.state(), epoch, self._save_weights, seeds_of(self.model))
+
+    def _save_weights(self, path: str) -> None:
+        if keras.backend.backend() != "tensorflow":
+            self.model.save_weights(path)
+            return
+        from infeed.tensorflow.strategies import outside_of_scopes  # noqa: PLC0415 - TensorFlow
+
+        outside_of_scopes(lambda: self.model.save_weights(path))
 
     def _restore(self, saved: SavedRun) -> None:
         if Cursor.from_json(saved.state) != Cursor.from_json(self.state()):
