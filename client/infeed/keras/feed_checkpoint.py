@@ -80,6 +80,8 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         """The epoch that `fit` must begin with, until it has begun."""
         self._epoch = 0
         self._last_batch = -1
+        self._is_first = True
+        """Whether `fit` has completed no step yet."""
         self._unsaved_steps = 0
         self._rest: int | None = None
         """Steps that are left of a continued epoch, which the callback ends."""
@@ -101,6 +103,7 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002 - Keras' signature
         self._reader.begin_training(self._feed)
+        self._is_first = True
         self._check_steps()
         restored = self._saved is not None
         if self._saved is not None:
@@ -121,7 +124,12 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
         steps = batch - self._last_batch  # several with steps_per_execution
         self._last_batch = batch
-        self._reader.complete(steps)
+        if not self._reader.complete(steps) and self._is_first:
+            raise InvalidRequestError(
+                f"fit has trained on no batch of this feed of {self._feed.spec.name!r}, so its "
+                "cursor would not move; give FeedCheckpoint the feed that fit reads"
+            )
+        self._is_first = False
         self._unsaved_steps += steps
         is_due = self._save_every is not None and self._unsaved_steps >= self._save_every
         if self._rest is not None:
