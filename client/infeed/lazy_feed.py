@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from infeed.arguments import check_text
 from infeed.client import connect
 from infeed.cursor import Cursor
 from infeed.errors import FeedClosedError, InvalidRequestError
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 class LazyFeed:
     """A feed of `infeed.connect`, opened when it is first needed; thread-safe.
 
-    Raises `InvalidRequestError` if a feed comes with more arguments, and `CursorError` if its
-    option `state` is no cursor.
+    Raises `InvalidRequestError` for a target of another type, and if a feed comes with more
+    arguments; `CursorError` if its option `state` is no cursor.
     """
 
     def __init__(
@@ -42,8 +43,10 @@ class LazyFeed:
                     "give them to infeed.connect"
                 )
             self._feed = target
-        elif pipeline is None:
-            raise InvalidRequestError("pipeline is missing: give its name after the target")
+        else:
+            check_text("target", target, '"localhost:7470"')
+            if pipeline is None:
+                raise InvalidRequestError("pipeline is missing: give its name after the target")
         self._target, self._pipeline = target, pipeline
         if (state := options.get("state")) is not None:
             options["state"] = Cursor.from_json(state).to_json()

@@ -31,6 +31,11 @@ def test_nothing_is_connected_before_open() -> None:
     feed.close()
 
 
+def test_target_of_another_type_is_refused() -> None:
+    with pytest.raises(infeed.InvalidRequestError, match=r"target must be a str .*, not 7 \(int\)"):
+        LazyFeed(7, "fake")  # type: ignore[arg-type]
+
+
 def test_options_are_those_of_connect() -> None:
     feed = LazyFeed("fake", "fake", transport=fake(), batch_size=3, shard=infeed.Shard(1, 2))
     assert feed.open().batch_size == 3
