@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from infeed.arguments import check_text
 from infeed.client import connect
 from infeed.cursor import Cursor
 from infeed.errors import FeedClosedError, InvalidRequestError
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 class LazyFeed:
     """A feed of `infeed.connect`, opened when it is first needed; thread-safe.
 
-    Raises `InvalidRequestError` if a feed comes with more arguments.
+    Raises `InvalidRequestError` for a target of another type, and if a feed comes with more
+    arguments; `CursorError` if its option `state` is no cursor.
     """
 
     def __init__(
@@ -41,9 +43,14 @@ class LazyFeed:
                     "give them to infeed.connect"
                 )
             self._feed = target
-        elif pipeline is None:
-            raise InvalidRequestError("pipeline is missing: give its name after the target")
-        self._target, self._pipeline, self._options = target, pipeline, options
+        else:
+            check_text("target", target, '"localhost:7470"')
+            if pipeline is None:
+                raise InvalidRequestError("pipeline is missing: give its name after the target")
+        self._target, self._pipeline = target, pipeline
+        if (state := options.get("state")) is not None:
+            options["state"] = Cursor.from_json(state).to_json()
+        self._options = options
         self._closed = False
         self._lock = threading.Lock()
 
@@ -53,9 +60,10 @@ class LazyFeed:
         return self._feed is not None
 
     @property
-    def initial_state(self) -> Mapping[str, Any] | None:
-        """The cursor that an own feed begins at, None for the beginning."""
-        return self._options.get("state")
+    def initial_state(self) -> dict[str, Any] | None:
+        """The cursor that an own feed begins at, for JSON; None for the beginning."""
+        state = self._options.get("state")
+        return None if state is None else dict(state)
 
     def update_options(self, **options: Unpack[ConnectOptions]) -> None:
         """Sets options of `infeed.connect` that are known late, for an own feed's next `open`."""
@@ -65,6 +73,8 @@ class LazyFeed:
     def open(self) -> Feed:
         """Returns the feed, connected on the first call. Raises as `infeed.connect` does, and
         `FeedClosedError` after `close`."""
+        if (feed := self._feed) is not None:
+            return feed
         with self._lock:
             if self._feed is None:
                 if self._closed:
@@ -72,6 +82,8 @@ class LazyFeed:
                 assert isinstance(self._target, str)
                 assert self._pipeline is not None
                 self._feed = connect(self._target, self._pipeline, **self._options)
+                if self._closed:
+                    self._feed.close()
             return self._feed
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -80,7 +92,7 @@ class LazyFeed:
         Raises `CursorError` if it is none, and `InvalidRequestError` for a feed that was given,
         whose position was chosen by `infeed.connect`.
         """
-        Cursor.from_json(state)
+        loaded = Cursor.from_json(state).to_json()
         with self._lock:
             if not self._is_own:
                 raise InvalidRequestError(
@@ -89,15 +101,20 @@ class LazyFeed:
                 )
             if self._feed is not None:
                 self._feed.close()
+            # First: without a feed, an interrupted call must not leave the state before.
+            self._options = {**self._options, "state": loaded}
             self._feed, self._closed = None, False
-            self._options = {**self._options, "state": state}
 
     def close(self) -> None:
-        """Closes the feed; one that was not opened stays so."""
-        with self._lock:
-            self._closed = True
-            if self._feed is not None:
-                self._feed.close()
+        """Closes the feed; one that was not opened stays so.
+
+        Does not wait for a thread that connects, whose feed is closed as soon as there is one.
+        """
+        # Without the lock, for a signal handler may call it while its thread connects. `open` sets
+        # these in the other order, so one of both sees the other.
+        self._closed = True
+        if (feed := self._feed) is not None:
+            feed.close()
 
 
 __all__ = ["LazyFeed"]

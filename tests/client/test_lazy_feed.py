@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+from typing import Any
+
 import numpy as np
 import pytest
+from tests.client.interrupts import interrupt
+from tests.client.waiting import HANG_SECONDS
 
 import infeed
+from infeed import lazy_feed
 from infeed.lazy_feed import LazyFeed
 from infeed.testing import FakeTransport
 
@@ -22,6 +29,11 @@ def test_nothing_is_connected_before_open() -> None:
     assert feed.open() is feed.open()
     assert feed.is_open
     feed.close()
+
+
+def test_target_of_another_type_is_refused() -> None:
+    with pytest.raises(infeed.InvalidRequestError, match=r"target must be a str .*, not 7 \(int\)"):
+        LazyFeed(7, "fake")  # type: ignore[arg-type]
 
 
 def test_options_are_those_of_connect() -> None:
@@ -86,3 +98,69 @@ def test_closed_feed_is_not_opened() -> None:
     feed.close()
     with pytest.raises(infeed.FeedClosedError, match="the feed of 'fake' was closed"):
         feed.open()
+
+
+def test_close_does_not_wait_for_a_thread_that_connects(monkeypatch: pytest.MonkeyPatch) -> None:
+    connecting, closed = threading.Event(), threading.Event()
+
+    def connect(*args: Any, **options: Any) -> infeed.Feed:
+        connecting.set()
+        assert closed.wait(HANG_SECONDS)
+        return infeed.connect(*args, **options)
+
+    monkeypatch.setattr(lazy_feed, "connect", connect)
+    feed = LazyFeed("fake", "fake", transport=fake())
+    opened: list[infeed.Feed] = []
+    thread = threading.Thread(target=lambda: opened.append(feed.open()))
+    thread.start()
+    connecting.wait()
+    feed.close()
+    closed.set()
+    thread.join()
+    with pytest.raises(infeed.FeedClosedError):
+        next(opened[0])
+
+
+def test_close_in_a_signal_handler_of_the_thread_that_connects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def connect(*args: Any, **options: Any) -> infeed.Feed:
+        feed.close()
+        return infeed.connect(*args, **options)
+
+    monkeypatch.setattr(lazy_feed, "connect", connect)
+    feed = LazyFeed("fake", "fake", transport=fake())
+    with pytest.raises(infeed.FeedClosedError):
+        next(feed.open())
+
+
+def test_state_is_checked_at_once_and_integers_become_pythons() -> None:
+    with infeed.connect("fake", "fake", transport=fake()) as other:
+        next(other)
+        state = other.state()
+    with pytest.raises(infeed.CursorError, match="lacks"):
+        LazyFeed("fake", "fake", transport=fake(), state={"position": 4})
+    feed = LazyFeed("fake", "fake", state={**state, "position": np.int64(4)})
+    assert feed.initial_state == state
+    assert type(feed.initial_state["position"]) is int
+    feed.load_state({**state, "position": np.int64(8)})
+    assert feed.initial_state is not None
+    assert type(feed.initial_state["position"]) is int
+
+
+def test_interrupted_load_state_never_goes_back_to_the_state_before() -> None:
+    with infeed.connect("fake", "fake", transport=fake()) as other:
+        states = [other.state() for _ in range(3) if next(other)]
+    for at in itertools.count():
+        feed = LazyFeed("fake", "fake", transport=fake(), state=states[0])
+        feed.open()
+        interrupted = interrupt(
+            lambda feed=feed: feed.load_state(states[2]),  # type: ignore[misc]
+            at,
+            folder=lazy_feed.__file__,
+        )
+        assert feed.is_open or feed.initial_state == states[2]
+        feed.close()
+        if not interrupted:
+            break
+    assert at > 10

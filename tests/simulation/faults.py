@@ -68,6 +68,10 @@ def _drain(server: SimulatedServer, random: Random) -> None:
     server.drain(5.0 * random.random())
 
 
+def drain_without_end(server: SimulatedServer, random: Random) -> None:
+    server.drain_without_end()
+
+
 def _redeploy(server: SimulatedServer, random: Random) -> None:
     """Restarts with another version, or with a token or stream limit that rejects the feed."""
     server.kill(random.random())
@@ -82,5 +86,5 @@ def _fall_sick(server: SimulatedServer, random: Random) -> None:
 
 FAULTS: tuple[Fault, ...] = (
     *(_kill, _lose_host, _reset, _lose_link, _freeze, _hang, _slow_down, _delay, _drain),
-    *(_redeploy, _fall_sick),
+    *(drain_without_end, _redeploy, _fall_sick),
 )

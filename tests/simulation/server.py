@@ -10,7 +10,7 @@ from tests.simulation.world import World
 
 from infeed.errors import InfeedError, ServerUnavailableError
 from infeed.prefetch.coordinator import Coordinator
-from infeed.prefetch.server_state import Stream
+from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, Stream
 from infeed.wire.assembler import ReceivedBatch
 
 KEEPALIVE_SECONDS = 15.0
@@ -29,6 +29,8 @@ class Connection:
         self.silent = False
         """Whether the link has broken without either end noticing."""
         self.connected = self.requests_end = False
+        self.stuck = False
+        """Whether the server answers nothing on it, but does not end it either."""
         self.hedge_check = False
         """Whether the time of the next check for a hedge is set."""
 
@@ -106,12 +108,27 @@ class SimulatedServer:
     def drain(self, seconds: float) -> None:
         """Announces a restart: answers what it has, and then ends."""
         if self.connection is not None:
-            self.connection.stream.draining = True
+            self.coordinator.on_draining(self.connection.stream)
             self._wake_all()
         self.world.after(self.service_seconds * 4, lambda: self.kill(seconds))
         self.disturb(self.world.now + seconds + 1.0)
 
+    def drain_without_end(self) -> None:
+        """Announces a restart, and goes away behind a proxy that keeps the stream open."""
+        if self.connection is not None and self.connection.connected:
+            self.connection.stuck = True
+            self.coordinator.on_draining(self.connection.stream)
+            self.disturb(self.world.now + MAX_DRAIN_SILENCE_SECONDS + 1.0)
+            self._wake_all()
+
     # The reader, as in `ServerReader` and `ServerPool`.
+
+    def cancel_overdue(self) -> None:
+        """Ends a stream whose announced end does not come."""
+        connection = self.connection
+        if connection is not None and self.coordinator.is_overdue(connection.stream):
+            connection.stream.overdue = True
+            self._end(connection, ServerUnavailableError(f"{self.name}: no end of the stream"))
 
     def wake(self) -> None:
         """Wakes the threads of this server."""
@@ -188,6 +205,8 @@ class SimulatedServer:
         """Begins to answer the next request."""
         if connection.answering or connection is not self.connection or connection.silent:
             return
+        if connection.stuck:
+            return
         if not connection.stream.accepted:
             return
         if connection.requests:
@@ -198,7 +217,7 @@ class SimulatedServer:
             self._end(connection, ServerUnavailableError(f"{self.name} ended the stream"))
 
     def _send(self, connection: Connection) -> None:
-        if connection is not self.connection or connection.silent:
+        if connection is not self.connection or connection.silent or connection.stuck:
             return
         if self.world.now < self.frozen_until:
             self.world.after(self.frozen_until - self.world.now, lambda: self._send(connection))

@@ -113,6 +113,8 @@ class SimulatedPrefetcher:
     def _check_timeout(self) -> None:
         if not self.coordinator.ended:
             self.coordinator.check_reconnect_timeout()
+            for server in self.servers:
+                server.cancel_overdue()
             self._world.after(1.0, self._check_timeout)
 
 

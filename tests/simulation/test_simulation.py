@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.simulation import simulation
+from tests.simulation.faults import drain_without_end
 from tests.simulation.simulation import Simulation, ViolationError
 
 from infeed.prefetch import server_state
@@ -66,6 +68,15 @@ def test_simulation_finds_that_a_sick_server_is_asked_for_many_steps(monkeypatch
 
     monkeypatch.setattr(StepScheduler, "probe", assign)
     assert "steps requested from" in (first_violation(QUICK_SEEDS) or "")
+
+
+def test_feeds_leave_streams_whose_announced_end_does_not_come(monkeypatch: Any) -> None:
+    # Alone, and with pauses: most other faults end the stream, and so hide this one.
+    monkeypatch.setattr(simulation, "FAULTS", (drain_without_end,))
+    monkeypatch.setattr(simulation, "PAUSES_SECONDS", (400.0,))
+    assert first_violation(QUICK_SEEDS, 10) is None
+    monkeypatch.setattr(Coordinator, "is_overdue", lambda *_: False)
+    assert "with a good server" in (first_violation(QUICK_SEEDS, 10) or "")
 
 
 @pytest.mark.parametrize("name", ["MAX_LEFT_OUT_SECONDS", "MAX_BACKOFF_SECONDS"])

@@ -40,6 +40,12 @@ def __getattr__(name: str) -> Any:
     # Imported on first use: these need Orbax, which takes seconds.
     if name not in _ORBAX_NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        import orbax.checkpoint  # noqa: F401, PLC0415 - only to see whether it is installed
+    except ImportError:
+        raise MissingExtraError(
+            f"infeed.grain.{name} needs Orbax: pip install orbax-checkpoint"
+        ) from None
     from infeed.grain import orbax_handler  # noqa: PLC0415
 
     return getattr(orbax_handler, name)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import grain
 
-from infeed.cursor import Cursor
 from infeed.errors import InvalidRequestError
 from infeed.feed import Feed
 from infeed.grain.first_state import first_state
@@ -54,8 +53,6 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
         self._target, self._pipeline, self._options = target, pipeline, options
         self._fields = NamedFields(ids, mask)
         self._is_iterated = False
-        if (state := options.get("state")) is not None:
-            Cursor.from_json(state)
         self._new_feed()  # checks the arguments, and connects nothing
 
     def __iter__(self) -> FeedIterator:
@@ -69,9 +66,7 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
                     "iteration connects its own"
                 )
             self._is_iterated = True
-        return FeedIterator(
-            self._new_feed(), self._fields, self._options.get("state"), self._first_state
-        )
+        return FeedIterator(self._new_feed(), self._fields, self._first_state)
 
     def mp_prefetch(self, *_: Any, **__: Any) -> NoReturn:
         """Raises `InvalidRequestError`: a feed prefetches by itself, and workers would each read

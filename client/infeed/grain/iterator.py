@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import sys
+from collections import deque
+from collections.abc import Awaitable, Callable
+from itertools import islice
 from typing import Any
 
 import grain
 
-from infeed.cursor import Cursor
+from infeed.batch import Batch
 from infeed.feed import Feed
 from infeed.grain.checkpoint import load_into, save_of
 from infeed.lazy_feed import LazyFeed
@@ -23,19 +26,16 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
     """
 
     def __init__(
-        self,
-        feed: LazyFeed,
-        fields: NamedFields,
-        state: Mapping[str, Any] | None,
-        first_state: Callable[[], dict[str, Any]],
+        self, feed: LazyFeed, fields: NamedFields, first_state: Callable[[], dict[str, Any]]
     ) -> None:
-        """Takes the state at which the feed begins, or None, and what returns that of position 0,
-        called at most once."""
+        """Takes what returns the state of position 0, called at most once."""
         super().__init__()
         self._feed = feed
         self._fields = fields
-        self._start = None if state is None else Cursor.from_json(state).to_json()
-        self._first_state = first_state
+        self._new_first_state = first_state
+        self._first_state: dict[str, Any] | None = None
+        self._taken: tuple[Feed | None, deque[Batch]] = (None, deque())
+        """A feed, and its batch that was taken and not yet returned, if any."""
 
     @property
     def feed(self) -> Feed:
@@ -43,7 +43,20 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
         return self._feed.open()
 
     def __next__(self) -> dict[str, Array]:
-        return self._fields.arrays(self._feed.open().next())
+        feed = self._feed.open()
+        if self._taken[0] is not feed:
+            self._taken = (feed, deque())
+        _, taken = self._taken
+        if not taken:
+            # One call, not next() and append(): Python runs signal handlers after a call, and an
+            # exception of theirs between these two would lose the batch.
+            taken.extend(islice(iter(feed.next, None), 1))
+            if not taken:
+                raise StopIteration
+        element = self._fields.arrays(taken[0])
+        # No call may follow, for the same reason.
+        del taken[0]
+        return element
 
     def get_state(self) -> dict[str, Any]:
         """Returns the cursor after the last element that `next` returned: a dict for JSON.
@@ -52,10 +65,14 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
         the feed is not connected, it is the state that was set, or that of position 0.
         """
         if self._feed.is_open:
-            return self._feed.open().state()
-        if self._start is None:
-            self._start = self._first_state()
-        return dict(self._start)
+            feed = self._feed.open()
+            taken = self._taken[1] if self._taken[0] is feed else ()
+            return feed.state(steps=feed.delivered - len(taken))
+        if (state := self._feed.initial_state) is not None:
+            return state
+        if self._first_state is None:
+            self._first_state = self._new_first_state()
+        return dict(self._first_state)
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continues at a state of `get_state`, of any rank and any number of ranks.
@@ -63,9 +80,7 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
         Connects nothing. Raises `CursorError` if it is no cursor, and `InvalidRequestError` if the
         dataset was given a feed that is connected already.
         """
-        start = Cursor.from_json(state).to_json()
-        self._feed.load_state(start)
-        self._start = start
+        self._feed.load_state(state)
         self._closed = False
 
     def start_prefetch(self) -> None:
@@ -74,6 +89,10 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
 
     def close(self) -> None:
         """Ends the feed and its threads. Idempotent; the state can still be read."""
+        # Grain's transformations call this in their `__del__`, also when the interpreter ends: then
+        # modules are gone, `sys` first of all here, and the threads with them.
+        if sys is None or sys.is_finalizing():
+            return
         self._closed = True
         self._feed.close()
 

@@ -2,7 +2,7 @@
 
 `connect` returns an iterator of dicts of global `jax.Array`s:
 
-    mesh = jax.make_mesh((8,), ("data",))
+    mesh = jax.sharding.Mesh(jax.devices(), ("data",))
     batches = infeed.jax.connect(
         "localhost:7470",
         "imagenet-train",

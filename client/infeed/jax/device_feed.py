@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from infeed.batch import Batch
@@ -17,15 +17,6 @@ from infeed.feed import Feed
 from infeed.jax.global_arrays import GlobalArrays, TransferredBatch
 from infeed.lazy_feed import LazyFeed
 from infeed.stats import Stats
-
-
-@dataclass
-class _Taken:
-    """A batch that was taken from the feed: the number of batches with it, and its arrays."""
-
-    number: int
-    batch: Batch | None
-    transferred: TransferredBatch | None = None
 
 
 class DeviceFeed(Iterator[dict[str, Any]]):
@@ -45,7 +36,7 @@ class DeviceFeed(Iterator[dict[str, Any]]):
         self._convert = convert
         self._device_prefetch = device_prefetch
         self._opened: tuple[Feed, GlobalArrays] | None = None
-        self._queue: deque[_Taken] = deque()
+        self._queue: deque[Batch | TransferredBatch] = deque()
         """Batches that were taken from the feed and not yet by the loop, in order."""
         self._returned = 0
         """Batches of the feed that the loop has, or had before."""
@@ -87,13 +78,13 @@ class DeviceFeed(Iterator[dict[str, Any]]):
                 if not queue:
                     raise
                 break  # raised again, when the batches before it are taken
+        if isinstance(queue[0], Batch):
+            self._transfer(0, arrays)
         first = queue[0]
-        if first.transferred is None:
-            self._transfer(first, arrays)
-        assert first.transferred is not None
-        batch = arrays.finish(first.transferred)
+        assert isinstance(first, TransferredBatch)
+        batch = arrays.finish(first)
         # No call may follow: an interrupt comes after one, and would lose the batch.
-        self._returned = first.number
+        self._returned += 1
         del queue[0]
         return batch
 
@@ -104,13 +95,14 @@ class DeviceFeed(Iterator[dict[str, Any]]):
         process: save it with the model, once.
         """
         state = self._lazy.initial_state if self._opened is None else None
-        return dict(state) if state is not None else self.feed.state(steps=self._returned)
+        return state if state is not None else self.feed.state(steps=self._returned)
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continues at a cursor with the next batch. Raises `CursorError` if it is none."""
         self._lazy.load_state(state)
-        self._opened = None
+        # First: an interrupted call must not leave batches of the feed before to the next one.
         self._queue.clear()
+        self._opened = None
 
     def stats(self) -> Stats:
         """Returns the feed's statistics: the waits of the loop, and rates."""
@@ -136,21 +128,21 @@ class DeviceFeed(Iterator[dict[str, Any]]):
 
     def _take(self, feed: Feed, arrays: GlobalArrays) -> None:
         """Takes a batch from the feed, and begins its transfer."""
-        last = self._queue[-1].number if self._queue else self._returned
-        batch = feed.next()
-        taken = _Taken(feed.delivered, batch)
-        if taken.number != last + 1:
-            # An exception of a signal handler came between the feed and the queue, or another
-            # consumer reads the feed.
+        queue = self._queue
+        taken = self._returned + len(queue)
+        if feed.delivered != taken:
             raise FeedClosedError(
-                f"batch {last + 1} of {feed.spec.name!r} was taken from the feed by an interrupted "
-                "call or another consumer; connect again with the state of this iterator"
+                f"batch {taken + 1} of {feed.spec.name!r} was taken from the feed by another "
+                "consumer; connect again with the state of this iterator"
             )
-        self._queue.append(taken)
-        self._transfer(taken, arrays)
+        # One call, not next() and append(): Python runs signal handlers after a call, and an
+        # exception of theirs between these two would lose the batch.
+        queue.extend(islice(iter(feed.next, None), 1))
+        if taken == self._returned + len(queue):
+            raise StopIteration
+        self._transfer(-1, arrays)
 
-    @staticmethod
-    def _transfer(taken: _Taken, arrays: GlobalArrays) -> None:
-        assert taken.batch is not None
-        taken.transferred = arrays.transfer(taken.batch)
-        taken.batch = None
+    def _transfer(self, index: int, arrays: GlobalArrays) -> None:
+        batch = self._queue[index]
+        assert isinstance(batch, Batch)
+        self._queue[index] = arrays.transfer(batch)

@@ -57,7 +57,7 @@ class GlobalArrays:
         self._transforms = feed.pending_transforms
         self._finished = {transform.field for transform in self._transforms}
         self._needs_mask = bool(self._transforms) and feed.may_mask
-        for field in (*feed.element_spec, *feed.spec.element_spec):
+        for field in feed.spec.element_spec:  # their dimensions begin with those before the finish
             if field.data_type != BYTES:
                 self._check_divides(field)
         dimensions = {field.name: 1 + len(field.shape) for field in feed.spec.element_spec}

@@ -2,7 +2,8 @@
 
 TensorFlow and Keras take batches before the training step needs them, and Keras throws some away:
 it takes some to build the model, and begins again. Once a training is tracked, a batch is kept
-until its step is complete, and an iteration begins with the batches that are kept.
+until its step is complete, and an iteration begins with the batches that are kept; except for one
+that follows an end in the same `fit`, as by `Dataset.repeat`, whose steps are to come.
 """
 
 from __future__ import annotations
@@ -37,7 +38,11 @@ class BatchReader:
         self._limit: int | None = None
         """Batches that the current iteration gets."""
         self._replayed = 0
-        """Batches of `_kept` that the current iteration has got."""
+        """Batches of `_kept` that the current iteration, or one that it follows, has got."""
+        self._ended = False
+        """Whether the current iteration has reported its end; TensorFlow asks for it in advance."""
+        self._before_fit = 0
+        """The last iteration that began before the current `fit`."""
 
     def track(self, feed: Feed) -> None:
         """Begins to track the training on batches that were not delivered yet."""
@@ -46,8 +51,8 @@ class BatchReader:
                 self._kept = deque()
                 self.completed = feed.delivered
 
-    def complete(self, steps: int) -> None:
-        """Counts steps of the current iteration as trained on."""
+    def complete(self, steps: int) -> int:
+        """Counts steps of the current iteration as trained on; returns how many it has had."""
         with self._lock:
             assert self._kept is not None, "track comes first"
             # The last execution of an iteration can have fewer steps than Keras counts.
@@ -56,10 +61,14 @@ class BatchReader:
                 self._kept.popleft()
             self._replayed -= count
             self.completed += count
+            return count
 
-    def epoch_step(self, feed: Feed) -> int:
-        """Returns the step within an epoch that is trained on next, 0 without `steps_per_epoch`."""
-        done = feed.delivered if self._kept is None else self.completed
+    def epoch_step(self, feed: Feed, in_training: int = 0) -> int:
+        """Returns the step within an epoch that is trained on next, 0 without `steps_per_epoch`.
+
+        The one after the batches that are `in_training`.
+        """
+        done = feed.delivered if self._kept is None else self.completed + in_training
         return (feed.first_step + done) % (self.steps_per_epoch or 1)
 
     def begin(self, feed: Feed, *, steps: int | None = None, is_generator: bool = False) -> int:
@@ -68,16 +77,24 @@ class BatchReader:
         It has at most `steps` batches (None: up to the end of an epoch, or of the feed).
         """
         with self._lock:
+            # `Dataset.repeat` begins an iteration before the one that has ended is trained on.
+            is_first = self._iteration <= self._before_fit
+            if not self._ended or is_generator or is_first:
+                self._replayed = 0
             self._iteration += 1
-            self._given = self._replayed = 0
+            self._given, self._ended = 0, False
             self._limit, self.is_generator = steps, is_generator
             if self.steps_per_epoch is not None:
-                self._limit = self.steps_per_epoch - self.epoch_step(feed)
+                self._limit = self.steps_per_epoch - self.epoch_step(feed, self._replayed)
             return self._iteration
 
     def begin_training(self, feed: Feed) -> None:
-        """Raises `InvalidRequestError` for a generator that another `fit` has read."""
+        """Begins a `fit`: its first iteration begins with the batches that are kept.
+
+        Raises `InvalidRequestError` for a generator that another `fit` has read.
+        """
         with self._lock:
+            self._before_fit = self._iteration
             if not self.is_generator:
                 return
             if self._iteration == self._trained_iteration:
@@ -95,6 +112,7 @@ class BatchReader:
         with self._taking:
             with self._lock:
                 if self._has_ended(iteration):
+                    self._ended |= iteration == self._iteration
                     return None
                 if self._kept is not None and self._replayed < len(self._kept):
                     self._replayed += 1

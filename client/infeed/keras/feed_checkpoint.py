@@ -80,6 +80,8 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         """The epoch that `fit` must begin with, until it has begun."""
         self._epoch = 0
         self._last_batch = -1
+        self._is_first = True
+        """Whether `fit` has completed no step yet."""
         self._unsaved_steps = 0
         self._rest: int | None = None
         """Steps that are left of a continued epoch, which the callback ends."""
@@ -101,6 +103,7 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002 - Keras' signature
         self._reader.begin_training(self._feed)
+        self._is_first = True
         self._check_steps()
         restored = self._saved is not None
         if self._saved is not None:
@@ -121,7 +124,12 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
         steps = batch - self._last_batch  # several with steps_per_execution
         self._last_batch = batch
-        self._reader.complete(steps)
+        if not self._reader.complete(steps) and self._is_first:
+            raise InvalidRequestError(
+                f"fit has trained on no batch of this feed of {self._feed.spec.name!r}, so its "
+                "cursor would not move; give FeedCheckpoint the feed that fit reads"
+            )
+        self._is_first = False
         self._unsaved_steps += steps
         is_due = self._save_every is not None and self._unsaved_steps >= self._save_every
         if self._rest is not None:
@@ -150,7 +158,15 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
     def _save(self, epoch: int) -> None:
         self._unsaved_steps = 0
         if self._folder is not None and self._feed.shard.rank == 0:
-            self._folder.save(self.state(), epoch, self.model.save_weights, seeds_of(self.model))
+            self._folder.save(self.state(), epoch, self._save_weights, seeds_of(self.model))
+
+    def _save_weights(self, path: str) -> None:
+        if keras.backend.backend() != "tensorflow":
+            self.model.save_weights(path)
+            return
+        from infeed.tensorflow.strategies import outside_of_scopes  # noqa: PLC0415 - TensorFlow
+
+        outside_of_scopes(lambda: self.model.save_weights(path))
 
     def _restore(self, saved: SavedRun) -> None:
         if Cursor.from_json(saved.state) != Cursor.from_json(self.state()):

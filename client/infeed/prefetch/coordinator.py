@@ -24,7 +24,7 @@ from infeed.errors import (
 from infeed.prefetch.byte_window import PrefetchWindow
 from infeed.prefetch.feed_item import EndOfFeed, FeedItem
 from infeed.prefetch.feed_plan import FeedPlan
-from infeed.prefetch.server_state import ServerStates, Stream
+from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, ServerStates, Stream
 from infeed.prefetch.step_scheduler import StepScheduler
 from infeed.stats import PrefetchCounters
 from infeed.wire.assembler import EndOfData, ReceivedBatch
@@ -154,10 +154,20 @@ class Coordinator:
         others = (name for name in self._scheduler.servers if name != stream.server)
         return self.multi_server and any(others)
 
+    def on_draining(self, stream: Stream) -> None:
+        """Requests nothing more on the stream: the server has announced its end."""
+        stream.draining, stream.active_at = True, self._clock()
+
+    def is_overdue(self, stream: Stream) -> bool:
+        """Returns whether the stream should be cancelled: its announced end does not come."""
+        silent = self._clock() >= stream.active_at + MAX_DRAIN_SILENCE_SECONDS
+        return stream.draining and silent and not (stream.ended or self.ended)
+
     def on_batch(self, stream: Stream, received: ReceivedBatch) -> None:
         """Buffers a received batch, and delivers what is next in order."""
         if self.ended:
             return
+        stream.active_at = self._clock()
         self._no_server_since = None
         self._on_healthy(stream.server)
         if self._scheduler.on_received(stream.server, received.step, received):
@@ -223,7 +233,8 @@ class Coordinator:
         self._counters.losses += stream.accepted
         state = self._servers[stream.server]
         # A server that drains has announced the end of the stream, often only to move it.
-        if not (state.loss_logged or stream.draining):
+        expected = stream.draining and not stream.overdue
+        if not (state.loss_logged or expected):
             state.loss_logged = True
             problem = "is lost" if stream.accepted else "cannot be reached"
             log.warning(

@@ -40,7 +40,7 @@ RESOLVE_INTERVAL_SECONDS = 10.0
 """Period at which names are resolved again, to find servers that were added or moved."""
 
 _CHECK_INTERVAL_SECONDS = 0.2
-"""Period at which the reconnect timeout is checked."""
+"""Period at which timeouts are checked."""
 
 _MAX_FINISHED_BATCHES = 2
 """Bound on finished batches in the queue; finishing can make a batch many times larger."""
@@ -124,6 +124,8 @@ class Prefetcher:
                     resolve_at = time.monotonic() + RESOLVE_INTERVAL_SECONDS
                 with self._pool.locked() as coordinator:
                     coordinator.check_reconnect_timeout()
+                for reader in self._readers.values():
+                    reader.cancel_overdue()
             self.reporter.sample()
             self._wakeup.wait(_CHECK_INTERVAL_SECONDS)
         if self._stopping:

@@ -12,7 +12,7 @@ from infeed.prefetch.background_thread import BackgroundThread
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.reporter import Reporter
 from infeed.prefetch.server_pool import REPORT_DUE, ServerPool
-from infeed.prefetch.server_state import Stream
+from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, Stream
 from infeed.prefetch.thread_meter import ThreadMeter
 from infeed.report import REPORT_INTERVAL_SECONDS, ServerReport
 from infeed.transport import Call, Transport
@@ -50,6 +50,7 @@ class ServerReader:
         self._reporter = reporter
         self.meter = ThreadMeter()
         self._call: Call | None = None
+        self._stream: Stream | None = None
         self._stopping = threading.Event()
         self.thread = BackgroundThread("infeed-reader", self._run)
 
@@ -62,13 +63,34 @@ class ServerReader:
         if self._call is not None:
             self._call.cancel()
 
+    def cancel_overdue(self) -> None:
+        """Cancels the stream if the server has announced its end, but neither sends nor ends it.
+
+        The reader then connects again: behind a proxy, another server may be there by now.
+        Callable from any thread.
+        """
+        stream, call = self._stream, self._call
+        if stream is None or call is None or not stream.draining:
+            return
+        with self._pool.locked() as coordinator:
+            stream.overdue = coordinator.is_overdue(stream)
+        if stream.overdue:
+            call.cancel()
+
     def _run(self) -> None:
         while not self._stopping.is_set() and (stream := self._pool.wait_for_turn(self._server)):
             try:
                 self._read_stream(stream)
             except BaseException as error:  # noqa: BLE001 - raised in the trainer's thread
+                ending = self._overdue_error() if stream.overdue else error
                 with self._pool.locked() as coordinator:
-                    coordinator.on_stream_ended(stream, error)
+                    coordinator.on_stream_ended(stream, ending)
+
+    def _overdue_error(self) -> ServerUnavailableError:
+        return ServerUnavailableError(
+            f"{self._server} announced the end of the stream, but neither ended it nor sent a "
+            f"batch for {MAX_DRAIN_SILENCE_SECONDS:g} s"
+        )
 
     def _read_stream(self, stream: Stream) -> None:
         """Reads one stream to its end. Raises the error that ended it."""
@@ -76,7 +98,7 @@ class ServerReader:
         call = self._transport.open_stream(
             self._server, self._requests(stream, pending), lambda: self._drain(stream)
         )
-        self._call = call
+        self._call, self._stream = call, stream
         if self._stopping.is_set():
             call.cancel()  # stop() may have run before there was a call to cancel
         try:
@@ -146,8 +168,8 @@ class ServerReader:
 
     def _drain(self, stream: Stream) -> None:
         """Requests nothing more from a server that shuts down; it still sends what is in flight."""
-        with self._pool.locked():
-            stream.draining = True
+        with self._pool.locked() as coordinator:
+            coordinator.on_draining(stream)
 
     def _requests(
         self, stream: Stream, pending: deque[PendingRequest]

@@ -13,6 +13,13 @@ MIN_LEFT_OUT_SECONDS = 1.0
 MAX_LEFT_OUT_SECONDS = 30.0
 """Bounds on the time for which a server is left out; it doubles until the server sends a batch."""
 
+MAX_DRAIN_SILENCE_SECONDS = 90.0
+"""Bound on the time without a batch on a stream whose end the server has announced.
+
+Longer than a server takes to end it: 27 s at a shutdown and 60 s at the end of a connection's age,
+by default. A proxy may keep a stream open whose server is gone.
+"""
+
 
 @dataclass(eq=False)
 class Stream:
@@ -22,6 +29,11 @@ class Stream:
     accepted: bool = False
     """Whether the server has accepted the stream."""
     draining: bool = False
+    """Whether the server has announced the end of the stream."""
+    active_at: float = 0.0
+    """The time of the last batch, or of the announcement."""
+    overdue: bool = False
+    """Whether the client has cancelled the stream, because it did not end."""
     ended: bool = False
     report_interval: float = 0.0
     """Seconds between two reports to the server; 0: it takes none, or has not answered yet."""

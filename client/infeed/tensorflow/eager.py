@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from infeed.batch import Batch
 from infeed.errors import CursorError
 from infeed.feed import Feed
 from infeed.lazy_feed import LazyFeed
 from infeed.named_fields import NamedFields
 from infeed.spec import Array
 from infeed.stats import Stats
+from infeed.tensor_reader import TensorReader
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -45,6 +47,7 @@ class TensorFeed(tf.train.experimental.PythonState):  # type: ignore[misc]
         super().__init__()
         self._lazy = feed
         self._fields = fields
+        self._reader: TensorReader | None = None
 
     @property
     def feed(self) -> Feed:
@@ -59,9 +62,12 @@ class TensorFeed(tf.train.experimental.PythonState):  # type: ignore[misc]
 
     def __next__(self) -> dict[str, tf.Tensor]:
         """Returns the next batch. Raises as `Feed.next` does, and as `infeed.connect` before the
-        first batch."""
-        arrays = self._fields.arrays(next(self.feed))
-        return {name: to_tensor(array) for name, array in arrays.items()}
+        first batch.
+
+        A batch that cannot be converted, or whose conversion is interrupted, is not lost: the next
+        call returns it.
+        """
+        return self._open().next()
 
     def __len__(self) -> int:
         """Returns the batches from the first to the last; `TypeError` as of the feed."""
@@ -72,8 +78,14 @@ class TensorFeed(tf.train.experimental.PythonState):  # type: ignore[misc]
         return True
 
     def state(self) -> dict[str, Any]:
-        """Returns the cursor after the last batch that was returned, for `connect(state=...)`."""
-        return self.feed.state()
+        """Returns the cursor after the last batch that was returned, for `connect(state=...)`.
+
+        Does not connect to continue at a cursor: that is the state before the first batch.
+        """
+        if not self._lazy.is_open and (state := self._lazy.initial_state) is not None:
+            return dict(state)
+        reader = self._open()
+        return reader.feed.state(reader.taken)
 
     def stats(self) -> Stats:
         """Returns the statistics of the feed."""
@@ -100,6 +112,15 @@ class TensorFeed(tf.train.experimental.PythonState):  # type: ignore[misc]
         except ValueError as error:
             raise CursorError(f"the checkpoint has no cursor of a feed: {error}") from error
         self._lazy.load_state(state)
+
+    def _open(self) -> TensorReader:
+        feed = self.feed
+        if self._reader is None or self._reader.feed is not feed:
+            self._reader = TensorReader(feed, self._convert)
+        return self._reader
+
+    def _convert(self, batch: Batch) -> dict[str, Any]:
+        return {name: to_tensor(x) for name, x in self._fields.arrays(batch).items()}
 
 
 def connect(

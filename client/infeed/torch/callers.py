@@ -10,16 +10,17 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from torch.utils.data import get_worker_info
+from torch.utils.data import default_collate, get_worker_info
 
 from infeed.errors import InvalidRequestError
 from infeed.torch.saved_pass import is_state
 
-_LIBRARIES = ("accelerate", "lightning", "pytorch_lightning")
+_LIBRARIES = ("accelerate", "lightning", "pytorch_lightning", "torch")
 
 
 def check_callers() -> None:
-    """Raises `InvalidRequestError` if the caller splits the batches, or reads them in a worker."""
+    """Raises `InvalidRequestError` if the caller splits the batches, makes batches of them, or
+    reads them in a worker."""
     if (worker := get_worker_info()) is not None:
         raise InvalidRequestError(
             f"FeedDataset in a worker process of DataLoader (worker {worker.id} of "
@@ -27,6 +28,9 @@ def check_callers() -> None:
             "would be lost; give num_workers=0. The feed prefetches in the background already"
         )
     for kind, caller in _calling_objects():
+        if kind == "_IterableDatasetFetcher":
+            check_collation(caller)
+            continue
         if kind == "IterableDatasetShard":
             processes = getattr(caller, "num_processes", None)
         elif kind == "DataLoaderDispatcher":
@@ -41,6 +45,16 @@ def check_callers() -> None:
                 "of accelerator.prepare(...), and give infeed.torch.FeedDataset or "
                 "infeed.torch.connect device=accelerator.device"
             )
+
+
+def check_collation(fetcher: Any) -> None:
+    """Raises `InvalidRequestError` for a loader that would stack the batches, by its default."""
+    if fetcher.auto_collation and fetcher.collate_fn is default_collate:
+        raise InvalidRequestError(
+            "FeedDataset under a DataLoader with a batch_size, which is 1 by default: it would "
+            "stack whole batches, and give each field a further dimension; give DataLoader(..., "
+            "batch_size=None), and the size of a batch to FeedDataset(..., batch_size=...)"
+        )
 
 
 def batches_ahead() -> int:

@@ -19,11 +19,12 @@ from torch.utils.data import IterableDataset
 
 from infeed.arguments import check_flag, check_integer
 from infeed.cursor import Cursor
-from infeed.errors import FeedClosedError
+from infeed.errors import FeedClosedError, InvalidRequestError
+from infeed.feed import Feed
 from infeed.lazy_feed import LazyFeed
 from infeed.stats import Stats
+from infeed.tensor_reader import TensorReader, Tensors
 from infeed.torch.callers import batches_ahead, check_callers, unrestored_state
-from infeed.torch.reader import TensorReader, Tensors
 from infeed.torch.saved_pass import SavedPass
 from infeed.torch.shard import with_shard
 from infeed.torch.tensors import TensorConverter
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from infeed.client import ConnectOptions
-    from infeed.feed import Feed
 
 
 class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore]
@@ -68,8 +68,15 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         options    those of `infeed.connect`; `epochs` is the number of epochs in each pass, None
                    for one without an end. `state` may be a result of `state_dict`; if its pass is
                    finished, the first iteration is empty
+
+        Raises `InvalidRequestError` for a feed, and `CursorError` for a state that is none.
         """
         super().__init__()
+        if isinstance(target, Feed):
+            raise InvalidRequestError(
+                "FeedDataset connects for each of its passes, so it takes the address of a server, "
+                "and no feed; infeed.torch.connect takes one"
+            )
         self._target, self._pipeline = target, pipeline
         self._convert = TensorConverter(device, ids, mask)
         self._restart = check_flag("restart", restart)
@@ -225,6 +232,8 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         return self._begin_at.following(cursor, feed.spec, self._epochs)
 
     def _move_to(self, saved: SavedPass) -> None:
-        if self._reader is not None:
-            self._reader.feed.close()
+        before = self._reader
+        # First: a signal handler may raise an exception while the feed is closed.
         self._reader, self._begin_at = None, saved
+        if before is not None:
+            before.feed.close()

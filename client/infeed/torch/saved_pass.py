@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from infeed.arguments import check_integer
 from infeed.cursor import Cursor
-from infeed.errors import CursorError, FeedClosedError
+from infeed.errors import CursorError, FeedClosedError, InvalidRequestError
 from infeed.spec import PipelineSpec
 
 _KEYS = {"cursor", "until_epoch"}
@@ -50,6 +51,14 @@ class SavedPass:
         if cursor is None:
             return cls(None, epochs)
         Cursor.from_json(cursor)
+        try:
+            if until_epoch is not None:
+                check_integer("until_epoch", until_epoch, 1, or_none="an endless pass")
+        except InvalidRequestError as error:
+            raise CursorError(
+                f"the state of a dataset is none: {error.message}; give a result of "
+                "FeedDataset.state_dict()"
+            ) from None
         return cls(cursor, until_epoch if epochs is not None else None)
 
     def to_json(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import torch
 from infeed.feed import Feed
 from infeed.lazy_feed import LazyFeed
 from infeed.stats import Stats
-from infeed.torch.reader import TensorReader, Tensors
+from infeed.tensor_reader import TensorReader, Tensors
 from infeed.torch.shard import with_shard
 from infeed.torch.tensors import TensorConverter
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import secrets
+import selectors
 import socket
-import time
-from contextlib import closing, suppress
+import threading
+from contextlib import ExitStack, suppress
 from ipaddress import ip_address
+from typing import Any
 
 from infeed.errors import ConfigError
 from infeed_server.config.address import Address
@@ -68,19 +70,18 @@ def check_reachable(listen: Address, advertised: Address) -> str | None:
     port listened on. To be called before a worker registers: a dispatcher assigns work to an
     address for as long as its journal lives.
     """
-    with closing(_listen_like_tensorflow(listen)) as listener:
-        listener.settimeout(_CONNECT_TIMEOUT_SECONDS)
-        port = advertised.port or listener.getsockname()[1]
+    token = secrets.token_bytes(16)
+    with _Acceptor(_listen_like_tensorflow(listen), token) as acceptor:
+        port = advertised.port or acceptor.port
         try:
             client = socket.create_connection((advertised.host, port), _CONNECT_TIMEOUT_SECONDS)
         except (OSError, UnicodeError) as error:  # UnicodeError: not a valid host name
             return str(getattr(error, "strerror", None) or error)
         with client:
-            token = secrets.token_bytes(16)
             # Another process at that address may close the connection.
             with suppress(OSError):
                 client.sendall(token)
-            return None if _receives(listener, token) else "another process answers there"
+            return None if acceptor.wait() else "another process answers there"
 
 
 def _listen_like_tensorflow(listen: Address) -> socket.socket:
@@ -95,17 +96,60 @@ def _listen_like_tensorflow(listen: Address) -> socket.socket:
     return socket.create_server(("0.0.0.0", listen.port))  # noqa: S104
 
 
-def _receives(listener: socket.socket, token: bytes) -> bool:
-    """Accepts connections until one sends the token; others may come from trainers."""
-    deadline = time.monotonic() + _CONNECT_TIMEOUT_SECONDS
-    with suppress(OSError):
-        while time.monotonic() < deadline:
-            accepted, _ = listener.accept()
-            with accepted, suppress(OSError):
-                accepted.settimeout(_CONNECT_TIMEOUT_SECONDS)
-                if accepted.recv(len(token), socket.MSG_WAITALL) == token:
-                    return True
-    return False
+class _Acceptor:
+    """Accepts connections on a thread until one sends the token; others may come from trainers.
+
+    From the beginning: the connections of others can fill the kernel's queue, which then accepts no
+    further one, not even the check's own.
+    """
+
+    def __init__(self, listener: socket.socket, token: bytes) -> None:
+        self.port: int = listener.getsockname()[1]
+        self._listener = listener
+        self._token = token
+        self._received = False
+        self._done = threading.Event()
+        self._stop_reader, self._stop_writer = socket.socketpair()
+        self._thread = threading.Thread(target=self._run, name="infeed-address", daemon=True)
+
+    def wait(self) -> bool:
+        """Returns whether the token comes in time."""
+        self._done.wait(_CONNECT_TIMEOUT_SECONDS)
+        return self._received
+
+    def __enter__(self) -> _Acceptor:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop_writer.close()
+        self._thread.join()
+        self._stop_reader.close()
+        self._listener.close()
+
+    def _run(self) -> None:
+        with selectors.DefaultSelector() as selector, ExitStack() as accepted:
+            self._listener.setblocking(False)
+            for each in (self._listener, self._stop_reader):
+                selector.register(each, selectors.EVENT_READ)
+            while not self._received:
+                for key, _ in selector.select():
+                    if key.fileobj is self._stop_reader:
+                        return
+                    with suppress(OSError):
+                        self._on_ready(key.fileobj, selector, accepted)
+        self._done.set()
+
+    def _on_ready(self, ready: Any, selector: selectors.BaseSelector, accepted: ExitStack) -> None:
+        if ready is self._listener:
+            connection = accepted.enter_context(self._listener.accept()[0])
+            connection.setblocking(False)
+            selector.register(connection, selectors.EVENT_READ)
+            return
+        selector.unregister(ready)
+        # The token is one segment.
+        self._received |= ready.recv(len(self._token)) == self._token
+        ready.close()
 
 
 def _source_host(peer: str) -> str | None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from infeed.errors import ConfigError
 from infeed_server.engines import cgroup
 
 _FILE_RESERVE = 256
@@ -22,6 +23,9 @@ _THREAD_RESERVE = 64
 
 _THREADS_PER_STREAM = 10
 """Threads that a stream starts at most: three here, the others to read a dataset."""
+
+_THREADS_OF_SERVER = 36
+"""Threads of a process that makes batches on two cores, without its streams."""
 
 _COUNT_INTERVAL_SECONDS = 1.0
 
@@ -65,7 +69,17 @@ class ThreadReserve:
 
     def require(self, streams: int = 0) -> None:
         """Raises `OutOfResourcesError` if too few threads are left for so many more streams."""
-        needed = _THREAD_RESERVE + streams * _THREADS_PER_STREAM
+        self._require(_THREAD_RESERVE + streams * _THREADS_PER_STREAM)
+
+    def require_for_start(self, processes: int) -> None:
+        """Raises `ConfigError` if the processes of a server could not serve a single stream."""
+        needed = processes * _THREADS_OF_SERVER + _THREAD_RESERVE + _THREADS_PER_STREAM
+        try:
+            self._require(needed)
+        except OutOfResourcesError as error:
+            raise ConfigError(f"a server needs at least {needed} threads, but {error}") from None
+
+    def _require(self, needed: int) -> None:
         left = cgroup.pids_left()
         if left is not None and left < needed:
             raise OutOfResourcesError(

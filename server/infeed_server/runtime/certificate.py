@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from dataclasses import dataclass
+from datetime import datetime, timezone
 
 from infeed.errors import ConfigError
 from infeed.http2.tls_config import ALPN, load_ca, load_certificate
 from infeed_server.config.reloading import ReloadingValue
+from infeed_server.runtime.validity import validity
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -20,11 +25,15 @@ class TLSFiles:
     client_ca: str | None = None
 
     def context(self) -> ssl.SSLContext:
-        """Returns the context for new connections. Raises `ConfigError` that names the file."""
+        """Returns the context for new connections. Raises `ConfigError` that names the file.
+
+        Warns of a certificate that is not valid now. It is no error: this clock may be wrong.
+        """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.set_alpn_protocols([ALPN])
         context.options |= ssl.OP_NO_RENEGOTIATION  # HTTP/2 forbids it: a write would have to read
         load_certificate(context, self.cert, self.key, "--tls-cert", "--tls-key")
+        _warn_if_not_valid(self.cert)
         if self.client_ca is not None:
             context.verify_mode = ssl.CERT_REQUIRED
             load_ca(context, self.client_ca, "--tls-client-ca")
@@ -46,3 +55,19 @@ def tls_files_from_options(
             raise ConfigError(f"{option}: TLS needs the server's certificate too: --tls-cert")
         return None
     return TLSFiles(cert, key, client_ca)
+
+
+def _warn_if_not_valid(cert: str) -> None:
+    try:
+        first, last = validity(cert)
+    except ValueError as error:  # OpenSSL accepts it, so the server does
+        log.debug("--tls-cert %s: its dates cannot be read: %s", cert, error)
+        return
+    now = datetime.now(timezone.utc)
+    if first <= now <= last:
+        return
+    log.warning(
+        "--tls-cert %s: %s: valid from %s to %s, and now it is %s; trainers refuse it",
+        *(cert, "not valid yet" if now < first else "expired"),
+        *(time.strftime("%Y-%m-%d %H:%M:%S UTC") for time in (first, last, now)),
+    )

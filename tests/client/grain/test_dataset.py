@@ -19,9 +19,11 @@ from tests.client.adapters.contract import (
     numpy_batches,
 )
 from tests.client.conftest import Server
+from tests.client.interrupts import check_that_nothing_is_lost
 from tests.client.waiting import infeed_threads, leave_out_running_threads, until
 
 import infeed
+from infeed.testing import FakeTransport
 
 grain = pytest.importorskip("grain")
 
@@ -167,6 +169,15 @@ def test_state_is_set_before_or_after_the_first_element(before: int) -> None:
         next(iterator)
     iterator.set_state(source.get_state())
     assert seen + labels(iterator) == EXPECTED
+
+
+def test_interrupt_at_any_bytecode_loses_and_counts_nothing() -> None:
+    transport = FakeTransport({"x": np.arange(4096)}, batch_size=1, shuffle=False)
+    iterator = iter(dataset(transport=transport))
+    assert next(iterator)["x"] == 0
+    position = lambda: iterator.get_state()["position"]  # noqa: E731
+    assert check_that_nothing_is_lost(iterator, lambda batch: int(batch["x"][0]), position) > 100
+    iterator.close()
 
 
 def test_state_that_was_set_connects_nothing() -> None:
@@ -405,14 +416,34 @@ next(iterator)
 print("end")
 """
 
+LEFT_IN_A_MODULE = (
+    AT_EXIT
+    + """
+import threading
+threading.kept = iterator  # deleted after the modules of infeed
+"""
+)
+
+WITHOUT_ORBAX = """
+import sys
+sys.modules["orbax"] = None
+import infeed
+try:
+    infeed.grain.CheckpointSave
+except infeed.MissingExtraError as error:
+    print(error)
+"""
+
 
 @pytest.mark.parametrize(
     ("script", "output"),
     [
         (MISSING, "infeed.grain needs Grain: pip install 'infeed[grain]'\n"),
         (AT_EXIT, "end\n"),
+        (LEFT_IN_A_MODULE, "end\n"),
+        (WITHOUT_ORBAX, "infeed.grain.CheckpointSave needs Orbax: pip install orbax-checkpoint\n"),
     ],
-    ids=["without Grain", "iterator left at exit"],
+    ids=["without Grain", "iterator left at exit", "left in a module", "without Orbax"],
 )
 def test_process_ends_without_other_output(script: str, output: str) -> None:
     command = [sys.executable, "-c", script]

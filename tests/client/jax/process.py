@@ -64,6 +64,23 @@ def read(devices: Any, server: str) -> dict[str, Any]:
         }
 
 
+def refusals(process: int, server: str) -> dict[str, Any]:
+    """Returns the errors of a shard that the sharding does not make, as an option and of a feed."""
+    mesh = Mesh(np.array(jax.devices()), ("data",))
+    sharding, other = (mesh, PartitionSpec("data")), infeed.Shard(1 - process, 2)
+    errors = {}
+    with infeed.connect(server, "fake", shard=other) as feed:
+        for name, batches in {
+            "shard": infeed.jax.connect(server, "fake", sharding=sharding, shard=other),
+            "feed": infeed.jax.connect(feed, sharding=sharding),
+        }.items():
+            try:
+                next(batches)
+            except infeed.InvalidRequestError as error:
+                errors[name] = {"error": str(error)}
+    return errors
+
+
 def save(folder: str, state: dict[str, Any]) -> None:
     import orbax.checkpoint as ocp
 
@@ -87,6 +104,7 @@ def main(process: int, coordinator: str, server: str, folder: str) -> None:
         next(infeed.jax.connect(server, "fake", sharding=(alone, PartitionSpec("data"))))
     except infeed.InvalidRequestError as error:
         results["alone"] = {"error": str(error)}
+    results.update(refusals(process, server))
     save(folder, results["two groups each"]["state"])
     print(json.dumps(results))
 

@@ -89,3 +89,4 @@ def test_spec_is_cut_to_the_dimensions() -> None:
     sharding = NamedSharding(mesh, PartitionSpec("data", None, "model"))
     assert trimmed(sharding, 1) == NamedSharding(mesh, PartitionSpec("data"))
     assert trimmed(sharding, 3) is sharding
+    assert trimmed(sharding.with_memory_kind("pinned_host"), 1).memory_kind == "pinned_host"

@@ -21,8 +21,8 @@ from infeed.testing import FakeTransport
 jax = pytest.importorskip("jax")
 
 
-def fake(count: int = 48, **options: Any) -> FakeTransport:
-    arrays = {"x": np.arange(count, dtype=np.int32)}
+def fake(**options: Any) -> FakeTransport:
+    arrays = {"x": np.arange(48, dtype=np.int32)}
     return FakeTransport(arrays, batch_size=4, shuffle=False, **options)
 
 
@@ -84,6 +84,16 @@ def test_state_before_connecting_is_the_one_to_resume_from() -> None:
     assert transport.streams == 0
 
 
+def test_state_before_connecting_is_for_json() -> None:
+    with infeed.jax.connect("fake", "fake", transport=fake()) as batches:
+        state = batches.state()
+    state["position"] = np.int64(8)  # as checkpoint libraries return integers
+    resumed = infeed.jax.connect("fake", "fake", transport=fake(), state=state)
+    assert json.loads(json.dumps(resumed.state())) == state
+    resumed.load_state(state)
+    assert json.loads(json.dumps(resumed.state())) == state
+
+
 def test_state_survives_json_and_pickle(batches: infeed.jax.DeviceFeed) -> None:
     next(batches)
     state = batches.state()
@@ -136,6 +146,20 @@ def test_second_loop_continues(batches: infeed.jax.DeviceFeed) -> None:
         iter(batches)
 
 
+def test_second_loop_has_the_batches_on_the_devices(batches: infeed.jax.DeviceFeed) -> None:
+    until_all_arrived(batches)
+    taken = [first_of(next(batches)) for _ in range(11)]
+    taken += [first_of(batch) for batch in batches]
+    assert taken == list(range(0, 48, 4))
+
+
+def test_integers_of_a_field_without_elements_are_converted() -> None:
+    transport = FakeTransport({"n": np.zeros((8, 0), np.int64)}, batch_size=4)
+    with infeed.jax.connect("fake", "fake", transport=transport) as batches:
+        x = next(batches)["n"]
+        assert (x.dtype, x.shape) == (np.int32, (4, 0))
+
+
 def test_error_comes_after_the_batches_before_it_and_stays() -> None:
     def fail(start: int) -> None:
         if start == 12:
@@ -178,11 +202,11 @@ def test_load_state_continues_there() -> None:
             batches.load_state({})
 
 
-def test_batch_lost_by_an_interrupt_is_noticed(batches: infeed.jax.DeviceFeed) -> None:
+def test_batch_that_another_consumer_took_is_noticed(batches: infeed.jax.DeviceFeed) -> None:
     next(batches)
     until(lambda: batches.feed.has_next)
-    next(batches.feed)  # as if the call that appends it to the queue had been interrupted
-    with pytest.raises(infeed.FeedClosedError, match=r"was taken .* by an interrupted call"):
+    next(batches.feed)
+    with pytest.raises(infeed.FeedClosedError, match="by another consumer; connect again"):
         list(batches)
     state = batches.state()
     with infeed.jax.connect("fake", "fake", transport=fake(), state=state) as resumed:

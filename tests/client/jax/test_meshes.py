@@ -75,7 +75,9 @@ def test_global_batch_is_that_of_one_trainer(
             for name in ("image", "label"):
                 assert isinstance(batch[name], jax.Array)
                 np.testing.assert_array_equal(batch[name], expected[name], strict=True)
-                assert len(batch[name].sharding.device_set) == 8
+                x = batch[name]
+                wanted = NamedSharding(mesh, P(*spec[: x.ndim]))
+                assert x.sharding.is_equivalent_to(wanted, x.ndim)
             np.testing.assert_array_equal(batch["id"], expected.sample_ids)
             np.testing.assert_array_equal(batch["mask"], expected.mask, strict=True)
             assert type(batch["name"]) is np.ndarray
@@ -166,6 +168,16 @@ def test_field_that_the_sharding_does_not_divide_is_named(
     for _ in range(2):  # the same error again, not another one
         with pytest.raises(infeed.InvalidRequestError, match=r"'image' of shape \[8, 6, 4, 2\]"):
             next(batches)
+
+
+def test_classes_that_the_sharding_does_not_divide_are_named(
+    mesh: Any, connect: Callable[..., Any]
+) -> None:
+    arrays = {"label": np.arange(COUNT, dtype=np.int32)}
+    transport = FakeTransport(arrays, finish_transforms=[OneHot("label", 7)])
+    batches = connect(transport, sharding=(mesh, P("data", "model")), global_batch_size=8)
+    with pytest.raises(infeed.InvalidRequestError, match=r"'label' of shape \[8, 7\]"):
+        next(batches)
 
 
 @pytest.mark.parametrize("sharding", ["data", (1, 2), P("data")])

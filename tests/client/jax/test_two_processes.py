@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -146,3 +147,10 @@ def test_uneven_groups_are_refused_on_both_processes(results: list[dict[str, Any
 def test_sharding_on_one_process_needs_a_shard(results: list[dict[str, Any]]) -> None:
     for result in results:
         assert "on this process alone, one of 2" in result["alone"]["error"]
+
+
+def test_other_shards_than_that_of_the_sharding_are_refused(results: list[dict[str, Any]]) -> None:
+    for rank, result in enumerate(results):
+        own = re.escape(f"{infeed.Shard(rank, 2)}")
+        assert re.search(f"makes this one {own}; leave shard out", result["shard"]["error"])
+        assert re.search(f"this process is {own}; connect it with", result["feed"]["error"])

@@ -32,7 +32,7 @@ from infeed.errors import (
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.feed_item import EndOfFeed, FeedItem
 from infeed.prefetch.feed_plan import FeedPlan, plan_feed
-from infeed.prefetch.server_state import Stream
+from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, Stream
 from infeed.spec import Guarantee
 from infeed.testing import FakeTransport
 from infeed.wire.assembler import EndOfData, ReceivedBatch
@@ -360,10 +360,15 @@ def test_loss_and_return_of_a_server_are_logged_once_each(
     assert logged() == []
     (a,) = connect(coordinator, "a")
     assert logged() == [f"{name}: a is back"]
-    a.draining = True
+    coordinator.on_draining(a)
     coordinator.on_stream_ended(a, ServerUnavailableError("a ended the stream"))
     connect(coordinator, "a")
     assert logged() == [], "it has announced its end, and came back"
+    (a,) = connect(coordinator, "a")
+    a.draining = a.overdue = True
+    coordinator.on_stream_ended(a, ServerUnavailableError("no end"))
+    connect(coordinator, "a")
+    assert logged() == [f"{name}: a is lost, and is tried again: no end", f"{name}: a is back"]
     coordinator.on_stream_ended(coordinator.start_stream("b"), LOST)
     assert logged() == [f"{name}: b cannot be reached, and is tried again: cut"]
     coordinator.close()
@@ -395,12 +400,32 @@ def test_draining_server_gets_no_step_before_it_reconnects(new_coordinator: Any)
     coordinator = new_coordinator("ab")
     (stream,) = connect(coordinator, "a")
     assert coordinator.next_request(stream) == 0
-    stream.draining = True
+    coordinator.on_draining(stream)
     assert coordinator.next_request(stream) is None
     coordinator.on_batch(Stream("a"), batch(0))
     assert coordinator.items() == [0]
     (stream,) = connect(coordinator, "a")
     assert coordinator.next_request(stream) == 1
+
+
+def test_stream_is_overdue_if_its_announced_end_does_not_come(
+    new_coordinator: Any, clock: Clock
+) -> None:
+    coordinator = new_coordinator()
+    (stream,) = connect(coordinator, "a")
+    coordinator.next_request(stream)
+    clock.now += 1e6
+    assert not coordinator.is_overdue(stream), "it may wait for the trainer for any time"
+    coordinator.on_draining(stream)
+    clock.now += MAX_DRAIN_SILENCE_SECONDS - 1
+    assert not coordinator.is_overdue(stream)
+    coordinator.on_batch(stream, batch(0))
+    clock.now += MAX_DRAIN_SILENCE_SECONDS - 1
+    assert not coordinator.is_overdue(stream), "it still sends batches"
+    clock.now += 1
+    assert coordinator.is_overdue(stream)
+    stream.ended = True
+    assert not coordinator.is_overdue(stream)
 
 
 def test_error_is_delivered_after_the_batches_before_it(new_coordinator: Any) -> None:

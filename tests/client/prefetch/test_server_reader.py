@@ -17,7 +17,7 @@ class Pool:
     """A server pool and coordinator that allow a number of streams, and record their ends."""
 
     def __init__(self, attempts: int) -> None:
-        self.ended = False
+        self.ended = self.overdue = False
         self.errors: list[BaseException] = []
         self.streams: list[Stream] = []
         self._attempts = attempts
@@ -35,6 +35,9 @@ class Pool:
     def on_stream_ended(self, stream: Stream, error: BaseException) -> None:
         assert stream is self.streams[-1]
         self.errors.append(error)
+
+    def is_overdue(self, stream: Stream) -> bool:
+        return self.overdue
 
 
 class Call:
@@ -108,6 +111,27 @@ def test_end_of_the_stream_is_a_loss_unless_the_feed_ended() -> None:
     pool.ended = True
     reader_of(pool, Call)._run()
     assert pool.errors == []
+
+
+def test_stream_whose_announced_end_does_not_come_is_cancelled() -> None:
+    pool = Pool(1)
+    steps = [False, True]
+
+    def next_message() -> int | None:
+        pool.streams[0].draining = True
+        for pool.overdue in steps:
+            reader.cancel_overdue()
+        raise ServerUnavailableError("the call was cancelled")
+
+    call = Call(next_message)
+    reader = reader_of(pool, lambda: call)
+    reader.cancel_overdue()  # there is no stream yet
+    reader._run()
+    assert call.cancelled == 1
+    (error,) = pool.errors
+    assert str(error) == (
+        "host:1 announced the end of the stream, but neither ended it nor sent a batch for 90 s"
+    )
 
 
 def test_stop_while_the_stream_is_opened_cancels_it() -> None:

@@ -186,3 +186,41 @@ def test_a_feed_that_was_given_cannot_be_restored(fake: FakeTransport, tmp_path:
 def test_a_checkpoint_without_a_cursor_is_refused(fake: FakeTransport) -> None:
     with connect(fake) as feed, pytest.raises(CursorError, match="no cursor of a feed"):
         feed.deserialize("{")
+
+
+def test_a_cursor_is_saved_again_without_a_connection(fake: FakeTransport, tmp_path: Path) -> None:
+    with connect(fake) as feed:
+        next(feed)
+        state = feed.state()
+        path = manage(feed, tmp_path)[1].save()
+        streams = fake.streams
+    with connect(fake) as feed:
+        checkpoint, manager = manage(feed, tmp_path)
+        checkpoint.restore(path)
+        assert feed.state() == state
+    manager.save()  # also after the end
+    assert fake.streams == streams
+
+
+# --- interrupts ---
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, RuntimeError])
+def test_interrupted_conversion_neither_loses_nor_counts_the_batch(
+    fake: FakeTransport, interrupt: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise interrupt
+
+    with connect(fake) as feed:
+        whole = labels(feed, 2)
+    with connect(fake) as feed:
+        assert labels(feed, 1) == whole[:1]
+        before = feed.state()
+        with monkeypatch.context() as patch:
+            patch.setattr("infeed.tensorflow.eager.to_tensor", fail)
+            with pytest.raises(interrupt):
+                next(feed)
+        assert feed.state() == before
+        assert labels(feed, 1) == whole[1:]
+        assert feed.state() != before

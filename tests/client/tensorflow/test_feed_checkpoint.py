@@ -179,6 +179,26 @@ def test_batches_prefetched_between_feed_and_fit_are_not_lost(tmp_path: Path, wh
     assert run.seen == whole.seen[4 : 4 + STEPS]
 
 
+@pytest.mark.parametrize("prefetched", [0, 2, 5])
+def test_a_repeated_dataset_trains_on_each_batch_once(
+    tmp_path: Path, whole: Run, prefetched: int
+) -> None:
+    def repeated(feed: infeed.Feed) -> Any:
+        dataset = by_epochs(feed).repeat()
+        return dataset.prefetch(prefetched) if prefetched else dataset
+
+    options = {"dataset_of": repeated, "steps_per_epoch": STEPS}
+    assert fit(tmp_path, **options).seen == whole.seen
+    assert saved_steps(tmp_path) == EPOCHS * STEPS
+
+
+def test_a_checkpoint_of_another_feed_is_refused() -> None:
+    with connect() as feed, connect() as other:
+        options: dict[str, Any] = {"callbacks": [FeedCheckpoint(other)], **QUIET}
+        with pytest.raises(InvalidRequestError, match="the feed that fit reads"):
+            reset_model().fit(by_epochs(feed), **options)
+
+
 def test_several_steps_per_execution_are_counted(tmp_path: Path, whole: Run) -> None:
     class Positions(tf.keras.callbacks.Callback):  # type: ignore[misc]
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

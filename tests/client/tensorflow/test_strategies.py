@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,12 +36,14 @@ def ports() -> Iterator[list[ReservedPort]]:
         yield [first, second]
 
 
-def start(server: Server, strategy: str, cluster: Any = None) -> subprocess.Popen[str]:
+def start(
+    server: Server, strategy: str, folder: Path, cluster: Any = None
+) -> subprocess.Popen[str]:
     numbers = map(str, (COUNT, PER_REPLICA, EPOCHS))
     module = "tests.client.tensorflow.strategy_trainer"
     config = {} if cluster is None else {"TF_CONFIG": json.dumps(cluster)}
     return subprocess.Popen(
-        [sys.executable, "-m", module, server.address, strategy, *numbers],
+        [sys.executable, "-m", module, server.address, strategy, str(folder), *numbers],
         env={**os.environ, **config},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -63,19 +66,24 @@ def finish(processes: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored"])
-def test_devices_of_one_process_share_the_samples(server: Server, strategy: str) -> None:
-    (result,) = finish([start(server, strategy)])
+def test_devices_of_one_process_share_the_samples(
+    server: Server, strategy: str, tmp_path: Path
+) -> None:
+    (result,) = finish([start(server, strategy, tmp_path)])
     assert sorted(result["ids"]) == sorted([*range(COUNT)] * EPOCHS)
     assert result["ranks"][0] == [0, 1]
     assert result["counts"] == [EPOCHS] * COUNT
 
 
-def test_processes_share_the_samples(server: Server, ports: list[ReservedPort]) -> None:
+def test_processes_share_the_samples(
+    server: Server, ports: list[ReservedPort], tmp_path: Path
+) -> None:
     workers = [port.address for port in ports]
     processes = [
         start(
             server,
             "multi_worker",
+            tmp_path,
             {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}},
         )
         for index in range(2)
@@ -85,6 +93,8 @@ def test_processes_share_the_samples(server: Server, ports: list[ReservedPort]) 
     ids = [result["ids"] for result in results]
     assert sorted([*ids[0], *ids[1]]) == sorted([*range(COUNT)] * EPOCHS)
     assert len(ids[0]) == len(ids[1])
+    # The weights of Keras' `fit` are those of all workers.
+    assert [result["counts"] for result in results] == [[EPOCHS] * COUNT] * 2
 
 
 def test_a_remote_worker_without_python_is_refused(ports: list[ReservedPort]) -> None:

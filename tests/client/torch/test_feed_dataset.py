@@ -17,6 +17,8 @@ from torch.utils.data import DataLoader, IterableDataset  # noqa: E402
 import infeed  # noqa: E402
 from infeed.torch import FeedDataset  # noqa: E402
 
+CURSOR = {"version": 1, "pipeline": "fake", "fingerprint": "a", "seed": 3, "position": 4}
+
 
 def dataset(**options: Any) -> FeedDataset:
     return FeedDataset("fake", "fake", **{"transport": fake(), **options})
@@ -159,6 +161,8 @@ def test_state_fits_another_world_size() -> None:
         ({}, "lacks version|lacks pipeline"),
         ({"cursor": None}, "has the keys cursor and until_epoch, not cursor"),
         ({"cursor": {}, "until_epoch": 1}, "lacks"),
+        ({"cursor": CURSOR, "until_epoch": 0}, "until_epoch must be from 1 to"),
+        ({"cursor": CURSOR, "until_epoch": "1"}, "until_epoch must be an integer from 1 to"),
         (7, "not int"),
     ],
 )
@@ -244,6 +248,48 @@ def test_worker_of_a_connected_dataset_is_refused_with_the_same_remedy() -> None
         loader = DataLoader(data, batch_size=None, num_workers=1, multiprocessing_context="fork")
         with pytest.raises(infeed.InvalidRequestError, match="give num_workers=0"):
             next(iter(loader))
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 2}])
+def test_loader_that_would_stack_batches_is_refused_with_the_remedy(options: Any) -> None:
+    with (
+        dataset() as data,
+        pytest.raises(
+            infeed.InvalidRequestError, match=r"give DataLoader\(\.\.\., batch_size=None"
+        ),
+    ):
+        next(iter(DataLoader(data, **options)))
+
+
+def test_loader_with_an_own_collation_gets_the_batches() -> None:
+    with dataset(epochs=1) as data:
+        assert ids(DataLoader(data, collate_fn=lambda batches: batches[0])) == passes(1)[0]
+
+
+def test_interrupt_while_a_feed_is_closed_leaves_the_new_position(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt(feed: infeed.Feed) -> None:
+        raise KeyboardInterrupt
+
+    with dataset(epochs=1) as data:
+        next(iter(data))
+        state = data.state_dict()
+        next(data)
+        with monkeypatch.context() as patch:
+            patch.setattr(infeed.Feed, "close", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                data.load_state_dict(state)
+        assert data.state_dict() == state
+        assert ids(data) == passes(1)[0][1:]
+
+
+def test_feed_is_refused_for_the_target_with_the_remedy() -> None:
+    with (
+        infeed.connect("fake", "fake", transport=fake()) as feed,
+        pytest.raises(infeed.InvalidRequestError, match=r"infeed\.torch\.connect takes one"),
+    ):
+        FeedDataset(feed, "fake")  # type: ignore[arg-type]
 
 
 def test_closed_dataset_does_not_connect() -> None:

@@ -88,7 +88,9 @@ def test_memory_of_a_tensor_is_not_used_again(finish: Any) -> None:
     }
     transforms = [infeed.spec.Normalize("f32", scale=2.0)]
     transport = FakeTransport(arrays, batch_size=2, shuffle=False, finish_transforms=transforms)
-    with connect("fake", "fake", transport=transport, finish=finish, ids="id") as feed:
+    with connect(
+        "fake", "fake", transport=transport, finish=finish, ids="id", prefetch_bytes=1
+    ) as feed:
         kept = []
         for _ in range(4):
             batch = next(feed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 from tests.server.data_service.conftest import LOCAL, free_port, non_loopback_host
@@ -132,6 +132,21 @@ def test_other_clients_do_not_fail_the_check(monkeypatch: pytest.MonkeyPatch) ->
     listen = Address("127.0.0.1", free_port())
     with other_clients(listen):
         assert {check_reachable(listen, listen) for _ in range(20)} == {None}
+
+
+def test_full_queue_of_connections_does_not_fail_the_check(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(advertised_address, "_CONNECT_TIMEOUT_SECONDS", 100.0)
+    with ExitStack() as stack:
+        listener = socket.create_server(("127.0.0.1", 0), backlog=1)
+        monkeypatch.setattr(advertised_address, "_listen_like_tensorflow", lambda _: listener)
+        address = Address("127.0.0.1", listener.getsockname()[1])
+        for _ in range(8):
+            client = stack.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex((address.host, address.port))
+        assert check_reachable(address, address) is None
 
 
 @contextmanager

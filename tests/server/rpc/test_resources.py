@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from infeed.errors import ConfigError
 from infeed_server.rpc import resources
 from infeed_server.rpc.resources import OutOfResourcesError, ThreadReserve, require_files
 
@@ -60,6 +61,18 @@ def test_threads_of_the_container_are_kept(monkeypatch: pytest.MonkeyPatch) -> N
             threads.require(streams=1)
     monkeypatch.setattr(resources.cgroup, "pids_left", lambda: 72)
     threads.require()
+
+
+def test_server_without_threads_for_a_stream_does_not_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for left, processes in ((110, 1), (146, 2), (None, 9)):
+        monkeypatch.setattr(resources.cgroup, "pids_left", lambda left=left: left)
+        ThreadReserve().require_for_start(processes)
+    monkeypatch.setattr(resources.cgroup, "pids_left", lambda: 109)
+    message = "a server needs at least 110 threads, but the container may start only 109 more"
+    with pytest.raises(ConfigError, match=message):
+        ThreadReserve().require_for_start(1)
 
 
 def test_threads_of_the_user_are_kept(set_limit: SetLimit, monkeypatch: pytest.MonkeyPatch) -> None:

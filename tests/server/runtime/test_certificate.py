@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import trustme
 from infeed.errors import ConfigError
 from infeed_server.config import reloading
 from infeed_server.runtime.certificate import TLSFiles, tls_files_from_options
+from infeed_server.runtime.validity import validity
 
 
 def files(pki: Any, **others: Any) -> TLSFiles:
@@ -71,6 +73,32 @@ def test_options_without_certificate_are_refused() -> None:
         tls_files_from_options(None, "k", None)
     with pytest.raises(ConfigError, match=r"^--tls-client-ca: TLS needs .*--tls-cert"):
         tls_files_from_options(None, None, "a")
+
+
+def test_certificate_that_is_not_valid_now_is_warned_of(
+    pki: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reloading, "CHECK_INTERVAL_SECONDS", 0.0)
+    files(pki).context()
+    files(pki, client_ca=str(pki.ca)).context()
+    assert caplog.text == ""
+    expired = {"cert": str(pki.server_expired), "key": str(pki.server_expired_key)}
+    files(pki, **expired).context()
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    first, last = (each.strftime("%Y-%m-%d %H:%M:%S UTC") for each in validity(expired["cert"]))
+    begin = f"--tls-cert {expired['cert']}: expired: valid from {first} to {last}, and now it is 2"
+    assert record.getMessage().startswith(begin)
+    # Also if it comes with a reload.
+    both = tmp_path / "both.pem"
+    both.write_bytes(pki.server_key.read_bytes() + pki.server.read_bytes())
+    context = TLSFiles(str(both)).reloading_context()
+    caplog.clear()
+    future = datetime.now(timezone.utc) + timedelta(days=9)
+    leaf = trustme.CA().issue_cert("localhost", not_before=future)
+    leaf.private_key_and_cert_chain_pem.write_to_path(str(both))
+    assert context.value
+    assert f"{both}: not valid yet: valid from {future:%Y-%m-%d %H:%M:%S} UTC to" in caplog.text
 
 
 def test_renewed_files_are_reloaded(

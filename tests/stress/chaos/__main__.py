@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from tests.harness.nursery import Nursery, Template
 from tests.harness.proxies import INSTALLED
 from tests.harness.waiting import HarnessError
 from tests.stress.chaos.pipelines import PIPELINES
@@ -56,17 +57,26 @@ def main(
         console.width = _WIDTH
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     console.print(f"seed {seed}")
-    with tempfile.TemporaryDirectory() as scratch:
+    # Forked from a process that has loaded TensorFlow, servers start sooner: a long run has
+    # hundreds of starts.
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        Template() as template,
+        Nursery(template.address) as nursery,
+    ):
         folder = keep or Path(scratch)
         for part in ("server_faults", "kills"):
             (folder / part).mkdir(parents=True)
         try:
             served = PIPELINES[pipeline](folder.resolve())
             result = Report(
-                run_server_faults(served, folder / "server_faults", seed, events, pace, proxy=proxy)
+                run_server_faults(
+                    *(served, folder / "server_faults", seed, events, pace),
+                    *(nursery.start, proxy),
+                )
                 if events
                 else None,
-                run_trainer_kills(served, folder / "kills", seed, kill_count)
+                run_trainer_kills(served, folder / "kills", seed, kill_count, nursery.start)
                 if kill_count
                 else None,
             )

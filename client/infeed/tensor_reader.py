@@ -1,4 +1,7 @@
-"""Tensor reader: one feed's batches as tensors, and the number of them that the loop has taken."""
+"""Tensor reader: one feed's batches as tensors, and the number of them that the loop has taken.
+
+For PyTorch and TensorFlow; it imports neither.
+"""
 
 from __future__ import annotations
 

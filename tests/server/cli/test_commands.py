@@ -1,0 +1,22 @@
+"""Command `serve`, up to the point at which it loads TensorFlow."""
+
+from __future__ import annotations
+
+import pytest
+
+from infeed.errors import ConfigError
+from infeed_server.cli import commands
+from infeed_server.engines import cgroup
+from infeed_server.processes.signals import ShutdownSignal
+from infeed_server.rpc import resources
+
+
+@pytest.mark.parametrize(("processes", "needed"), [(1, 110), (3, 182)])
+def test_serve_needs_threads_for_a_stream(
+    monkeypatch: pytest.MonkeyPatch, processes: int, needed: int
+) -> None:
+    monkeypatch.setattr(ShutdownSignal, "install", lambda self: None)
+    monkeypatch.setattr(resources, "raise_file_limit", lambda: 0)
+    monkeypatch.setattr(cgroup, "pids_left", lambda: 109)
+    with pytest.raises(ConfigError, match=f"needs at least {needed} threads, but the container"):
+        commands.serve("none.yaml", processes=processes)
