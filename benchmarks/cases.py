@@ -143,6 +143,7 @@ def _aim(ratio: float) -> Target:
 
 
 _IN_TLS = Side("infeed in TLS", "infeed", servers.infeed_in_tls, "uint8")
+_UNOBSERVED = Side("unobserved", "infeed", servers.infeed_unobserved, "uint8")
 _GATEWAY = Side("gateway", "infeed", servers.gateway, "photos")
 _FAR_INFEED = _behind_proxy(_infeed("uint8"), _FAR_MS)
 
@@ -183,6 +184,18 @@ CASES: dict[str, Case] = {
     "flight-uint8": _case("9.6 MB batches", _infeed("uint8"), _flight("uint8"), _speed(_aim(1.0))),
     "tcp-float32": _case("38.5 MB batches", _infeed("float32"), _tcp("float32"), _speed(_aim(0.7))),
     "tcp-uint8": _case("9.6 MB batches", _infeed("uint8"), _tcp("uint8"), _speed(_aim(0.7))),
+    "observed-uint8": _case(
+        "9.6 MB batches with metrics, states and reports ÷ without",
+        _infeed("uint8"),
+        _UNOBSERVED,
+        _speed(Target(0.98)),
+    ),
+    "observed-photos": _case(
+        "JPEGs to float32 with metrics, states and reports ÷ without",
+        replace(_infeed("photos"), warm_up=_DECODE_WARM_UP_SECONDS),
+        replace(_UNOBSERVED, dataset="photos", warm_up=_DECODE_WARM_UP_SECONDS),
+        Goal("images/s", images_per_second, Target(0.98)),
+    ),
     "tls-uint8": _case("9.6 MB batches in TLS ÷ in the clear", _IN_TLS, _infeed("uint8"), _speed()),
     "tls-photos": _case(
         "in TLS ÷ in the clear, JPEGs to float32",

@@ -60,6 +60,16 @@ def grpcio_in_tls() -> AbstractContextManager[Running]:
     return _in_tls(_launch_on_grpcio)
 
 
+def infeed_unobserved() -> AbstractContextManager[Running]:
+    """Runs `infeed` without metrics, states, reports and history."""
+    return infeed(launch=_launch_unobserved)
+
+
+def _launch_unobserved(arguments: Sequence[str], log: Path, cwd: Path) -> SpawnedProcess:
+    command = python_module("benchmarks.unobserved", *arguments)
+    return SpawnedProcess(command, log, cwd=cwd, environment={"PYTHONPATH": str(ROOT)})
+
+
 def _launch_on_grpcio(arguments: Sequence[str], log: Path, cwd: Path) -> SpawnedProcess:
     command = python_module("tests.reference.serve", *arguments)
     return SpawnedProcess(command, log, cwd=cwd, environment={"PYTHONPATH": str(ROOT)})

@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha import reflection
 
 from infeed.errors import AuthenticationError, ConfigError
 from infeed_server.engines.monitor import Monitor
+from infeed_server.observe.jobs import Jobs
 from infeed_server.rpc.batch_encoder import BatchEncoder
 from infeed_server.rpc.call import GrpcFrames, StatusError
 from infeed_server.rpc.limits import Limits
@@ -47,6 +48,7 @@ class GrpcioServer:
         monitor: Monitor,
         address: str,
         *,
+        jobs: Jobs,
         tls: TLSFiles | None = None,
         authenticator: Authenticator | None = None,
         limits: Limits = Limits(),  # noqa: B008 - immutable
@@ -54,7 +56,7 @@ class GrpcioServer:
     ) -> None:
         self._encoder = BatchEncoder(monitor)
         self._health = health.HealthServicer()
-        servicer = FeedServicer(catalog, self._encoder, monitor, Shutdown(), TrainerLog())
+        servicer = FeedServicer(catalog, self._encoder, monitor, Shutdown(), TrainerLog(), jobs)
         # grpcio does not end the threads of its pool.
         self._pool = futures.ThreadPoolExecutor(limits.streams, "infeed-rpc")
         self._server = grpc.server(
