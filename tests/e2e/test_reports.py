@@ -34,6 +34,13 @@ class Rank(threading.Thread):
                 return
 
 
+def get(server: InfeedServer, document: str) -> Any:
+    """Returns a document of the API."""
+    url = f"http://{server.http}/api/v1/{document}"
+    with urllib.request.urlopen(url, timeout=30) as response:
+        return json.load(response)
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Any:
     np.savez(tmp_path / "numbers.npz", x=np.zeros((640, 64), np.float32))
@@ -47,8 +54,7 @@ def test_both_ends_know_the_last_seconds(server: InfeedServer) -> None:
     ranks = [Rank(server.address, rank) for rank in (0, 1)]
 
     def status() -> Any:
-        with urllib.request.urlopen(f"http://{server.http}/api/v1/status", timeout=30) as response:
-            return json.load(response)
+        return get(server, "status")
 
     def trainers() -> Any:
         return [each for job in status()["pipelines"][0]["jobs"] for each in job["trainers"]]
@@ -87,11 +93,37 @@ def test_both_ends_know_the_last_seconds(server: InfeedServer) -> None:
     wait_until(lambda: not trainers(), "both trainers are gone")
 
 
+def test_processes_have_one_status(tmp_path: Path) -> None:
+    np.savez(tmp_path / "numbers.npz", x=np.zeros((640, 64), np.float32))
+    definition = tmp_path / "pipelines.yaml"
+    definition.write_text(PIPELINES)
+    options = ("--processes", "2")
+    with InfeedServer(
+        definition, tmp_path / "log", *options, cwd=tmp_path, http="127.0.0.1:0"
+    ) as server:
+        rank = Rank(server.address, 0)
+        try:
+            wait_until(
+                lambda: any(
+                    trainer["report"]
+                    for job in get(server, "status")["pipelines"][0]["jobs"]
+                    for trainer in job["trainers"]
+                ),
+                "the trainer of one process is in the status of all",
+            )
+            status = get(server, "status")
+            assert [each["name"] for each in status["pipelines"]] == ["numbers"]
+            assert status["server"]["ready"]
+            assert get(server, "history")["pipelines"]["numbers"]["batches_per_second"]
+        finally:
+            rank.stopping.set()
+            rank.join()
+            rank.feed.close()
+
+
 def test_history_has_the_rates(server: InfeedServer) -> None:
     def history(query: str = "") -> Any:
-        url = f"http://{server.http}/api/v1/history{query}"
-        with urllib.request.urlopen(url, timeout=30) as response:
-            return json.load(response)
+        return get(server, f"history{query}")
 
     with infeed.connect(server.address, "numbers", epochs=2) as feed:
         samples = sum(int(batch.mask.sum()) for batch in feed)
