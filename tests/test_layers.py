@@ -25,6 +25,7 @@ LAYERS = {
         "wire rpc named_fields",
         "prefetch",
         "feed",
+        "tensor_reader",
         "client",
         "lazy_feed",
         "__init__",

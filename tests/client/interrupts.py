@@ -7,6 +7,7 @@ import dis
 import inspect
 import re
 import sys
+import weakref
 from collections.abc import Callable, Set
 from functools import partial
 from itertools import count
@@ -32,6 +33,9 @@ def instructions_behind_the_delivery() -> list[dis.Instruction]:
 
 UNREACHABLE = {(Feed.next.__code__, each.offset) for each in instructions_behind_the_delivery()}
 """Bytecodes at which Python runs no signal handler, by code and offset."""
+
+_CALLBACKS = {weakref.finalize.__call__.__code__}
+"""Code that the garbage collector calls, at any time, for a feed that an earlier test has left."""
 
 CLIENT = str(Path(infeed.__file__).parent)
 
@@ -88,8 +92,8 @@ def interrupt(
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        if frame.f_code.co_filename == _weakrefset.__file__:
-            return None  # a callback of the garbage collector, where Python ignores exceptions
+        if event == "call" and _is_in_callback(frame):
+            return None
         if not frame.f_code.co_filename.startswith(folder):
             return None
         if event == "opcode" and (frame.f_code, frame.f_lasti) not in unreachable:
@@ -106,4 +110,13 @@ def interrupt(
         return True
     finally:
         sys.settrace(before)
+    return False
+
+
+def _is_in_callback(frame: FrameType | None) -> bool:
+    """Returns whether the garbage collector runs a frame, where Python ignores exceptions."""
+    while frame is not None:
+        if frame.f_code in _CALLBACKS or frame.f_code.co_filename == _weakrefset.__file__:
+            return True
+        frame = frame.f_back
     return False

@@ -13,7 +13,6 @@ from tools.docs.errors import DocsError
 from tools.docs.markdown import Table, cell, code
 
 import infeed
-import infeed.jax
 from infeed.audit import audit
 from infeed.audit.outcome import EpochTotals
 from infeed.tensorflow import distribute
@@ -22,7 +21,6 @@ from infeed.testing import FakeTransport
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "connect": infeed.connect,
     "distribute": distribute,
-    "jax.connect": infeed.jax.connect,
     "FakeTransport": FakeTransport,
     "audit": audit,
 }

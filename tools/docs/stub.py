@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from unittest.mock import MagicMock
 
-STUBBED = ("jax", "tensorflow")
+STUBBED = ("tensorflow",)
 """Frameworks that adapters import and whose import takes seconds."""
 
 ShardingPolicy = Enum("ShardingPolicy", ["OFF", "DYNAMIC", "FILE", "DATA", "FILE_OR_DATA", "HINT"])

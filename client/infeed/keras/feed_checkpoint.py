@@ -164,7 +164,7 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         if keras.backend.backend() != "tensorflow":
             self.model.save_weights(path)
             return
-        from infeed.tensorflow.strategies import outside_of_scopes  # noqa: PLC0415 - TensorFlow
+        from infeed.keras.scopes import outside_of_scopes  # noqa: PLC0415 - TensorFlow
 
         outside_of_scopes(lambda: self.model.save_weights(path))
 

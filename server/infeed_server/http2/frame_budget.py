@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 _DATA, _HEADERS, _RESET, _WINDOW_UPDATE = 0, 1, 3, 8
 
-_HEADERS_COST, _RESET_COST = 5, 11
-"""Charges for a stream's headers, and for the reset of an open one, in frames: a call that is begun
-and ended takes as long as so many. A connection may open as many streams at once as it may have."""
+_STREAM_COST = 4
+"""Charge for a stream's headers, and for its reset, in frames: they take as long as so many."""
 
 _BYTES_PER_FRAME = 256
 """Bytes of headers or settings that are charged like one more frame."""
@@ -145,9 +144,5 @@ class FrameBudget:
     def _cost(self, kind: int, stream_id: int, size: int) -> int:
         if kind in {_DATA, _WINDOW_UPDATE}:
             return 1
-        cost = 1
-        if kind == _HEADERS:
-            cost = _HEADERS_COST
-        elif kind == _RESET and stream_id in self._streams:
-            cost = _RESET_COST
-        return cost + size // _BYTES_PER_FRAME
+        is_costly = kind == _HEADERS or (kind == _RESET and stream_id in self._streams)
+        return (_STREAM_COST if is_costly else 1) + size // _BYTES_PER_FRAME

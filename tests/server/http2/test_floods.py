@@ -247,10 +247,10 @@ def test_frame_that_is_sent_byte_by_byte_ends_the_connection(scripted_socket: An
 
 def test_clients_that_cancel_calls_may_continue(served: Any) -> None:
     server, peer = served
-    for _ in range(150):
+    for _ in range(300):
         peer.reset(peer.open())
     peer.open(end=True)
-    streams = [server.stream() for _ in range(151)]
+    streams = [server.stream() for _ in range(301)]
     streams[-1].send_headers(RESPONSE, end=True)
     peer.expect(h2.events.ResponseReceived)
 

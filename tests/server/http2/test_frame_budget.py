@@ -145,7 +145,7 @@ def test_frames_that_sent_data_entitles_to_are_earned(budget: FrameBudget) -> No
     for _ in range(5):
         assert budget.charge(DATA, 1, 0)
     assert budget.charge(HEADERS, 3, 0)
-    assert budget.take_unearned() == 5 + 5
+    assert budget.take_unearned() == 5 + 4
     assert budget.take_unearned() == 0
     budget.on_sent(1, 1 << 14, complete=True)
     for _ in range(8):  # 2 for the bytes, 4 for the message
@@ -157,4 +157,4 @@ def test_answered_calls_are_not_earned(budget: FrameBudget) -> None:
     budget.admit(1, authenticated=True)
     budget.on_answered(1)
     assert budget.charge(HEADERS, 3, 0)
-    assert budget.take_unearned() == 5
+    assert budget.take_unearned() == 4
