@@ -40,7 +40,7 @@ LAYERS = {
         "transforms",
         "pipeline",
         "engines",
-        "observe",
+        "observe dashboard",
         "serving control",
         "rpc data_service",
         "runtime check starter",

@@ -15,6 +15,7 @@ MAX_HISTORY_SECONDS = 600
 
 API_ENDPOINTS = {
     "/api/v1/status": "the server, its pipelines and their trainers, with verdicts",
+    "/api/v1/pipelines/NAME/bad-samples": "the last bad samples of a pipeline, at most 100",
     "/api/v1/history": "rates and waits of the last `seconds`, at most 600, one point a second",
 }
 
@@ -35,6 +36,12 @@ class StatusView(Protocol):
     def to_json(self, readiness: Mapping[str, tuple[bool, str]]) -> dict[str, Any]:
         """Returns the status; `readiness` is by pipeline, and under "" that of the server."""
 
+    def bad_samples(self, pipeline: str) -> list[dict[str, Any]] | None:
+        """Returns the last bad samples of a pipeline; None if there is no such pipeline."""
+
+    def pipelines(self) -> list[str]:
+        """Returns the names of the pipelines."""
+
 
 def api_routes(status: StatusView, health: HealthView) -> list[Route]:
     """Returns the routes of the API."""
@@ -53,7 +60,21 @@ def api_routes(status: StatusView, health: HealthView) -> list[Route]:
             return JSONResponse({"error": problem}, status_code=400)
         return _json(status.history.to_json(seconds))
 
-    return [Route("/api/v1/status", show_status), Route("/api/v1/history", show_history)]
+    async def show_bad_samples(request: Request) -> Response:
+        name = request.path_params["name"]
+        samples = status.bad_samples(name)
+        if samples is None:
+            there = ", ".join(map(repr, status.pipelines())) or "none"
+            problem = f"there is no pipeline {name!r}; there is: {there}"
+            return JSONResponse({"error": problem}, status_code=404)
+        return _json({"pipeline": name, "samples": samples})
+
+    return [
+        Route("/api/v1/status", show_status),
+        Route("/api/v1/history", show_history),
+        # A name may have slashes.
+        Route("/api/v1/pipelines/{name:path}/bad-samples", show_bad_samples),
+    ]
 
 
 def readiness_by_name(health: HealthView) -> dict[str, tuple[bool, str]]:

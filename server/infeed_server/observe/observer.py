@@ -94,6 +94,15 @@ class Observer:
             "pipelines": pipelines,
         }
 
+    def bad_samples(self, pipeline: str) -> list[dict[str, Any]] | None:
+        """Returns the last bad samples of a pipeline; None if there is no such pipeline."""
+        engine = self._engines.get(pipeline)
+        return None if engine is None else engine.bad_samples()
+
+    def pipelines(self) -> list[str]:
+        """Returns the names of the pipelines."""
+        return list(self._engines)
+
     def _verdict(self, names: Collection[str]) -> Verdict:
         """Returns the verdict on the job that waits most."""
         groups: dict[tuple[str, str], list[ConnectedTrainer]] = {}

@@ -51,6 +51,8 @@ class ServerOptions:
     """Seconds that the streams of an old connection have to end."""
     http_hosts: tuple[str, ...] = ()
     """Names, besides this machine's, under which the control plane is requested."""
+    http_peers: tuple[str, ...] = ()
+    """Control planes of other servers, which the dashboard shows beside this one."""
     readiness: ReadinessPolicy = "all"
     """How many pipelines must be ready for the server to be ready."""
     memory_limit: int | None = None

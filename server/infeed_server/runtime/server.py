@@ -14,6 +14,7 @@ from infeed_server.control.app import ControlState
 from infeed_server.control.health import Health, Readiness
 from infeed_server.control.http_server import open_control_server
 from infeed_server.control.metrics import Metrics
+from infeed_server.control.peers import parse_peers
 from infeed_server.engines.base import Engine, mean_string_bytes
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
 from infeed_server.engines.monitor import Monitors
@@ -63,7 +64,13 @@ class Server:
         self.observer = Observer(VERSION)
         self._monitor = Monitors(self.metrics, self.observer.totals)
         self._updates = PeriodicTask("observer", UPDATE_INTERVAL_SECONDS, self.observer.update)
-        state = ControlState(self.health, self.metrics.registry, VERSION, observer=self.observer)
+        state = ControlState(
+            self.health,
+            self.metrics.registry,
+            VERSION,
+            observer=self.observer,
+            peers=parse_peers(options.http_peers),
+        )
         self._control = open_control_server(
             state, options.http, insecure=options.insecure, host_names=options.http_hosts
         )
