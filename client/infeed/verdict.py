@@ -30,7 +30,7 @@ HIGH_SHARE = 0.20
 _BUSY_SHARE = 0.7
 """Share of the time from which threads, processors or a connection count as busy."""
 
-_MIN_STEPS = 2
+_MIN_STEPS = 1
 
 Level = Literal["unknown", "not input-bound", "moderately input-bound", "highly input-bound"]
 

@@ -113,8 +113,8 @@ def test_invalid_first_message_opens_no_stream(
         (batch_message(start=(1 << 62) + 1, count=4), "position .* is outside of"),
         (batch_message(start=0, count=5), "5 positions requested; .* has 0 to 4"),
         (batch_message(start=0, count=-1), "-1 positions requested"),
-        (open_message(), "after StreamOpen, a stream takes BatchRequest only"),
-        (b"", "after StreamOpen, a stream takes BatchRequest only"),
+        (open_message(), "after StreamOpen, a stream takes BatchRequest and"),
+        (b"", "after StreamOpen, a stream takes BatchRequest and"),
         (b"\x12\xff garbage", "10 bytes is not a valid StreamBatchesRequest"),
     ],
 )

@@ -23,7 +23,7 @@ from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.feed_plan import plan_feed
 from infeed.prefetch.ready_batches import ReadyBatches
 from infeed.prefetch.server_state import MAX_LEFT_OUT_SECONDS, ServerState
-from infeed.stats import PrefetchCounters
+from infeed.stats import PrefetchCounters, StatsRecorder
 from infeed.testing import FakeTransport
 from infeed.transport import MAX_BACKOFF_SECONDS
 from infeed.wire.assembler import ReceivedBatch
@@ -68,6 +68,7 @@ class SimulatedPrefetcher:
         )
         self._world = world
         self.ready = ReadyBatches(self.wake_all)
+        self.recorder = StatsRecorder()
         self.wakeup = self.ready._arrived = SimulatedWakeup(world)  # type: ignore[assignment]
         self.coordinator = Coordinator("simulated", self.plan, self._put, world.monotonic)
         self.servers = [

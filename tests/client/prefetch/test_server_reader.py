@@ -70,7 +70,8 @@ class Plan:
 def reader_of(pool: Any, open_stream: Callable[[], Call]) -> ServerReader:
     plan: Any = Plan()
     transport: Any = Transport(open_stream)
-    return ServerReader("host:1", transport, plan, pool, BufferPool())
+    reporter: Any = None  # no server of these tests reports
+    return ServerReader("host:1", transport, plan, pool, BufferPool(), reporter)
 
 
 def raising(error: BaseException) -> Callable[[], Any]:

@@ -13,7 +13,9 @@ from tests.harness.monitor import NullMonitor
 from tests.harness.waiting import wait_until
 
 from infeed.errors import InfeedError, InvalidRequestError, ServerUnavailableError
+from infeed.report import ServerReport
 from infeed.v1 import stream_pb2
+from infeed_server.observe.jobs import Jobs
 from infeed_server.rpc import batch_stream as module
 from infeed_server.rpc.batch_encoder import BatchEncoder, EncodedAnswer
 from infeed_server.rpc.batch_stream import Once, RequestReader, serve_stream
@@ -50,7 +52,7 @@ class RequestIdEncoder(BatchEncoder):
 def read_all(requests: Iterator[Any], error: Exception | None = None) -> list[Any]:
     """Returns what a reader makes of requests."""
     stream: Any = FakeStream(error)
-    reader = RequestReader(stream, RequestIdEncoder(), requests, lambda: None)
+    reader = RequestReader(stream, RequestIdEncoder(), requests, lambda: None, lambda _: None)
     reader._run()
     return take_all(reader)
 
@@ -89,7 +91,7 @@ def test_too_many_pending_requests_are_an_error() -> None:
             yield BATCH
 
     stream: Any = FakeStream()
-    reader = RequestReader(stream, RequestIdEncoder(), endless(), lambda: None)
+    reader = RequestReader(stream, RequestIdEncoder(), endless(), lambda: None, lambda _: None)
     reader._run()  # to its end, before any `take`
     results = take_all(reader)
     assert len(results) == 1025
@@ -114,7 +116,7 @@ def test_lost_client_ends_the_requests_without_error() -> None:
 
 def test_stop_wakes_a_wait_and_ends_the_answers() -> None:
     stream: Any = FakeStream()
-    reader = RequestReader(stream, RequestIdEncoder(), iter(()), lambda: None)
+    reader = RequestReader(stream, RequestIdEncoder(), iter(()), lambda: None, lambda _: None)
     assert not reader.wait(0.01)
     assert not reader.ended
     reader.stop()
@@ -126,7 +128,7 @@ def test_answer_is_taken_once_it_is_ready() -> None:
     answer: Future[Any] = Future()
     encoder: Any = SimpleNamespace(encode=lambda *_: answer)
     stream: Any = FakeStream()
-    reader = RequestReader(stream, encoder, iter([BATCH]), lambda: None)
+    reader = RequestReader(stream, encoder, iter([BATCH]), lambda: None, lambda _: None)
     reader._run()
     assert reader.wait(0)
     assert reader.take() is None
@@ -149,7 +151,7 @@ def test_nothing_is_submitted_after_stop() -> None:
         reader.stop()
         yield BATCH
 
-    reader = RequestReader(stream, RequestIdEncoder(), requests(), lambda: None)
+    reader = RequestReader(stream, RequestIdEncoder(), requests(), lambda: None, lambda _: None)
     reader._run()
     assert len(submitted) == 1
     assert reader.ended
@@ -198,6 +200,9 @@ class FakeCall:
             pipeline=SimpleNamespace(name="n"),
             session=SimpleNamespace(close=close, on_sent=on_sent),
             submit=lambda request: None,
+            seed=7,
+            batch_size=4,
+            world_size=1,
             opened_message=stream_pb2.StreamOpened,
         )
 
@@ -210,7 +215,10 @@ class FakeCall:
 
     def serve(self, messages: Iterator[bytes]) -> Iterator[GrpcFrames]:
         fake: Any = self
-        return serve_stream(fake, fake, NullMonitor(), self.shutdown, TrainerLog(), messages, fake)
+        return serve_stream(
+            *(fake, fake, NullMonitor(), self.shutdown, TrainerLog()),
+            *(Jobs(lambda _: ServerReport()), messages, fake),
+        )
 
 
 OPEN = stream_pb2.StreamBatchesRequest(open=stream_pb2.StreamOpen(pipeline="n"))

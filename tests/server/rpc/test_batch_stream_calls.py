@@ -140,8 +140,8 @@ def test_unknown_pipeline_or_fingerprint_is_refused(
 @pytest.mark.parametrize(
     ("break_stream", "message"),
     [
-        (lambda call: call.open(), "after StreamOpen, a stream takes BatchRequest only"),
-        (lambda call: call.send(b""), "after StreamOpen, a stream takes BatchRequest only"),
+        (lambda call: call.open(), "after StreamOpen, a stream takes BatchRequest and"),
+        (lambda call: call.send(b""), "after StreamOpen, a stream takes BatchRequest and"),
         (
             lambda call: call.send(GARBAGE),
             "a message of 13 bytes is not a valid StreamBatchesRequest",
@@ -305,3 +305,40 @@ def test_streams_do_not_block_each_other(live: Any, new_call: Any) -> None:
     live.held.release()
     for call in waiting:
         assert len(call.half_close().rest()[0]) == 3
+
+
+def report_message(steps: int = 5, **figures: float) -> stream_pb2.StreamBatchesRequest:
+    report = stream_pb2.TrainerReport(seconds=10.0, steps=steps, wait_seconds=1.0, **figures)
+    return stream_pb2.StreamBatchesRequest(report=report)
+
+
+def test_report_is_answered_between_batches(live: Any, new_call: Any) -> None:
+    call = new_call().open().send(report_message())
+    opened = call.next().opened
+    assert opened.report_interval_seconds == 1
+    assert call.next().WhichOneof("event") == "report"
+    answers, rpc_error = call.request(0).half_close().rest()
+    assert [answer.WhichOneof("event") for answer in answers] == ["header", "chunk"]
+    assert rpc_error is None
+    assert len(live.held.sessions[0].requests) == 1
+
+
+def test_reports_that_come_too_often_are_ignored(new_call: Any) -> None:
+    call = new_call().open()
+    for _ in range(50):
+        call.send(report_message())
+    answers, rpc_error = call.request(0).half_close().rest()
+    assert rpc_error is None
+    kinds = [answer.WhichOneof("event") for answer in answers]
+    assert kinds.count("report") <= 2  # on a starved machine, half a second passes meanwhile
+    assert kinds.count("header") == 1
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0])
+def test_impossible_report_ends_the_stream(new_call: Any, error_of: Any, seconds: float) -> None:
+    message = report_message()
+    message.report.cpu_seconds = seconds
+    _, rpc_error = new_call().open().send(message).rest()
+    code, error = error_of(rpc_error)
+    assert code == "INVALID_ARGUMENT"
+    assert error.message.startswith(f"TrainerReport.cpu_seconds is {seconds}; it must be from 0")

@@ -30,7 +30,8 @@ class RecordedSession:
         self._try_acquire = self.quota.try_acquire
         self.quota.try_acquire = self._acquire  # type: ignore[method-assign]
         self.session = SequentialSession(
-            self._answer, self.quota, lambda _: None, lambda _: self.closed.set()
+            *(self._answer, self.quota, lambda _: None, lambda _: self.closed.set()),
+            on_queue=lambda: None,
         )
         self.session.start("infeed-sequence-test")
 

@@ -1,0 +1,129 @@
+"""Verdicts on built situations: level, worst rank, cause, and servers that would be enough."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from infeed.report import RankReport, ServerReport, TrainerReport
+from infeed.verdict import Verdict, capacity, consumption, enough_servers, find_cause, judge
+
+SERVER = ServerReport(seconds=10.0, batches=100, bytes=10**9, cores=4.0, no_request_seconds=10.0)
+WAITING = TrainerReport(seconds=10.0, steps=100, wait_seconds=5.0, streams=1, bytes=10**9)
+
+BUSY = replace(SERVER, no_request_seconds=0.0, cpu_seconds=38.0)
+FULL = replace(BUSY, no_budget_seconds=10.0)
+
+
+def rank(report: TrainerReport, number: int = 0) -> RankReport:
+    return RankReport(number, report)
+
+
+@pytest.mark.parametrize(
+    ("share", "level"),
+    [
+        (0.0, "not input-bound"),
+        (0.049, "not input-bound"),
+        (0.05, "moderately input-bound"),
+        (0.199, "moderately input-bound"),
+        (0.2, "highly input-bound"),
+        (1.0, "highly input-bound"),
+    ],
+)
+def test_levels_are_those_of_the_profiler(share: float, level: str) -> None:
+    verdict = judge([rank(replace(WAITING, wait_seconds=10 * share))], 1, [SERVER])
+    assert verdict.level == level
+    assert verdict.is_input_bound == (share >= 0.05)
+    assert (verdict.cause is not None) == verdict.is_input_bound
+    assert str(verdict).startswith(f"{level}: the trainer waited {100 * share:.1f} % of the time")
+
+
+def test_no_verdict_before_two_batches() -> None:
+    assert str(judge([], 1, [])) == "no verdict yet: 0 batches taken"
+    one = TrainerReport(total_steps=1)
+    assert str(judge([rank(one)], 1, [SERVER])) == "no verdict yet: 1 batch taken"
+
+
+def test_job_is_judged_by_its_worst_rank() -> None:
+    ranks = [rank(replace(WAITING, wait_seconds=0.1 * n), n) for n in (0, 5, 1)]
+    verdict = judge(ranks, 8, [SERVER])
+    assert (verdict.rank, verdict.world_size) == (5, 8)
+    assert str(verdict).startswith("moderately input-bound: rank 5 of 8 waited 5.0 %")
+
+
+def test_without_a_server_s_report_the_cause_is_unknown() -> None:
+    verdict = judge([rank(WAITING)], 1, [ServerReport()])
+    assert verdict.cause is None
+    assert str(verdict).endswith("; no server has reported the cause")
+
+
+@pytest.mark.parametrize(
+    ("cause", "server", "trainer"),
+    [
+        ("storage", replace(BUSY, source_seconds=9.0, transform_seconds=1.0), WAITING),
+        ("transforms", replace(BUSY, source_seconds=1.0, transform_seconds=9.0), WAITING),
+        ("client CPU", SERVER, replace(WAITING, cpu_seconds=8.0)),
+        ("client CPU", SERVER, replace(WAITING, finish_seconds=8.0)),
+        ("network rate", SERVER, replace(WAITING, receive_seconds=8.0)),
+        ("round trip", SERVER, WAITING),
+        (
+            "network rate",
+            replace(BUSY, no_budget_seconds=10.0),
+            replace(WAITING, receive_seconds=9.0),
+        ),
+        ("serialisation", replace(BUSY, no_budget_seconds=10.0, encode_seconds=20.0), WAITING),
+        ("server budget", replace(BUSY, no_budget_seconds=10.0), WAITING),
+    ],
+)
+def test_cause_of_a_situation(cause: str, server: ServerReport, trainer: TrainerReport) -> None:
+    found, detail = find_cause(trainer, [server])
+    assert found == cause
+    verdict = judge([rank(trainer)], 1, [server])
+    assert f"cause: {cause} ({detail})" in str(verdict)
+    assert verdict.advice
+    assert str(verdict).endswith(verdict.advice)
+    assert verdict.to_json()["text"] == str(verdict)
+
+
+def test_two_streams_share_the_time_of_a_client() -> None:
+    trainer = replace(WAITING, receive_seconds=8.0, streams=2)
+    assert find_cause(trainer, [SERVER, SERVER])[0] == "round trip"
+
+
+def test_consumption_is_that_of_the_slowest_rank() -> None:
+    slow = replace(WAITING, wait_seconds=0.0)
+    assert consumption([rank(WAITING), rank(slow)], 8) == pytest.approx(8 / 0.1)
+
+
+def test_capacity_of_a_loaded_server_is_its_rate() -> None:
+    loaded = replace(BUSY, transform_seconds=10.0, cpu_seconds=20.0)  # others use the rest
+    assert capacity(loaded) == pytest.approx(10.0)
+
+
+def test_capacity_of_an_idle_server_follows_from_its_processors() -> None:
+    idle = replace(SERVER, no_request_seconds=8.0, transform_seconds=2.0, cpu_seconds=4.0)
+    assert capacity(idle) == pytest.approx(100.0)
+    assert capacity(replace(idle, source_seconds=5.0)) == pytest.approx(20.0)
+    assert capacity(ServerReport(seconds=10.0)) is None
+
+
+def test_enough_servers_serve_the_job_and_the_others() -> None:
+    loaded = replace(BUSY, transform_seconds=10.0)  # 10 batches/s
+    assert enough_servers([rank(WAITING)], 1, [loaded]) == 2  # 20 steps/s without waits
+    assert enough_servers([rank(WAITING)], 4, [loaded]) == 8
+    shared = replace(WAITING, steps=50)  # 10 steps/s without waits; 5 batches/s go to others
+    assert enough_servers([rank(shared)], 1, [loaded]) == 2
+    assert enough_servers([rank(WAITING)], 1, [ServerReport(seconds=10.0)]) is None
+
+
+def test_verdict_names_the_number_of_servers() -> None:
+    loaded = replace(BUSY, transform_seconds=10.0)
+    verdict = judge([rank(WAITING)], 1, [loaded])
+    assert verdict.servers == 2
+    assert "; 2 such servers would be enough; first: add servers or cores" in str(verdict)
+    assert "; 1 such server would" in str(replace(verdict, servers=1))
+
+
+def test_verdicts_are_compared_by_value() -> None:
+    assert judge([], 1, []) == Verdict("unknown", detail="0 batches taken")

@@ -1,0 +1,105 @@
+"""Reports of trainers and servers: both ends of real streams know the same."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.harness.server import InfeedServer
+from tests.harness.waiting import wait_until
+
+import infeed
+
+PIPELINES = "pipelines: {numbers: {source: {arrays: numbers.npz}, batch: {size: 16}}}\n"
+
+
+class Rank(threading.Thread):
+    """A trainer whose steps begin when the test lets them."""
+
+    def __init__(self, address: str, rank: int) -> None:
+        super().__init__(daemon=True)
+        self.feed = infeed.connect(address, "numbers", shard=infeed.Shard(rank, 2), epochs=None)
+        self.stopping = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        for _ in self.feed:
+            if self.stopping.wait(0.02):
+                return
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Any:
+    np.savez(tmp_path / "numbers.npz", x=np.zeros((640, 64), np.float32))
+    definition = tmp_path / "pipelines.yaml"
+    definition.write_text(PIPELINES)
+    with InfeedServer(definition, tmp_path / "log", cwd=tmp_path, http="127.0.0.1:0") as running:
+        yield running
+
+
+def test_both_ends_know_the_last_seconds(server: InfeedServer) -> None:
+    ranks = [Rank(server.address, rank) for rank in (0, 1)]
+
+    def status() -> Any:
+        with urllib.request.urlopen(f"http://{server.http}/api/v1/status", timeout=30) as response:
+            return json.load(response)
+
+    def trainers() -> Any:
+        return [each for job in status()["pipelines"][0]["jobs"] for each in job["trainers"]]
+
+    try:
+        wait_until(
+            lambda: sum(bool(each["wait_share"] is not None) for each in trainers()) == 2,
+            "both ranks have reported",
+        )
+        wait_until(
+            lambda: (
+                all(
+                    each.worst is not None and each.batches
+                    for rank in ranks
+                    for each in rank.feed.stats().server_reports.values()
+                )
+                and all(rank.feed.stats().server_reports for rank in ranks)
+            ),
+            "each rank knows the other one",
+        )
+        (job,) = status()["pipelines"][0]["jobs"]
+        assert [each["rank"] for each in job["trainers"]] == [0, 1]
+        assert job["world_size"] == 2
+        assert job["verdict"]["level"].endswith("input-bound")
+        for rank in ranks:
+            stats = rank.feed.stats()
+            assert list(stats.server_reports) == [server.address]
+            assert stats.assessment.world_size == 2
+            assert stats.verdict == str(stats.assessment)
+            assert stats.report.total_steps == rank.feed.delivered
+    finally:
+        for rank in ranks:
+            rank.stopping.set()
+            rank.join()
+            rank.feed.close()
+    wait_until(lambda: not trainers(), "both trainers are gone")
+
+
+def test_history_has_the_rates(server: InfeedServer) -> None:
+    def history(query: str = "") -> Any:
+        url = f"http://{server.http}/api/v1/history{query}"
+        with urllib.request.urlopen(url, timeout=30) as response:
+            return json.load(response)
+
+    with infeed.connect(server.address, "numbers", epochs=2) as feed:
+        samples = sum(int(batch.mask.sum()) for batch in feed)
+    assert samples == 1280
+
+    def rates() -> Any:
+        return history()["pipelines"].get("numbers", {}).get("samples_per_second", ())
+
+    wait_until(lambda: max(rates(), default=0) > 0, "the samples are in the history")
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        history("?seconds=x")

@@ -1,0 +1,111 @@
+"""Jobs: which trainers belong together, and what they are answered."""
+
+from __future__ import annotations
+
+from infeed.report import ServerReport, TrainerReport
+from infeed_server.observe.jobs import ConnectedTrainer, JobKey, Jobs
+
+KEY = JobKey("photos", seed=17, batch_size=32, world_size=2)
+ANSWER = ServerReport(seconds=10.0, batches=5)
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 50.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def waiting(seconds: float) -> TrainerReport:
+    return TrainerReport(seconds=10.0, steps=20, wait_seconds=seconds, total_steps=20)
+
+
+def connect(jobs: Jobs, rank: int, feed: str, key: JobKey = KEY) -> ConnectedTrainer:
+    return jobs.connect(key, rank, feed, "127.0.0.1:9", lambda: 640)
+
+
+def test_ranks_of_one_job_are_together() -> None:
+    jobs = Jobs(lambda _: ANSWER)
+    one, two = connect(jobs, 0, "a"), connect(jobs, 1, "b")
+    assert one.job == two.job
+    again = connect(jobs, 0, "a")  # reconnects before its old stream has ended
+    assert again.job == one.job
+
+
+def test_equal_jobs_are_told_apart_by_their_feeds() -> None:
+    jobs = Jobs(lambda _: ANSWER)
+    first, second, third = (connect(jobs, 0, feed) for feed in "abc")
+    assert [each.job.number for each in (first, second, third)] == [0, 1, 2]
+    assert len({each.job.id for each in (first, second, third)}) == 3
+    jobs.disconnect(second)
+    assert connect(jobs, 0, "d").job.number == 1
+
+
+def test_jobs_differ_in_what_their_ranks_share() -> None:
+    jobs = Jobs(lambda _: ANSWER)
+    keys = [
+        KEY,
+        JobKey("other", 17, 32, 2),
+        JobKey("photos", 18, 32, 2),
+        JobKey("photos", 17, 8, 2),
+    ]
+    assert len({connect(jobs, 0, "a", key).job.id for key in keys}) == 4
+
+
+def test_answer_has_the_worst_other_rank() -> None:
+    jobs = Jobs({"photos": ANSWER}.__getitem__)
+    zero, one = connect(jobs, 0, "a"), connect(jobs, 1, "b")
+    assert jobs.on_report(zero, waiting(1.0)) == ANSWER  # rank 1 has not reported
+    answer = jobs.on_report(one, waiting(4.0))
+    assert answer is not None
+    assert answer.worst is not None
+    assert (answer.worst.rank, answer.worst.report) == (0, waiting(1.0))
+    assert answer.batches == 5
+
+
+def test_report_that_is_too_early_is_ignored() -> None:
+    clock = Clock()
+    jobs = Jobs(lambda _: ANSWER, clock)
+    trainer = connect(jobs, 0, "a")
+    assert jobs.on_report(trainer, waiting(1.0))
+    clock.now += 0.4
+    assert jobs.on_report(trainer, waiting(2.0)) is None
+    assert trainer.report == waiting(1.0)
+    clock.now += 0.2
+    assert jobs.on_report(trainer, waiting(3.0))
+    assert trainer.report == waiting(3.0)
+
+
+def test_json_of_a_pipeline_has_its_jobs_and_ranks() -> None:
+    clock = Clock()
+    jobs = Jobs(lambda _: ANSWER, clock)
+    trainers = [connect(jobs, rank, feed) for rank, feed in ((1, "b"), (0, "a" * 20))]
+    connect(jobs, 0, "x", JobKey("other", 17, 32, 1))
+    jobs.on_report(trainers[0], waiting(4.0))
+    clock.now += 2
+    (job,) = jobs.to_json("photos")
+    assert job["id"] == "photos-17-32x2-0"
+    assert job["verdict"]["level"] == "highly input-bound"
+    assert job["verdict"]["rank"] == 1
+    zero, one = job["trainers"]
+    assert (zero["rank"], zero["feed"], zero["report"], zero["wait_share"]) == (
+        0,
+        "aaaaaaaa",
+        None,
+        None,
+    )
+    assert (one["rank"], one["sent_position"], one["report_age_seconds"]) == (1, 640, 2)
+    assert (one["connected_seconds"], one["wait_share"], one["step_seconds"]) == (2, 0.4, 0.3)
+    assert one["report"] == waiting(4.0).to_json()
+
+
+def test_trainer_that_disconnects_is_gone() -> None:
+    jobs = Jobs(lambda _: ANSWER)
+    trainer = connect(jobs, 0, "a")
+    jobs.on_report(trainer, waiting(1.0))
+    for _ in range(2):
+        jobs.disconnect(trainer)
+        assert jobs.to_json("photos") == []
