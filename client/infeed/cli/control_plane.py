@@ -60,7 +60,7 @@ class ControlPlane:
         """
         code, document = self._get("/api/v1/status")
         if code == http.client.OK and _is_status(document):
-            return document
+            return dict(document)
         if code == http.client.NOT_FOUND:
             raise self._without_status()
         problem = document.get("error") if isinstance(document, dict) else None

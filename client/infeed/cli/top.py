@@ -81,9 +81,7 @@ def watch(
     rarer.
     """
     answered_at, delay = clock(), interval
-    with Live(
-        _view(control, status), console=console, screen=True, auto_refresh=False
-    ) as live:
+    with Live(_view(control, status), console=console, screen=True, auto_refresh=False) as live:
         while True:
             sleep(delay)
             note = ""
@@ -91,7 +89,9 @@ def watch(
                 new = control.status()
             except (ServerUnavailableError, ProtocolError) as error:
                 delay = min(_MAX_DELAY_SECONDS, 2 * delay)
-                note = f"no answer for {clock() - answered_at:.0f} s: {error}; next try in {delay:g} s"
+                note = (
+                    f"no answer for {clock() - answered_at:.0f} s: {error}; next try in {delay:g} s"
+                )
             else:
                 status.clear()
                 status.update(new)

@@ -41,7 +41,9 @@ class Readiness(str, Enum):
 
 Http = Annotated[
     str,
-    typer.Option(metavar="HOST:PORT", help="Address of the dashboard, API, metrics and health, or 'off'."),
+    typer.Option(
+        metavar="HOST:PORT", help="Address of the dashboard, API, metrics and health, or 'off'."
+    ),
 ]
 HttpHosts = Annotated[
     list[str] | None,
