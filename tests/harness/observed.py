@@ -30,7 +30,7 @@ BAD_SAMPLE: dict[str, Any] = {
 
 def fake_engine(name: str, **values: Any) -> Any:
     """Returns what an observer uses of an engine that has waited for its transforms alone."""
-    rows = {"image": np.zeros((50, 3, 4), np.uint8), "label": np.arange(50)}
+    rows: dict[str, Any] = {"image": np.zeros((50, 3, 4), np.uint8), "label": np.arange(50)}
     transport = FakeTransport(
         rows, name=name, batch_size=4, seed=3, finish_transforms=[Cast("image", "float32")]
     )

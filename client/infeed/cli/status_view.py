@@ -105,7 +105,7 @@ def _rank_table(job: Mapping[str, Any]) -> Table:
         age = each["report_age_seconds"]
         table.add_row(
             str(each["rank"]),
-            _percent(each["wait_share"], 1),
+            _percent(each["wait_share"] if seconds else None, 1),
             _seconds(each["step_seconds"]),
             _number(steps / seconds if seconds else None),
             _percent(1 - report["starved_steps"] / steps if steps else None),

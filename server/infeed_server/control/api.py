@@ -9,7 +9,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from infeed.errors import InfeedError, InvalidRequestError, PipelineNotFoundError
 from infeed_server.control.health import HealthView
+from infeed_server.observe.preview import BusyError, Previews
 
 MAX_HISTORY_SECONDS = 600
 
@@ -17,6 +19,15 @@ API_ENDPOINTS = {
     "/api/v1/status": "the server, its pipelines and their trainers, with verdicts",
     "/api/v1/pipelines/NAME/bad-samples": "the last bad samples of a pipeline, at most 100",
     "/api/v1/history": "rates and waits of the last `seconds`, at most 600, one point a second",
+}
+
+PREVIEW_ENDPOINTS = {
+    "/api/v1/pipelines/NAME/preview": "a few samples from `position`, with their files"
+}
+
+_PREVIEW_ERRORS: Mapping[type[InfeedError], int] = {
+    InvalidRequestError: 400,
+    PipelineNotFoundError: 404,
 }
 
 
@@ -75,6 +86,27 @@ def api_routes(status: StatusView, health: HealthView) -> list[Route]:
         # A name may have slashes.
         Route("/api/v1/pipelines/{name:path}/bad-samples", show_bad_samples),
     ]
+
+
+def preview_route(previews: Previews) -> Route:
+    """Returns the route of the previews."""
+
+    async def show_preview(request: Request) -> Response:
+        text = request.query_params.get("position", "0")
+        try:
+            position = int(text)
+        except ValueError:
+            position = -1
+        try:
+            return _json(await previews.make(request.path_params["name"], position))
+        except BusyError:
+            problem = "one preview at a time, and one every other second"
+            return JSONResponse({"error": problem}, status_code=429, headers={"retry-after": "2"})
+        except InfeedError as error:
+            status = _PREVIEW_ERRORS.get(type(error), 503)
+            return JSONResponse({"error": error.message}, status_code=status)
+
+    return Route("/api/v1/pipelines/{name:path}/preview", show_preview)
 
 
 def readiness_by_name(health: HealthView) -> dict[str, tuple[bool, str]]:

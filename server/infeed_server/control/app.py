@@ -13,11 +13,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from infeed_server.control.api import API_ENDPOINTS, StatusView, api_routes
+from infeed_server.control.api import (
+    API_ENDPOINTS,
+    PREVIEW_ENDPOINTS,
+    StatusView,
+    api_routes,
+    preview_route,
+)
 from infeed_server.control.health import HealthView
 from infeed_server.control.host_check import HostCheck
 from infeed_server.control.peers import PeerAccess
 from infeed_server.dashboard.routes import accepts_page, dashboard_routes, page
+from infeed_server.observe.preview import Previews
 
 ENDPOINTS = {
     "/livez": "200 while the process serves",
@@ -38,6 +45,8 @@ class ControlState:
     """The JSON key of the parts of `/readyz`."""
     observer: StatusView | None = None
     """What `/api/v1` and the dashboard show; None: there is no status and no dashboard."""
+    previews: Previews | None = None
+    """What makes previews; None: there are none."""
     peers: tuple[str, ...] = ()
     """Origins of other servers' control planes, whose dashboards show this server too."""
 
@@ -48,7 +57,11 @@ def create_app(state: ControlState, host_names: Collection[str] | None = None) -
     Requests must be for an address or one of `host_names`; None: for any host.
     """
 
-    endpoints = {**ENDPOINTS, **(API_ENDPOINTS if state.observer else {})}
+    endpoints = {
+        **ENDPOINTS,
+        **(API_ENDPOINTS if state.observer else {}),
+        **(PREVIEW_ENDPOINTS if state.previews else {}),
+    }
     overview = {
         "server": "infeed",
         "version": state.version,
@@ -90,6 +103,8 @@ def create_app(state: ControlState, host_names: Collection[str] | None = None) -
     ]
     if state.observer is not None:
         routes += api_routes(state.observer, state.health) + dashboard_routes(state.peers)
+    if state.previews is not None:
+        routes.append(preview_route(state.previews))
     middleware = [] if host_names is None else [Middleware(HostCheck, names=host_names)]
     if state.peers:
         middleware.append(Middleware(PeerAccess, peers=state.peers))

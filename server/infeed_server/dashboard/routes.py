@@ -60,6 +60,7 @@ def _file_response(path: Path, peers: Sequence[str]) -> Response:
             (
                 "default-src 'self'",
                 " ".join(("connect-src 'self'", *peers)),
+                "img-src 'self' data:",  # previews
                 "object-src 'none'",
                 "base-uri 'none'",
                 "form-action 'none'",

@@ -129,6 +129,9 @@ class Engine(Protocol):
     def bad_samples(self) -> list[dict[str, Any]]:
         """Returns the last bad samples for JSON, the last one first."""
 
+    def provenance(self, sample_id: int) -> tuple[str | None, int | None]:
+        """Returns the file of a sample and its offset there in bytes; None where unknown."""
+
     def close(self) -> None:
         """Ends all work; pending requests fail with `ServerUnavailableError`."""
 

@@ -66,6 +66,16 @@ class ServerOptions:
             "--listen", self.listen, encrypted=self.tls is not None, insecure=self.insecure
         )
 
+    @property
+    def has_previews(self) -> bool:
+        """Whether the control plane may show samples: to those alone that may read all of them.
+
+        It has no authentication, so it must be of this machine, and gRPC without it too.
+        """
+        if self.tokens or (self.tls and self.tls.client_ca) or self.http in (None, "off"):
+            return False
+        return Address.parse(self.http or "", "--http").is_loopback
+
     def limits(self) -> Limits:
         return Limits(
             self.max_connections,

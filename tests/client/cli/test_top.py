@@ -22,7 +22,7 @@ from infeed.cli.control_plane import ControlPlane
 from infeed.cli.top import watch
 from infeed.errors import ConfigError, InfeedError, ProtocolError, ServerUnavailableError
 
-VERDICT = {
+VERDICT: dict[str, Any] = {
     "level": "highly input-bound",
     "wait_share": 0.5,
     "rank": 1,

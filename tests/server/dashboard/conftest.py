@@ -51,12 +51,17 @@ def get(address: str) -> Get:
     """Returns a function that GETs a path."""
 
     def request_path(path: str, **headers: str) -> Answer:
-        connection = http.client.HTTPConnection(address, timeout=60)
-        try:
-            connection.request("GET", path, headers=headers)
-            response = connection.getresponse()
-            return Answer(response.status, response.headers, response.read().decode())
-        finally:
-            connection.close()
+        return fetch(address, path, **headers)
 
     return request_path
+
+
+def fetch(address: str, path: str, **headers: str) -> Answer:
+    """Returns the answer to a GET, whatever its status."""
+    connection = http.client.HTTPConnection(address, timeout=60)
+    try:
+        connection.request("GET", path, headers=headers)
+        response = connection.getresponse()
+        return Answer(response.status, response.headers, response.read().decode())
+    finally:
+        connection.close()

@@ -5,15 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import pytest
-from tests.harness.observed import BAD_SAMPLE
-from tests.server.dashboard.conftest import PEER, Get
+from tests.harness.observed import BAD_SAMPLE, observed
+from tests.server.dashboard.conftest import PEER, Get, fetch
 
-from infeed.errors import ConfigError
+from infeed.errors import ConfigError, InvalidRequestError, SourceError
+from infeed_server.control.app import ControlState, create_app
+from infeed_server.control.health import Health
+from infeed_server.control.http_server import ControlServer
+from infeed_server.control.metrics import Metrics
 from infeed_server.control.peers import parse_peers
+from infeed_server.observe.preview import BusyError
+from infeed_server.runtime.certificate import TLSFiles
+from infeed_server.runtime.options import ServerOptions
 
 PAGE = Path(__file__).parents[3] / "docs/api.md"
 
@@ -89,3 +96,55 @@ def test_the_page_of_the_api_names_every_key(get: Get, path: str) -> None:
         document["pipelines"] = list(document["pipelines"].values())
     named = set(re.findall(r"`([a-z_]+)`", PAGE.read_text()))
     assert set(keys(document)) - named == set()
+
+
+def test_previews_over_http() -> None:
+    class Previews:
+        async def make(self, pipeline: str, position: int) -> dict[str, Any]:
+            if position == 1:
+                raise BusyError
+            if position < 0:
+                raise InvalidRequestError("position is wrong")
+            if position == 2:
+                raise SourceError("the file is gone")
+            return {"pipeline": pipeline, "samples": [position]}
+
+    state = ControlState(
+        Health(),
+        Metrics("1.2.3", "2.21.0").registry,
+        "1.2.3",
+        observer=observed(),
+        previews=cast("Any", Previews()),
+    )
+    with ControlServer(create_app(state), "127.0.0.1", 0) as running:
+        path = "/api/v1/pipelines/a%2Fb/preview"
+        assert fetch(running.address, path).json == {"pipeline": "a/b", "samples": [0]}
+        busy = fetch(running.address, f"{path}?position=1")
+        assert (busy.status, busy.headers["retry-after"]) == (429, "2")
+        for value, status in (("x", 400), ("-3", 400), ("2", 503)):
+            assert fetch(running.address, f"{path}?position={value}").status == status
+        index = fetch(running.address, "/api/v1").json
+        assert "/api/v1/pipelines/NAME/preview" in index["endpoints"]
+
+
+def test_a_server_without_previews_has_no_such_path(get: Get) -> None:
+    assert get("/api/v1/pipelines/photos/preview").status == 404
+    assert "/api/v1/pipelines/NAME/preview" not in get("/api/v1").json["endpoints"]
+
+
+@pytest.mark.parametrize(
+    ("options", "has_previews"),
+    [
+        (ServerOptions(http="127.0.0.1:0"), True),
+        (ServerOptions(http="[::1]:0"), True),
+        (ServerOptions(http="0.0.0.0:0", insecure=True), False),
+        (ServerOptions(http="127.0.0.1:0", tokens="tokens.yaml"), False),
+        (ServerOptions(http="127.0.0.1:0", tls=TLSFiles("a.pem", None, "ca.pem")), False),
+        (ServerOptions(http="off"), False),
+    ],
+    ids=["loopback", "ipv6", "network", "tokens", "client-certificates", "off"],
+)
+def test_samples_are_shown_to_those_alone_who_may_read_all(
+    options: ServerOptions, has_previews: bool
+) -> None:
+    assert options.has_previews is has_previews

@@ -6,6 +6,7 @@ import { byId, fill, setAttribute, setIcon, setText } from "./dom.js";
 import * as format from "./format.js";
 import { History } from "./history.js";
 import { showPath } from "./path.js";
+import { Preview } from "./preview.js";
 import { Servers } from "./servers.js";
 import { showBadSamples, showJobs, showPipelines } from "./tables.js";
 import { showVerdict } from "./verdict.js";
@@ -31,10 +32,13 @@ const waitChart = new Chart(byId("chart-wait"), {
   top: 1,
 });
 let servers = null;
+let preview = null;
 
 async function update() {
   if (!servers) {
-    servers = new Servers((await getJson("/api/v1")).peers ?? []);
+    const { peers = [], endpoints = {} } = await getJson("/api/v1");
+    if ("/api/v1/pipelines/NAME/preview" in endpoints) preview = new Preview(() => current()?.name);
+    servers = new Servers(peers);
     servers.start();
   }
   const status = await getJson("/api/v1/status");
@@ -81,9 +85,10 @@ function show() {
   showPipelines(status.pipelines, pipeline.name, select);
   for (const each of document.querySelectorAll("[data-pipeline]")) setText(each, pipeline.name);
   showPath(pipeline);
-  showJobs(pipeline);
+  showJobs(pipeline, status.verdict);
   showBadSamples(page.bad.samples, pipeline.totals.bad_samples);
   servers.show(status, pipeline.name);
+  preview?.show(pipeline.name);
   showCharts(pipeline);
 }
 
@@ -96,12 +101,14 @@ function showFacts(server) {
   const facts = byId("facts");
   fill(facts, {
     address: location.host,
-    state: server.ready ? "ready" : `not ready: ${server.reason}`,
+    state: server.ready ? "ready" : "not ready",
     cpu: `${format.percent(server.cpu_share)} of ${format.number(server.cores)}`,
     memory: `${format.bytes(server.peak_memory_bytes)} of ${format.bytes(server.memory_limit_bytes)}`,
     uptime: format.duration(server.uptime_seconds),
     version: server.version,
   });
+  byId("notice").hidden = server.ready;
+  setText(byId("notice-text"), server.ready ? "" : `This server is not ready: ${server.reason}`);
   setIcon(facts, "icon", server.ready ? "i-good" : "i-high");
   setAttribute(facts, "data-state", server.ready ? "good" : "high");
 }

@@ -51,7 +51,8 @@ function definition(pipeline) {
     + `${pipeline.fingerprint.slice(0, 12)}`;
 }
 
-export function showJobs(pipeline) {
+// `shown` is the verdict at the top, whose line is not repeated.
+export function showJobs(pipeline, shown) {
   const { jobs } = pipeline;
   byId("no-trainers").hidden = jobs.length > 0;
   setText(byId("connect-hint"), `infeed.connect("HOST:PORT", ${JSON.stringify(pipeline.name)})`);
@@ -60,7 +61,7 @@ export function showJobs(pipeline) {
     fill(node, {
       title: `Job ${job.id}`,
       about: `${ranks} connected, batch ${job.batch_size}, seed ${job.seed}`,
-      verdict: job.verdict.text,
+      verdict: job.verdict.text === shown.text ? job.verdict.level : job.verdict.text,
     });
     const { key, icon } = levelOf(job.verdict);
     setAttribute(node, "data-level", key);
@@ -80,7 +81,7 @@ function showRanks(body, job) {
     const ready = steps ? 1 - report.starved_steps / steps : null;
     fill(row, {
       rank: each.rank,
-      wait: format.percent(each.wait_share, 1),
+      wait: report.seconds ? format.percent(each.wait_share, 1) : "no batch yet",
       step: format.seconds(each.step_seconds),
       rate: format.number(report.seconds ? steps / report.seconds : null),
       ready: format.percent(ready),

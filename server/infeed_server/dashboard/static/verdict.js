@@ -1,6 +1,7 @@
 // The verdict: the line that stats, load test and API have, with its parts set apart.
 
-import { byId, setAttribute, setIcon, setText } from "./dom.js";
+import { byId, fill, setAttribute, setIcon, setText } from "./dom.js";
+import { percent } from "./format.js";
 
 export const LEVELS = {
   "not input-bound": { key: "good", icon: "i-good" },
@@ -46,6 +47,9 @@ export function showVerdict(status) {
   setAttribute(box, "data-level", key);
   setIcon(box, "icon", icon);
   showLine(byId("verdict-line"), verdict);
+  fill(byId("scale"), { share: percent(verdict.wait_share, 1) });
+  setAttribute(byId("scale-mark"), "x", (992 * Math.min(1, verdict.wait_share)).toFixed(1));
+  document.title = key === "unknown" ? "infeed" : `${verdict.level} – infeed`;
   setText(byId("verdict-of"), origin(status));
   // Only when the word or the cause changes: figures change every second.
   const spoken = verdict.cause ? `${verdict.level}, cause: ${verdict.cause}` : verdict.level;

@@ -95,6 +95,10 @@ class IndexedEngine:
     def bad_samples(self) -> list[dict[str, Any]]:
         return self._bad_samples.recent.to_json()
 
+    def provenance(self, sample_id: int) -> tuple[str | None, int | None]:
+        origin = self._plan.source.provenance(sample_id)
+        return origin.file, origin.offset
+
     def close(self) -> None:
         with self._lock:
             self._closed = True

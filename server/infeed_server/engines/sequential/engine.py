@@ -138,6 +138,9 @@ class SequentialEngine:
     def bad_samples(self) -> list[dict[str, Any]]:
         return []  # they are logged where the graph runs, and have no index
 
+    def provenance(self, sample_id: int) -> tuple[str | None, int | None]:  # noqa: ARG002
+        return None, None
+
     def close(self) -> None:
         with self._lock:
             self._closed = True
