@@ -28,7 +28,7 @@ const waitChart = new Chart(byId("chart-wait"), {
   title: "Wait of the worst rank",
   format: (value) => format.percent(value, 1),
   axis: format.percent,
-  limits: [[0.2, "highly"], [0.05, "moderately input-bound"]],
+  limits: [[0.2, "highly input-bound"], [0.05, "moderately"]],
   top: 1,
 });
 let servers = null;

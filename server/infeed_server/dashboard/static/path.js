@@ -140,7 +140,9 @@ function trainerFigures(trainer) {
 function showStages(list, stages, figures, limit) {
   reconcile(list, stages, (stage) => stage.letter, () => clone("t-stage"), (node, stage) => {
     const { figure, detail, share } = figures[stage.letter];
-    fill(node, { letter: stage.letter, name: stage.name, figure, detail });
+    // When the training is not input-bound, its own step is what it should be limited by.
+    const flag = limit === "H" ? "sets the pace" : "bottleneck";
+    fill(node, { letter: stage.letter, name: stage.name, figure, detail, flag });
     setIcon(node, "glyph", stage.glyph);
     setAttribute(node, "data-limit", stage.letter === limit);
     setMeter(node, share);

@@ -72,8 +72,8 @@ export function showJobs(pipeline, shown) {
 }
 
 function showRanks(body, job) {
-  const isWorst = (rank) => job.verdict.level !== "unknown" && rank === job.verdict.rank
-    && job.world_size > 1;
+  const isWorst = (rank) => job.world_size > 1 && rank === job.verdict.rank
+    && ["moderate", "high"].includes(levelOf(job.verdict).key);
   const keyOf = (each) => `${each.rank} ${each.feed} ${each.peer}`;
   reconcile(body, job.trainers, keyOf, () => clone("t-rank"), (row, each) => {
     const report = each.report ?? {};
@@ -105,6 +105,13 @@ function waitLevel(share) {
   return share < 0.05 ? "good" : share < 0.2 ? "moderate" : "high";
 }
 
+// Returns the message without the sample, file and stage, which have columns of their own.
+function reasonOf({ sample_id: id, stage, error }) {
+  const mark = `): ${stage}: `;
+  const at = error.indexOf(mark);
+  return error.startsWith(`sample ${id} (`) && at > 0 ? error.slice(at + mark.length) : error;
+}
+
 export function showBadSamples(samples, total) {
   byId("bad-region").hidden = !samples.length;
   const none = byId("no-bad");
@@ -123,7 +130,7 @@ export function showBadSamples(samples, total) {
       position: format.count(each.position),
       stage: each.stage ?? "–",
       action: each.action,
-      reason: each.error,
+      reason: reasonOf(each),
     });
   });
 }

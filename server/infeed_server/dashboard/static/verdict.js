@@ -49,7 +49,7 @@ export function showVerdict(status) {
   showLine(byId("verdict-line"), verdict);
   fill(byId("scale"), { share: percent(verdict.wait_share, 1) });
   setAttribute(byId("scale-mark"), "x", (992 * Math.min(1, verdict.wait_share)).toFixed(1));
-  document.title = key === "unknown" ? "infeed" : `${verdict.level} – infeed`;
+  document.title = key === "unknown" ? "infeed" : `${verdict.level}: infeed`;
   setText(byId("verdict-of"), origin(status));
   // Only when the word or the cause changes: figures change every second.
   const spoken = verdict.cause ? `${verdict.level}, cause: ${verdict.cause}` : verdict.level;
