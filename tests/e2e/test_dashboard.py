@@ -79,7 +79,7 @@ def test_markup_of_names_and_reasons_is_text(page: tuple[str, str]) -> None:
     dom, _ = page
     assert "<title>highly input-bound: infeed</title>" in dom
     assert not re.search(r"<img[^>]* src=", dom)
-    assert NAME in part(dom, '<tbody id="pipelines">', "</tbody>")
+    assert NAME in part(dom, '<tbody id="pipelines" class="middle">', "</tbody>")
     bad = part(dom, '<tbody id="bad">', "</tbody>")
     assert BAD_SAMPLE["error"] in bad
     assert BAD_SAMPLE["file"] in bad

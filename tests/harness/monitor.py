@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from infeed.spec import OnError
-from infeed_server.engines.monitor import Stage
+from infeed_server.engines.monitor import EndedCall, Stage
 from infeed_server.http2.refusals import Refusal
 
 
@@ -22,6 +22,8 @@ class NullMonitor:
 
     def on_refused(self, reason: Refusal) -> None: ...
 
-    def on_call(self, method: str, status: str) -> None: ...
+    def on_call_started(self, method: str) -> None: ...
+
+    def on_call(self, call: EndedCall) -> None: ...
 
     def on_connections(self, count: int) -> None: ...

@@ -46,7 +46,7 @@ def _metrics(registry: CollectorRegistry) -> Iterator[tuple[Metric, list[str]]]:
     collectors: list[Collector] = list(registry._collector_to_names)
     for collector in collectors:
         for metric in collector.collect():
-            if metric.name.startswith("infeed_"):
+            if metric.name.startswith(("infeed_", "grpc_")):
                 yield metric, _labels(collector, metric)
 
 

@@ -73,7 +73,7 @@ class ControlPlane:
             return ProtocolError(f"{self.url}: {self._not_infeed(code)}", target=self.url)
         return ProtocolError(
             f"{self.url}: infeed {index.get('version')} has no /api/v1/status here: it is older "
-            "than this command, runs with --processes, or is a dispatcher or worker; see "
+            "than this command, or is a dispatcher or worker; see "
             f"{self.url}/metrics",
             target=self.url,
         )

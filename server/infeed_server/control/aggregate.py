@@ -106,6 +106,12 @@ class MergedMetrics(Collector):
         return ()  # the metrics are known only at a scrape
 
 
+def fetch_documents(addresses: Addresses, path: str) -> list[dict[str, Any]]:
+    """Returns the JSON document at a path from each process that answers."""
+    bodies = (_get(address, path) for address in addresses() if address is not None)
+    return [json.loads(body) for body in bodies if body]
+
+
 def _get_readiness(address: str) -> dict[str, Any] | None:
     body = _get(address, "/readyz")
     response: dict[str, Any] | None = json.loads(body) if body else None

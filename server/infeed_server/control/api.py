@@ -50,9 +50,6 @@ class StatusView(Protocol):
     def bad_samples(self, pipeline: str) -> list[dict[str, Any]] | None:
         """Returns the last bad samples of a pipeline; None if there is no such pipeline."""
 
-    def pipelines(self) -> list[str]:
-        """Returns the names of the pipelines."""
-
 
 def api_routes(status: StatusView, health: HealthView) -> list[Route]:
     """Returns the routes of the API."""
@@ -75,8 +72,7 @@ def api_routes(status: StatusView, health: HealthView) -> list[Route]:
         name = request.path_params["name"]
         samples = status.bad_samples(name)
         if samples is None:
-            there = ", ".join(map(repr, status.pipelines())) or "none"
-            problem = f"there is no pipeline {name!r}; there is: {there}"
+            problem = f"there is no pipeline {name!r}; /api/v1/status has those that there are"
             return JSONResponse({"error": problem}, status_code=404)
         return _json({"pipeline": name, "samples": samples})
 

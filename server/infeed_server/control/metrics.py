@@ -18,7 +18,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from infeed.spec import OnError
-from infeed_server.engines.monitor import Stage
+from infeed_server.control.call_metrics import CallMetrics
+from infeed_server.engines.monitor import EndedCall, Stage
 from infeed_server.http2.refusals import Refusal
 
 _STAGES = get_args(Stage)
@@ -83,6 +84,22 @@ class DataServiceView(Protocol):
         ()."""
 
 
+class TrainersView(Protocol):
+    """The server's view of its trainers and pipelines. Every method is quick."""
+
+    def trainers(self) -> LabelledValues:
+        """Returns the connected trainers by (pipeline,)."""
+
+    def wait_ratios(self) -> LabelledValues:
+        """Returns the wait share of the rank that waits most, by (pipeline,)."""
+
+    def state_seconds(self) -> LabelledValues:
+        """Returns the time in each state by (pipeline, state)."""
+
+    def desired_servers(self) -> LabelledValues:
+        """Returns the number of servers that would be enough, by ()."""
+
+
 class Metrics:
     """The server's counters, gauges and histograms. Thread-safe.
 
@@ -127,12 +144,7 @@ class Metrics:
         self._connections = Gauge(
             "infeed_connections", "Open connections of trainers.", registry=registry
         )
-        self._calls = Counter(
-            "infeed_calls_total",
-            "Ended calls, by method and gRPC status.",
-            ("method", "status"),
-            registry=registry,
-        )
+        self._calls = CallMetrics(registry)
         self._refused = Counter(
             "infeed_refused_total",
             "Connections, streams and calls that were refused, by reason.",
@@ -142,6 +154,8 @@ class Metrics:
         for reason in get_args(Refusal):
             self._refused.labels(reason)
         self._data_service: DataServiceView | None = None
+        self._trainers: TrainersView | None = None
+        self._expose_trainers()
         registry.register(
             CallbackCollector(
                 GaugeMetricFamily,
@@ -177,6 +191,48 @@ class Metrics:
             registry=registry,
         )
 
+    def _expose_trainers(self) -> None:
+        def expose(
+            family: type[CounterMetricFamily | GaugeMetricFamily],
+            name: str,
+            text: str,
+            labels: tuple[str, ...],
+            values: Callable[[TrainersView], LabelledValues],
+        ) -> None:
+            self.registry.register(
+                CallbackCollector(
+                    *(family, f"infeed_{name}", text, labels),
+                    lambda: values(self._trainers) if self._trainers else {},
+                )
+            )
+
+        expose(
+            *(GaugeMetricFamily, "trainers", "Connected trainers.", ("pipeline",)),
+            lambda view: view.trainers(),
+        )
+        expose(
+            GaugeMetricFamily,
+            "wait_ratio",
+            "Share of its last seconds that the rank waited which waits most, 0 to 1.",
+            ("pipeline",),
+            lambda view: view.wait_ratios(),
+        )
+        expose(
+            CounterMetricFamily,
+            "pipeline_state_seconds",
+            "Seconds that the pipeline waited for a request, a stream with room, the source or the "
+            "transforms: no_request, no_budget, source or transform.",
+            ("pipeline", "state"),
+            lambda view: view.state_seconds(),
+        )
+        expose(
+            GaugeMetricFamily,
+            "desired_servers",
+            "Servers like this one that would feed all connected trainers without waits.",
+            (),
+            lambda view: view.desired_servers(),
+        )
+
     def add_pipeline(self, pipeline: str) -> None:
         """Initializes the pipeline's metrics to zero, so that they are exposed from the start."""
         for counter in (self._batches, self._samples, self._sent_bytes):
@@ -208,8 +264,11 @@ class Metrics:
     def on_refused(self, reason: Refusal) -> None:
         self._refused.labels(reason).inc()
 
-    def on_call(self, method: str, status: str) -> None:
-        self._calls.labels(method, status).inc()
+    def on_call_started(self, method: str) -> None:
+        self._calls.on_call_started(method)
+
+    def on_call(self, call: EndedCall) -> None:
+        self._calls.on_call(call)
 
     def on_connections(self, count: int) -> None:
         self._connections.set(count)
@@ -224,6 +283,10 @@ class Metrics:
     def watch_service(self, service: DataServiceView) -> None:
         """Exposes the workers of TensorFlow's data service at every scrape."""
         self._data_service = service
+
+    def watch_trainers(self, view: TrainersView) -> None:
+        """Exposes trainers, and what pipelines wait for, at every scrape."""
+        self._trainers = view
 
     def set_limit(self, unsent_bytes: int) -> None:
         """Sets the limit on the unsent bytes of all pipelines."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from infeed.spec import OnError
@@ -10,6 +11,20 @@ from infeed_server.http2.refusals import Refusal
 Stage = Literal["read", "transform", "encode", "send"]
 """A stage of a batch on the server: reading the source, running the graph, encoding messages (with
 the finish transforms that a trainer leaves to the server), writing to the connection."""
+
+
+@dataclass(frozen=True)
+class EndedCall:
+    """A gRPC call that has ended."""
+
+    method: str
+    """The method, or `unknown`."""
+    status: str
+    """The name of the status."""
+    seconds: float
+    sent_bytes: int
+    """Messages that were sent, with their prefixes."""
+    received_bytes: int
 
 
 class Monitor(Protocol):
@@ -31,8 +46,11 @@ class Monitor(Protocol):
     def on_refused(self, reason: Refusal) -> None:
         """Records a connection, stream or call that was refused or ended for what it did."""
 
-    def on_call(self, method: str, status: str) -> None:
-        """Records an ended call: its method, or `unknown`, and the name of its status."""
+    def on_call_started(self, method: str) -> None:
+        """Records a call that begins: its method, or `unknown`."""
+
+    def on_call(self, call: EndedCall) -> None:
+        """Records a call that has ended."""
 
     def on_connections(self, count: int) -> None:
         """Records how many connections are open."""
@@ -68,9 +86,13 @@ class Monitors:
         for each in self._monitors:
             each.on_refused(reason)
 
-    def on_call(self, method: str, status: str) -> None:
+    def on_call_started(self, method: str) -> None:
         for each in self._monitors:
-            each.on_call(method, status)
+            each.on_call_started(method)
+
+    def on_call(self, call: EndedCall) -> None:
+        for each in self._monitors:
+            each.on_call(call)
 
     def on_connections(self, count: int) -> None:
         for each in self._monitors:

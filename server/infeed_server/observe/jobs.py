@@ -97,13 +97,10 @@ class Jobs:
                 return None
             trainer.report, trainer.report_at = report, now
         answer = self._server_report(trainer.job.pipeline)
-        ranks = [each for each in self.rank_reports(trainer.job) if each.rank != trainer.rank]
+        others = (each for each in self.trainers() if each.job == trainer.job)
+        ranks = rank_reports(each for each in others if each.rank != trainer.rank)
         worst = max(ranks, key=lambda each: each.report.wait_share, default=None)
         return replace(answer, worst=worst)
-
-    def rank_reports(self, job: JobKey) -> list[RankReport]:
-        """Returns the last report of each rank of a job."""
-        return _rank_reports(each for each in self.trainers() if each.job == job)
 
     def trainers(self) -> list[ConnectedTrainer]:
         """Returns the streams in the order of jobs and ranks."""
@@ -120,7 +117,7 @@ class Jobs:
         """Returns the verdict on the ranks of one job."""
         trainers = list(trainers)
         world_size = trainers[0].job.world_size if trainers else 1
-        return judge(_rank_reports(trainers), world_size, [self._server_report(pipeline)])
+        return judge(rank_reports(trainers), world_size, [self._server_report(pipeline)])
 
     def _job_json(self, job: JobKey, trainers: list[ConnectedTrainer]) -> dict[str, Any]:
         return {
@@ -147,5 +144,12 @@ class Jobs:
         }
 
 
-def _rank_reports(trainers: Iterable[ConnectedTrainer]) -> list[RankReport]:
+def rank_reports(trainers: Iterable[ConnectedTrainer]) -> list[RankReport]:
+    """Returns the last report of each trainer that has sent one."""
     return [RankReport(each.rank, each.report) for each in trainers if each.report is not None]
+
+
+def worst_wait(pipeline: str, trainers: Iterable[ConnectedTrainer]) -> float | None:
+    """Returns the largest wait share of a pipeline's trainers; None without a report."""
+    reports = [each.report for each in trainers if each.job.pipeline == pipeline and each.report]
+    return max((each.wait_share for each in reports if each.seconds), default=None)

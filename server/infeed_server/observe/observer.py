@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import resource
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -9,11 +11,12 @@ from typing import Any
 
 from infeed.report import ServerReport
 from infeed.spec import PipelineSpec
-from infeed.verdict import Verdict, judge
+from infeed.verdict import Verdict, consumption, judge
 from infeed_server.engines import cgroup
 from infeed_server.engines.base import Engine
+from infeed_server.observe.desired_servers import DesiredServers
 from infeed_server.observe.history import History
-from infeed_server.observe.jobs import ConnectedTrainer, Jobs
+from infeed_server.observe.jobs import ConnectedTrainer, Jobs, rank_reports, worst_wait
 from infeed_server.observe.pipeline_reports import PipelineReports
 from infeed_server.observe.totals import Totals
 
@@ -40,6 +43,7 @@ class Observer:
         self.jobs = Jobs(self._reports.report, clock)
         self.history = History()
         self._engines: dict[str, Engine] = {}
+        self._desired = DesiredServers()
         self._last: tuple[float, dict[str, dict[str, float]]] = (self._started_at, {})
 
     def watch(self, name: str, engine: Engine) -> None:
@@ -59,11 +63,12 @@ class Observer:
         seconds = max(1e-3, now - before_at)
         self._last = now, totals
         trainers = self.jobs.trainers()
+        self._desired.update(now, _demands(trainers), {n: self.report(n) for n in self._engines})
         points: dict[str, dict[str, float | None]] = {}
         for name, counters in totals.items():
             old = before.get(name, counters)
             rates = {f"{key}_per_second": (counters[key] - old[key]) / seconds for key in _COUNTERS}
-            points[name] = {**rates, "wait_share": _worst_wait(name, trainers)}
+            points[name] = {**rates, "wait_share": worst_wait(name, trainers)}
         self.history.add(self._unix_time(), points)
 
     def to_json(
@@ -89,6 +94,7 @@ class Observer:
                 "cpu_share": max((self.report(name).cpu_share for name in names), default=0.0),
                 "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
                 "memory_limit_bytes": cgroup.memory_bytes(),
+                "desired_servers": self.desired_servers,
             },
             "verdict": self._verdict(names).to_json(),
             "pipelines": pipelines,
@@ -99,9 +105,15 @@ class Observer:
         engine = self._engines.get(pipeline)
         return None if engine is None else engine.bad_samples()
 
-    def pipelines(self) -> list[str]:
-        """Returns the names of the pipelines."""
-        return list(self._engines)
+    @property
+    def desired_servers(self) -> int:
+        """Servers like this one that would feed all connected trainers without waits."""
+        return self._desired.value
+
+    @property
+    def pipelines(self) -> Mapping[str, Engine]:
+        """The engines by name."""
+        return self._engines
 
     def _verdict(self, names: Collection[str]) -> Verdict:
         """Returns the verdict on the job that waits most."""
@@ -133,9 +145,14 @@ class Observer:
         }
 
 
-def _worst_wait(pipeline: str, trainers: list[ConnectedTrainer]) -> float | None:
-    reports = [each.report for each in trainers if each.job.pipeline == pipeline and each.report]
-    return max((each.wait_share for each in reports if each.seconds), default=None)
+def _demands(trainers: list[ConnectedTrainer]) -> dict[str, float]:
+    """Returns by pipeline the batches per second that all jobs would take without waits."""
+    demands: dict[str, float] = {}
+    for job, streams in itertools.groupby(trainers, key=lambda each: each.job):
+        demand = consumption(rank_reports(streams), job.world_size)
+        if math.isfinite(demand):
+            demands[job.pipeline] = demands.get(job.pipeline, 0.0) + demand
+    return demands
 
 
 def _spec_json(spec: PipelineSpec) -> dict[str, Any]:

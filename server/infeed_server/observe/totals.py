@@ -6,7 +6,7 @@ import threading
 from collections import defaultdict
 
 from infeed.spec import OnError
-from infeed_server.engines.monitor import Stage
+from infeed_server.engines.monitor import EndedCall, Stage
 from infeed_server.http2.refusals import Refusal
 
 
@@ -44,7 +44,10 @@ class Totals:
     def on_refused(self, reason: Refusal) -> None:
         """Does nothing: it is of no pipeline."""
 
-    def on_call(self, method: str, status: str) -> None:
+    def on_call_started(self, method: str) -> None:
+        """Does nothing: it is of no pipeline."""
+
+    def on_call(self, call: EndedCall) -> None:
         """Does nothing: it is of no pipeline."""
 
     def on_connections(self, count: int) -> None:

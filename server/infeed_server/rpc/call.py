@@ -60,6 +60,9 @@ class ServerCall:
         """Of a stream of batches; set by its handler, for the log."""
         self.status = grpc.StatusCode.CANCELLED
         """The status that was sent; CANCELLED for none."""
+        self.began_at = time.monotonic()
+        self.sent_bytes = self.received_bytes = 0
+        """Messages with their prefixes."""
         self._stream = stream
         self._buffer = bytearray()
         self._has_request = False
@@ -183,6 +186,7 @@ class ServerCall:
                     self._headers_sent = True
                     self._stream.send_headers(_RESPONSE_HEADERS)
             self._stream.send(frames)
+            self.sent_bytes += sum(memoryview(frame).nbytes for frame in frames)
         except StreamClosedError:
             raise CallCancelledError from None
 
@@ -217,6 +221,7 @@ class ServerCall:
                     raise StatusError(grpc.StatusCode.INTERNAL, "truncated message")
                 return False
             self._buffer += data
+            self.received_bytes += len(data)
         return True
 
     def _receive(self, deadline: float | None) -> bytes | None:

@@ -17,7 +17,7 @@ from infeed.errors import ConfigError
 from infeed.http2.keepalive import SERVER_PING_INTERVAL_SECONDS, SERVER_PING_TIMEOUT_SECONDS
 from infeed.report import ServerReport
 from infeed_server.config.reloading import ReloadingValue
-from infeed_server.engines.monitor import Monitor
+from infeed_server.engines.monitor import EndedCall, Monitor
 from infeed_server.http2.connection import Connection
 from infeed_server.http2.lifetime import Lifetime
 from infeed_server.http2.listener import Listener
@@ -225,6 +225,7 @@ class RpcServer:
     def _on_stream(self, stream: Stream, count: ConnectionCount) -> None:
         """Passes a call to a thread of the pool, or refuses it."""
         call = ServerCall(stream)
+        self._monitor.on_call_started(self._method(call))
         try:
             timeout = parse_timeout(call.headers.get("grpc-timeout"))
             close = self._admission.open_call(call, count)
@@ -261,9 +262,20 @@ class RpcServer:
             self._router.refuse(call, error)
         self._count(call)
 
+    def _method(self, call: ServerCall) -> str:
+        """Returns the method's name for metrics: clients choose it."""
+        return call.method if self._router.has_method(call.method) else "unknown"
+
     def _count(self, call: ServerCall) -> None:
-        method = call.method if self._router.has_method(call.method) else "unknown"
-        self._monitor.on_call(method, call.status.name)
+        self._monitor.on_call(
+            EndedCall(
+                self._method(call),
+                call.status.name,
+                time.monotonic() - call.began_at,
+                call.sent_bytes,
+                call.received_bytes,
+            )
+        )
 
 
 def _wait_until(condition: Callable[[], bool], timeout: float) -> None:

@@ -18,6 +18,7 @@ from infeed_server.control.peers import parse_peers
 from infeed_server.engines.base import Engine, mean_string_bytes
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
 from infeed_server.engines.monitor import Monitors
+from infeed_server.observe.figures import Figures
 from infeed_server.observe.observer import UPDATE_INTERVAL_SECONDS, Observer
 from infeed_server.observe.preview import Previews
 from infeed_server.pipeline.load import Pipelines, located
@@ -65,6 +66,7 @@ class Server:
         self._engines: dict[str, Engine] = {}
         self.observer = Observer(VERSION)
         self._monitor = Monitors(self.metrics, self.observer.totals)
+        self.metrics.watch_trainers(Figures(self.observer))
         self._updates = PeriodicTask("observer", UPDATE_INTERVAL_SECONDS, self.observer.update)
         state = ControlState(
             self.health,

@@ -10,6 +10,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from infeed_server.control.metrics import Metrics
+from infeed_server.engines.monitor import EndedCall
 
 
 def values(metrics: Metrics) -> dict[str, float]:
@@ -60,7 +61,7 @@ def test_peers_are_counted(metrics: Metrics):
     for count in (1, 2, 1):
         metrics.on_connections(count)
     for status in ("OK", "OK", "CANCELLED"):
-        metrics.on_call("/a.B/c", status)
+        metrics.on_call(EndedCall("/a.B/c", status, 2.0, 5000, 70))
     metrics.on_refused("flood")
     shown = values(metrics)
     assert shown["infeed_connections{}"] == 1
@@ -117,3 +118,33 @@ def test_build_and_process_are_exposed(metrics: Metrics):
 def test_metrics_of_two_servers_are_separate(metrics: Metrics):
     metrics.on_batch_sent("train", 1, 1)
     assert "infeed_batches_total{pipeline=train}" not in values(Metrics("0.1.0", "2.21.0"))
+
+
+def test_calls_have_the_names_of_grpc(metrics: Metrics):
+    metrics.on_call_started("/a.B/c")
+    metrics.on_call_started("unknown")
+    metrics.on_call(EndedCall("/a.B/c", "OK", 2.0, 5000, 70))
+    shown = values(metrics)
+    assert shown["grpc_server_call_started_total{grpc_method=a.B/c}"] == 1
+    assert shown["grpc_server_call_started_total{grpc_method=other}"] == 1
+    labels = "grpc_method=a.B/c,grpc_status=OK"
+    assert shown[f"grpc_server_call_duration_seconds_sum{{{labels}}}"] == 2
+    name = "total_compressed_message_size_bytes_sum"
+    assert shown[f"grpc_server_call_sent_{name}{{{labels}}}"] == 5000
+    assert shown[f"grpc_server_call_rcvd_{name}{{{labels}}}"] == 70
+
+
+def test_trainers_and_states_are_read_at_each_scrape(metrics: Metrics):
+    assert "infeed_desired_servers{}" not in values(metrics)
+    view = SimpleNamespace(
+        trainers=lambda: {("train",): 3},
+        wait_ratios=lambda: {("train",): 0.25},
+        state_seconds=lambda: {("train", "source"): 7.5},
+        desired_servers=lambda: {(): 4},
+    )
+    metrics.watch_trainers(view)
+    shown = values(metrics)
+    assert shown["infeed_trainers{pipeline=train}"] == 3
+    assert shown["infeed_wait_ratio{pipeline=train}"] == 0.25
+    assert shown["infeed_pipeline_state_seconds_total{pipeline=train,state=source}"] == 7.5
+    assert shown["infeed_desired_servers{}"] == 4

@@ -36,7 +36,9 @@ def test_bad_samples_of_a_pipeline(get: Get, name: str) -> None:
 def test_bad_samples_of_no_pipeline_name_those_that_there_are(get: Get) -> None:
     answer = get("/api/v1/pipelines/phots/bad-samples")
     assert answer.status == 404
-    assert answer.json == {"error": "there is no pipeline 'phots'; there is: 'photos', 'a/b <b>'"}
+    assert answer.json == {
+        "error": "there is no pipeline 'phots'; /api/v1/status has those that there are"
+    }
 
 
 def test_only_the_pages_of_peers_may_read_the_api(get: Get) -> None:

@@ -35,7 +35,7 @@ def test_ranks_of_one_job_are_together() -> None:
     assert again.job == one.job
 
 
-def test_equal_jobs_are_told_apart_by_their_feeds() -> None:
+def test_equal_jobs_differ_by_their_feeds() -> None:
     jobs = Jobs(lambda _: ANSWER)
     first, second, third = (connect(jobs, 0, feed) for feed in "abc")
     assert [each.job.number for each in (first, second, third)] == [0, 1, 2]

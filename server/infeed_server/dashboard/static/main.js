@@ -104,6 +104,7 @@ function showFacts(server) {
     state: server.ready ? "ready" : "not ready",
     cpu: `${format.percent(server.cpu_share)} of ${format.number(server.cores)}`,
     memory: `${format.bytes(server.peak_memory_bytes)} of ${format.bytes(server.memory_limit_bytes)}`,
+    servers: format.count(server.desired_servers),
     uptime: format.duration(server.uptime_seconds),
     version: server.version,
   });

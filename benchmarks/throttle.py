@@ -1,0 +1,68 @@
+"""Throttling TCP proxy on loopback: a link of so many bytes per second, towards the trainer."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_PIECE_BYTES = 1 << 14
+_BUFFER_BYTES = 1 << 16
+
+
+@contextmanager
+def throttled(address: str, bytes_per_second: float) -> Iterator[str]:
+    """Yields the address of a proxy that passes on so much of what the server sends."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        # A link holds little: what is not passed on must fill the sender's own buffers.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
+        link = _Link(bytes_per_second)
+        thread = threading.Thread(target=_accept, args=(listener, address, link), daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
+class _Link:
+    """A rate that all connections share."""
+
+    def __init__(self, bytes_per_second: float) -> None:
+        self._rate = bytes_per_second
+        self._free_at = time.monotonic()
+        self._lock = threading.Lock()
+
+    def wait(self, size: int) -> None:
+        """Returns when so many bytes have passed."""
+        with self._lock:
+            self._free_at = max(self._free_at, time.monotonic()) + size / self._rate
+            free_at = self._free_at
+        time.sleep(max(0.0, free_at - time.monotonic()))
+
+
+def _accept(listener: socket.socket, address: str, link: _Link) -> None:
+    host, _, port = address.rpartition(":")
+    while True:
+        try:
+            client, _ = listener.accept()
+        except OSError:
+            return
+        server = socket.socket()
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        server.connect((host, int(port)))
+        for source, sink, limit in ((client, server, None), (server, client, link)):
+            threading.Thread(target=_forward, args=(source, sink, limit), daemon=True).start()
+
+
+def _forward(source: socket.socket, sink: socket.socket, link: _Link | None) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(_PIECE_BYTES):
+            if link is not None:
+                link.wait(len(data))
+            sink.sendall(data)
+    for each in (source, sink):
+        with contextlib.suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,84 @@
+"""Desired servers: how many servers like this one would feed all connected trainers without waits.
+
+    Σ over pipelines: batches/s that the trainers would take ÷ batches/s that one server makes
+
+Neither depends on the present number of servers: of a training that waits, the time of its steps
+alone counts. So an autoscaler that follows the value has a fixed point, and does not oscillate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from infeed.report import ServerReport
+from infeed.verdict import capacity
+
+UTILISATION = 0.85
+"""Share of its capacity at which a server should run: the rest is for uneven load."""
+
+_SMOOTHING_SECONDS = 30.0
+"""Time constant of the smoothing: steps and batches vary."""
+
+_DOWN_SECONDS = 300.0
+"""Time for which fewer servers must have been enough: a training that waits is dear, a server too
+many is not, and a training may pause for a checkpoint."""
+
+_MARGIN, _MARGIN_SHARE = 0.1, 0.05
+"""Servers, and share of all servers, by which fewer must be enough."""
+
+_MIN_BATCHES = 5
+"""Batches of a window from which on the capacity of a server is taken from it."""
+
+
+class DesiredServers:
+    """Follows demand and capacity. `update` is called every second; not thread-safe."""
+
+    def __init__(self) -> None:
+        self.value = 0
+        """Servers that are desired; 0 while no trainer is connected, or nothing is known."""
+        self._smoothed = 0.0
+        self._updated_at: float | None = None
+        self._fewer_since: float | None = None
+        """The time since which fewer servers have been enough, `_most` at most."""
+        self._most = 0.0
+        self._capacities: dict[str, float] = {}
+
+    def update(
+        self, now: float, demands: Mapping[str, float], reports: Mapping[str, ServerReport]
+    ) -> None:
+        """Takes the batches per second that trainers would take, and the reports, by pipeline."""
+        for name, report in reports.items():
+            known = capacity(report)
+            if known is not None and report.batches >= _MIN_BATCHES:
+                self._capacities[name] = known
+        needed = sum(
+            demand / (UTILISATION * self._capacities[name])
+            for name, demand in demands.items()
+            if math.isfinite(demand) and name in self._capacities
+        )
+        self._smooth(now, needed)
+        if self._smoothed > self.value:
+            self.value = math.ceil(self._smoothed)
+        self._reduce(now)
+
+    def _smooth(self, now: float, needed: float) -> None:
+        before, self._updated_at = self._updated_at, now
+        if before is None or not self.value:
+            self._smoothed = needed
+        else:
+            change = -math.expm1((before - now) / _SMOOTHING_SECONDS)
+            self._smoothed += (needed - self._smoothed) * change
+
+    def _reduce(self, now: float) -> None:
+        """Reduces the value to what has been enough for so long."""
+        margin = _MARGIN + _MARGIN_SHARE * self.value
+        if self._smoothed > self.value - 1 - margin:
+            self._fewer_since = None
+            return
+        if self._fewer_since is None:
+            self._fewer_since, self._most = now, 0.0
+        self._most = max(self._most, self._smoothed)
+        if now >= self._fewer_since + _DOWN_SECONDS:
+            self.value = math.ceil(self._most + margin) if self._most > _MARGIN else 0
+            self._fewer_since = None

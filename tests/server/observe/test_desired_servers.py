@@ -1,0 +1,135 @@
+"""Desired servers, alone and as the input of an autoscaler of a simulated fleet."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import deque
+
+import pytest
+
+from infeed.report import ServerReport
+from infeed_server.observe.desired_servers import UTILISATION, DesiredServers
+
+START_UP_SECONDS = 60
+SYNC_SECONDS = 15
+DEMANDS = (8.0, 34.0, 42.5, 85.0)
+
+
+def report(rate: float, cpu_share: float) -> ServerReport:
+    """Returns the report of a server with four cores that sends `rate` batches a second."""
+    return ServerReport(
+        seconds=10.0,
+        batches=round(10 * rate),
+        transform_seconds=10 * cpu_share,
+        no_request_seconds=10 * (1 - cpu_share),
+        cpu_seconds=40 * cpu_share,
+        cores=4.0,
+    )
+
+
+def test_value_is_demand_by_capacity() -> None:
+    desired = DesiredServers()
+    desired.update(0.0, {"p": 50.0}, {"p": report(5.0, 0.5)})  # 10 batches/s at most
+    assert desired.value == 6  # 5 / 0.85
+
+
+def test_pipelines_add_up() -> None:
+    desired = DesiredServers()
+    reports = {"p": report(5.0, 0.5), "q": report(10.0, 0.1)}
+    desired.update(0.0, {"p": 17.0, "q": 170.0}, reports)
+    assert desired.value == 4
+
+
+def test_nothing_is_desired_without_trainers_or_figures() -> None:
+    desired = DesiredServers()
+    desired.update(0.0, {}, {"p": report(0.0, 0.0)})
+    desired.update(1.0, {"p": 10.0}, {"p": report(0.0, 0.0)})
+    desired.update(2.0, {"p": float("inf")}, {"p": report(5.0, 0.5)})
+    assert desired.value == 0
+
+
+def test_capacity_is_remembered_through_a_pause() -> None:
+    desired = DesiredServers()
+    desired.update(0.0, {"p": 50.0}, {"p": report(5.0, 0.5)})
+    for second in range(1, 600):
+        desired.update(float(second), {"p": 50.0}, {"p": report(0.0, 0.0)})
+    assert desired.value == 6
+
+
+class Fleet:
+    """Servers behind an autoscaler, and a job that takes what it gets."""
+
+    def __init__(self, seed: int, servers: int = 1, capacity: float = 10.0) -> None:
+        self.random = random.Random(seed)
+        self.gauge = DesiredServers()
+        self.capacity = capacity
+        self.demand = 0.0
+        self.ready = servers
+        self.starting: deque[float] = deque()
+        self.now = 0.0
+        self.sizes: list[int] = []
+
+    def run(self, seconds: int) -> list[int]:
+        """Returns the number of ready servers in each second."""
+        begin = len(self.sizes)
+        for _ in range(seconds):
+            self.now += 1
+            while self.starting and self.starting[0] <= self.now:
+                self.starting.popleft()
+                self.ready += 1
+            self._measure()
+            if self.now % SYNC_SECONDS == 0:
+                self._scale()
+            self.sizes.append(self.ready)
+        return self.sizes[begin:]
+
+    def _measure(self) -> None:
+        noise = self.random.uniform
+        rate = min(self.demand / self.ready, self.capacity)
+        share = min(1.0, rate / self.capacity * noise(0.9, 1.1))
+        demand = self.demand * noise(0.9, 1.1)  # steps differ
+        self.gauge.update(self.now, {"p": demand}, {"p": report(rate, share)})
+
+    def _scale(self) -> None:
+        wanted = max(1, self.gauge.value)
+        for _ in range(wanted - self.ready - len(self.starting)):
+            self.starting.append(self.now + START_UP_SECONDS)
+        self.ready = min(self.ready, wanted)
+
+
+@pytest.mark.parametrize(("seed", "demand"), [*itertools.product(range(5), DEMANDS)])
+def test_fleet_reaches_its_size_and_stays(seed: int, demand: float) -> None:
+    fleet = Fleet(seed)
+    fleet.demand = demand
+    fleet.run(600)
+    sizes = fleet.run(3600)
+    assert min(sizes) * fleet.capacity >= demand  # no scale-down that starves
+    assert max(sizes) <= demand / fleet.capacity / UTILISATION * 1.2 + 2
+    changes = sum(a != b for a, b in itertools.pairwise(sizes))
+    assert changes <= 2
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_fleet_follows_the_demand_up_and_down(seed: int) -> None:
+    fleet = Fleet(seed)
+    fleet.demand = 20.0
+    fleet.run(900)
+    fleet.demand = 80.0
+    fleet.run(240)
+    assert fleet.ready * fleet.capacity >= 80
+    fleet.demand = 20.0
+    sizes = fleet.run(3600)
+    assert sizes == sorted(sizes, reverse=True)
+    assert 2 <= sizes[-1] <= 4
+
+
+def test_short_pause_of_a_training_keeps_the_servers() -> None:
+    fleet = Fleet(1)
+    fleet.demand = 60.0
+    fleet.run(600)
+    before = fleet.ready
+    fleet.demand = 0.0  # it saves a checkpoint
+    fleet.run(30)
+    fleet.demand = 60.0
+    assert min(fleet.run(600)) >= before - 1
