@@ -41,7 +41,7 @@ LAYERS = {
         "transforms",
         "pipeline",
         "engines",
-        "observe",
+        "observe dashboard",
         "serving control",
         "rpc data_service",
         "runtime check starter",

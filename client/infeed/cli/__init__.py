@@ -58,6 +58,7 @@ def new_app() -> typer.Typer:
     from infeed.cli.audit import audit  # noqa: PLC0415
     from infeed.cli.list import list_pipelines  # noqa: PLC0415
     from infeed.cli.peek import peek  # noqa: PLC0415
+    from infeed.cli.top import top  # noqa: PLC0415
     from infeed.cli.version import with_version  # noqa: PLC0415
 
     app = typer.Typer(
@@ -71,6 +72,7 @@ def new_app() -> typer.Typer:
     app.callback(help="Ready-to-train batches over gRPC.")(with_version)
     app.command("list", rich_help_panel=LOOK)(list_pipelines)
     app.command(rich_help_panel=LOOK)(peek)
+    app.command(rich_help_panel=LOOK)(top)
     app.command(rich_help_panel=LOOK)(audit)
     for command in entry_points(group="infeed.commands"):
         _add_commands(app, command)

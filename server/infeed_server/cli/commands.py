@@ -41,7 +41,9 @@ class Readiness(str, Enum):
 
 Http = Annotated[
     str,
-    typer.Option(metavar="HOST:PORT", help="Address of /livez, /readyz and /metrics, or 'off'."),
+    typer.Option(
+        metavar="HOST:PORT", help="Address of the dashboard, API, metrics and health, or 'off'."
+    ),
 ]
 HttpHosts = Annotated[
     list[str] | None,
@@ -72,6 +74,13 @@ def serve(
     ] = "127.0.0.1:7470",
     http: Http = "127.0.0.1:7471",
     http_host: HttpHosts = None,
+    http_peer: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Control plane of another server, such as http://host-b:7471, to show beside "
+            "this one in the dashboards of both; can be repeated."
+        ),
+    ] = None,
     tls_cert: Annotated[
         str | None, _file("The server's certificate (PEM): trainers connect with TLS.")
     ] = None,
@@ -221,6 +230,7 @@ def serve(
         max_connection_age=max_connection_age,
         max_connection_age_grace=max_connection_age_grace,
         http_hosts=tuple(http_host or ()),
+        http_peers=tuple(http_peer or ()),
         readiness=readiness.value,
         memory_limit=None if memory_limit is None else memory_limit << 20,
         service=service_options(

@@ -9,13 +9,25 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from infeed.errors import InfeedError, InvalidRequestError, PipelineNotFoundError
 from infeed_server.control.health import HealthView
+from infeed_server.observe.preview import BusyError, Previews
 
 MAX_HISTORY_SECONDS = 600
 
 API_ENDPOINTS = {
     "/api/v1/status": "the server, its pipelines and their trainers, with verdicts",
+    "/api/v1/pipelines/NAME/bad-samples": "the last bad samples of a pipeline, at most 100",
     "/api/v1/history": "rates and waits of the last `seconds`, at most 600, one point a second",
+}
+
+PREVIEW_ENDPOINTS = {
+    "/api/v1/pipelines/NAME/preview": "a few samples from `position`, with their files"
+}
+
+_PREVIEW_ERRORS: Mapping[type[InfeedError], int] = {
+    InvalidRequestError: 400,
+    PipelineNotFoundError: 404,
 }
 
 
@@ -35,6 +47,9 @@ class StatusView(Protocol):
     def to_json(self, readiness: Mapping[str, tuple[bool, str]]) -> dict[str, Any]:
         """Returns the status; `readiness` is by pipeline, and under "" that of the server."""
 
+    def bad_samples(self, pipeline: str) -> list[dict[str, Any]] | None:
+        """Returns the last bad samples of a pipeline; None if there is no such pipeline."""
+
 
 def api_routes(status: StatusView, health: HealthView) -> list[Route]:
     """Returns the routes of the API."""
@@ -53,7 +68,41 @@ def api_routes(status: StatusView, health: HealthView) -> list[Route]:
             return JSONResponse({"error": problem}, status_code=400)
         return _json(status.history.to_json(seconds))
 
-    return [Route("/api/v1/status", show_status), Route("/api/v1/history", show_history)]
+    async def show_bad_samples(request: Request) -> Response:
+        name = request.path_params["name"]
+        samples = status.bad_samples(name)
+        if samples is None:
+            problem = f"there is no pipeline {name!r}; /api/v1/status has those that there are"
+            return JSONResponse({"error": problem}, status_code=404)
+        return _json({"pipeline": name, "samples": samples})
+
+    return [
+        Route("/api/v1/status", show_status),
+        Route("/api/v1/history", show_history),
+        # A name may have slashes.
+        Route("/api/v1/pipelines/{name:path}/bad-samples", show_bad_samples),
+    ]
+
+
+def preview_route(previews: Previews) -> Route:
+    """Returns the route of the previews."""
+
+    async def show_preview(request: Request) -> Response:
+        text = request.query_params.get("position", "0")
+        try:
+            position = int(text)
+        except ValueError:
+            position = -1
+        try:
+            return _json(await previews.make(request.path_params["name"], position))
+        except BusyError:
+            problem = "one preview at a time, and one every other second"
+            return JSONResponse({"error": problem}, status_code=429, headers={"retry-after": "2"})
+        except InfeedError as error:
+            status = _PREVIEW_ERRORS.get(type(error), 503)
+            return JSONResponse({"error": error.message}, status_code=status)
+
+    return Route("/api/v1/pipelines/{name:path}/preview", show_preview)
 
 
 def readiness_by_name(health: HealthView) -> dict[str, tuple[bool, str]]:

@@ -1,4 +1,4 @@
-"""The control plane's HTTP app: `/livez`, `/readyz` and `/metrics`."""
+"""The control plane's HTTP app: `/livez`, `/readyz`, `/metrics`, `/api/v1` and the dashboard."""
 
 from __future__ import annotations
 
@@ -13,9 +13,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from infeed_server.control.api import API_ENDPOINTS, StatusView, api_routes
+from infeed_server.control.api import (
+    API_ENDPOINTS,
+    PREVIEW_ENDPOINTS,
+    StatusView,
+    api_routes,
+    preview_route,
+)
 from infeed_server.control.health import HealthView
 from infeed_server.control.host_check import HostCheck
+from infeed_server.control.peers import PeerAccess
+from infeed_server.dashboard.routes import accepts_page, dashboard_routes, page
+from infeed_server.observe.preview import Previews
 
 ENDPOINTS = {
     "/livez": "200 while the process serves",
@@ -35,7 +44,11 @@ class ControlState:
     parts: str = "pipelines"
     """The JSON key of the parts of `/readyz`."""
     observer: StatusView | None = None
-    """What `/api/v1` shows; None: it has no such endpoints."""
+    """What `/api/v1` and the dashboard show; None: there is no status and no dashboard."""
+    previews: Previews | None = None
+    """What makes previews; None: there are none."""
+    peers: tuple[str, ...] = ()
+    """Origins of other servers' control planes, whose dashboards show this server too."""
 
 
 def create_app(state: ControlState, host_names: Collection[str] | None = None) -> Starlette:
@@ -44,11 +57,27 @@ def create_app(state: ControlState, host_names: Collection[str] | None = None) -
     Requests must be for an address or one of `host_names`; None: for any host.
     """
 
-    endpoints = {**ENDPOINTS, **(API_ENDPOINTS if state.observer else {})}
+    endpoints = {
+        **ENDPOINTS,
+        **(API_ENDPOINTS if state.observer else {}),
+        **(PREVIEW_ENDPOINTS if state.previews else {}),
+    }
+    overview = {
+        "server": "infeed",
+        "version": state.version,
+        "endpoints": endpoints,
+        "peers": list(state.peers),
+    }
+    dashboard = None if state.observer is None else page(state.peers)
 
     # Coroutines: none of them waits, and a thread pool would have to be stopped too.
+    async def root(request: Request) -> Response:
+        if dashboard and accepts_page(request.headers.get("accept", "")):
+            return dashboard
+        return JSONResponse(overview, headers={"vary": "accept"})
+
     async def index(_: Request) -> Response:
-        return JSONResponse({"server": "infeed", "version": state.version, "endpoints": endpoints})
+        return JSONResponse(overview)
 
     async def livez(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -66,17 +95,23 @@ def create_app(state: ControlState, host_names: Collection[str] | None = None) -
         return JSONResponse({"error": message}, status_code=404)
 
     routes = [
-        Route("/", index),
+        Route("/", root),
+        Route("/api/v1", index),
         Route("/livez", livez),
         Route("/readyz", readyz),
         Route("/metrics", metrics),
     ]
     if state.observer is not None:
-        routes += api_routes(state.observer, state.health)
+        routes += api_routes(state.observer, state.health) + dashboard_routes(state.peers)
+    if state.previews is not None:
+        routes.append(preview_route(state.previews))
+    middleware = [] if host_names is None else [Middleware(HostCheck, names=host_names)]
+    if state.peers:
+        middleware.append(Middleware(PeerAccess, peers=state.peers))
     return Starlette(
         routes=routes,
         exception_handlers={404: not_found},
-        middleware=[] if host_names is None else [Middleware(HostCheck, names=host_names)],
+        middleware=middleware,
     )
 
 

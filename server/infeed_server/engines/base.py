@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from infeed.errors import InvalidRequestError, ServerUnavailableError
 from infeed.spec import Array, PipelineSpec, Remainder
@@ -125,6 +125,12 @@ class Engine(Protocol):
 
     def state_seconds(self) -> StateSeconds:
         """Returns the time in each state so far, summed over what runs in parallel."""
+
+    def bad_samples(self) -> list[dict[str, Any]]:
+        """Returns the last bad samples for JSON, the last one first."""
+
+    def provenance(self, sample_id: int) -> tuple[str | None, int | None]:
+        """Returns the file of a sample and its offset there in bytes; None where unknown."""
 
     def close(self) -> None:
         """Ends all work; pending requests fail with `ServerUnavailableError`."""

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any
+from urllib.parse import quote
 
 from infeed.report import RankReport, ServerReport, TrainerReport
 from infeed.verdict import judge
 
 Document = dict[str, Any]
+
+_MAX_BAD_SAMPLES = 100
+"""As one process has."""
 
 _MAXIMA = ("seconds", "wait_share")
 """Values of which the largest counts; the others are sums."""
@@ -48,6 +53,15 @@ class MergedStatus:
             "verdict": max(known or jobs, key=lambda each: each["wait_share"], default=nothing),
             "pipelines": pipelines,
         }
+
+    def bad_samples(self, pipeline: str) -> list[Document] | None:
+        """Returns the last bad samples of a pipeline; None if no process has the pipeline."""
+        path = f"/api/v1/pipelines/{quote(pipeline, safe='')}/bad-samples"
+        lists = [each["samples"] for each in self._fetch(path) if "samples" in each]
+        if not lists:
+            return None
+        samples = sorted(chain.from_iterable(lists), key=lambda each: str(each["time"]))
+        return samples[-_MAX_BAD_SAMPLES:][::-1]
 
 
 class MergedHistory:

@@ -100,6 +100,11 @@ class Observer:
             "pipelines": pipelines,
         }
 
+    def bad_samples(self, pipeline: str) -> list[dict[str, Any]] | None:
+        """Returns the last bad samples of a pipeline; None if there is no such pipeline."""
+        engine = self._engines.get(pipeline)
+        return None if engine is None else engine.bad_samples()
+
     @property
     def desired_servers(self) -> int:
         """Servers like this one that would feed all connected trainers without waits."""

@@ -15,6 +15,7 @@ from infeed_server.config.address import Address
 from infeed_server.control.aggregate import MergedHealth, MergedMetrics, fetch_documents
 from infeed_server.control.app import ControlState
 from infeed_server.control.http_server import open_control_server
+from infeed_server.control.peers import parse_peers
 from infeed_server.observe.merged import MergedStatus
 from infeed_server.processes.supervisor import ProcessGroup
 from infeed_server.runtime.options import ServerOptions
@@ -70,7 +71,8 @@ def serve_processes(
         registry = CollectorRegistry()
         registry.register(MergedMetrics(processes.http_addresses))
         status = MergedStatus(partial(fetch_documents, processes.http_addresses))
-        state = ControlState(health, registry, VERSION, observer=status)
+        peers = parse_peers(options.http_peers)
+        state = ControlState(health, registry, VERSION, observer=status, peers=peers)
         control = open_control_server(
             state, options.http, insecure=options.insecure, host_names=options.http_hosts
         )

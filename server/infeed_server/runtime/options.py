@@ -51,6 +51,8 @@ class ServerOptions:
     """Seconds that the streams of an old connection have to end."""
     http_hosts: tuple[str, ...] = ()
     """Names, besides this machine's, under which the control plane is requested."""
+    http_peers: tuple[str, ...] = ()
+    """Control planes of other servers, which the dashboard shows beside this one."""
     readiness: ReadinessPolicy = "all"
     """How many pipelines must be ready for the server to be ready."""
     memory_limit: int | None = None
@@ -63,6 +65,16 @@ class ServerOptions:
         return Address.parse_safe(
             "--listen", self.listen, encrypted=self.tls is not None, insecure=self.insecure
         )
+
+    @property
+    def has_previews(self) -> bool:
+        """Whether the control plane may show samples: to those alone that may read all of them.
+
+        It has no authentication, so it must be of this machine, and gRPC without it too.
+        """
+        if self.tokens or (self.tls and self.tls.client_ca) or self.http in (None, "off"):
+            return False
+        return Address.parse(self.http or "", "--http").is_loopback
 
     def limits(self) -> Limits:
         return Limits(

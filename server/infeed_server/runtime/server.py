@@ -14,11 +14,13 @@ from infeed_server.control.app import ControlState
 from infeed_server.control.health import Health, Readiness
 from infeed_server.control.http_server import open_control_server
 from infeed_server.control.metrics import Metrics
+from infeed_server.control.peers import parse_peers
 from infeed_server.engines.base import Engine, mean_string_bytes
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
 from infeed_server.engines.monitor import Monitors
 from infeed_server.observe.figures import Figures
 from infeed_server.observe.observer import UPDATE_INTERVAL_SECONDS, Observer
+from infeed_server.observe.preview import Previews
 from infeed_server.pipeline.load import Pipelines, located
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.rpc.server import RpcServer
@@ -61,15 +63,22 @@ class Server:
         if not options.share_port:
             listen.require_free()
         self._service = create_data_service(options)
+        self._engines: dict[str, Engine] = {}
         self.observer = Observer(VERSION)
         self._monitor = Monitors(self.metrics, self.observer.totals)
         self.metrics.watch_trainers(Figures(self.observer))
         self._updates = PeriodicTask("observer", UPDATE_INTERVAL_SECONDS, self.observer.update)
-        state = ControlState(self.health, self.metrics.registry, VERSION, observer=self.observer)
+        state = ControlState(
+            self.health,
+            self.metrics.registry,
+            VERSION,
+            observer=self.observer,
+            previews=Previews(self._engines) if options.has_previews else None,
+            peers=parse_peers(options.http_peers),
+        )
         self._control = open_control_server(
             state, options.http, insecure=options.insecure, host_names=options.http_hosts
         )
-        self._engines: dict[str, Engine] = {}
         self._string_bytes: dict[str, int] = {}
         """Bytes of the byte strings of a sample, by pipeline: the mean of the first batch."""
         self._readiness_before: dict[str, Readiness] = {}

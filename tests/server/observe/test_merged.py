@@ -101,3 +101,16 @@ def test_histories_are_added_by_the_second() -> None:
         "pipelines": {"p": {"rate": [1.0, 6.0, 8.0], "wait_share": [None, 0.5, 0.2]}},
     }
     assert paths == ["/api/v1/history?seconds=60"]
+
+
+def test_bad_samples_of_all_processes_are_in_the_order_of_time() -> None:
+    def fetch(path: str) -> list[dict[str, Any]]:
+        assert path == "/api/v1/pipelines/a%2Fb%3F/bad-samples"
+        return [
+            {"pipeline": "a/b?", "samples": [{"time": "3"}, {"time": "1"}]},
+            {"error": "there is no pipeline"},
+            {"pipeline": "a/b?", "samples": [{"time": "2"}]},
+        ]
+
+    assert MergedStatus(fetch).bad_samples("a/b?") == [{"time": each} for each in "321"]
+    assert MergedStatus(lambda _: [{"error": "none"}]).bad_samples("photos") is None

@@ -22,6 +22,7 @@ import tensorflow as tf
 from infeed.errors import InfeedError, SampleError, ServerError, SourceError, UserCodeError
 from infeed.spec import Array, OnError
 from infeed_server.engines.indexed.batch_task import BatchTask, complete
+from infeed_server.engines.indexed.recent_bad_samples import RecentBadSamples
 from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.indexed_plan import IndexedPlan
@@ -54,6 +55,7 @@ class BadSampleHandler:
         self._action = plan.spec.on_error
         self._quarantine = quarantine
         self._monitor = monitor
+        self.recent = RecentBadSamples(self._action)
         self._known_bad: set[int] = set()
         self._thread = ThreadPoolExecutor(1, f"infeed-bad-samples-{plan.spec.name}")
 
@@ -106,6 +108,7 @@ class BadSampleHandler:
         source, steps = self._plan.uncached
         while failure := find_bad_sample(source, steps, int(task.index[slot]), task.key[slot]):
             self._quarantine.add(failure.error)
+            self.recent.add(failure.error, task, slot)
             # The sample of a masked slot is not delivered, so it is no reason to fail.
             if self._action == "raise" and task.mask[slot]:
                 self._monitor.on_bad_sample(self._plan.spec.name, self._action)

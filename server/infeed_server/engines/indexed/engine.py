@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from concurrent.futures import Future
+from typing import Any
 
 from infeed.errors import ServerUnavailableError
 from infeed.spec import PipelineSpec
@@ -90,6 +91,13 @@ class IndexedEngine:
         with self._lock:
             clocks = [pipeline.clock.seconds() for pipeline in self._pipelines.values()]
             return total_seconds([self._ended_seconds, *clocks])
+
+    def bad_samples(self) -> list[dict[str, Any]]:
+        return self._bad_samples.recent.to_json()
+
+    def provenance(self, sample_id: int) -> tuple[str | None, int | None]:
+        origin = self._plan.source.provenance(sample_id)
+        return origin.file, origin.offset
 
     def close(self) -> None:
         with self._lock:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from infeed.errors import InfeedError, ServerError
 from infeed.spec import PipelineSpec
@@ -133,6 +134,12 @@ class SequentialEngine:
 
     def state_seconds(self) -> StateSeconds:
         return self._clock.seconds()
+
+    def bad_samples(self) -> list[dict[str, Any]]:
+        return []  # they are logged where the graph runs, and have no index
+
+    def provenance(self, sample_id: int) -> tuple[str | None, int | None]:  # noqa: ARG002
+        return None, None
 
     def close(self) -> None:
         with self._lock:

@@ -1,0 +1,159 @@
+"""The status of a server as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from infeed.printable import printable
+
+_STYLES = {
+    "not input-bound": "bold green",
+    "moderately input-bound": "bold yellow",
+    "highly input-bound": "bold red",
+}
+
+_NONE = "-"
+
+_STATES = ("no_request", "no_budget", "source", "transform")
+
+
+def status_view(url: str, status: Mapping[str, Any], note: str = "") -> RenderableType:
+    """Returns the server, its verdict, its pipelines and their trainers; `note` is the last line.
+
+    Raises `KeyError` or `TypeError` for a document with another structure.
+    """
+    parts: list[RenderableType] = [_server_line(url, status["server"]), Text()]
+    parts += [_verdict_text(status["verdict"]), _pipeline_table(status["pipelines"])]
+    for pipeline in status["pipelines"]:
+        for job in pipeline["jobs"]:
+            parts += [_job_line(pipeline, job), _rank_table(job)]
+    if note:
+        parts.append(Text(printable(note), "bold red"))
+    return Group(*parts)
+
+
+def _server_line(url: str, server: Mapping[str, Any]) -> Text:
+    state = "ready" if server["ready"] else f"not ready: {printable(server['reason'])}"
+    line = Text.assemble((printable(url), "bold"), "  ", (state, "" if server["ready"] else "red"))
+    line.append(
+        f"  infeed {printable(server['version'])}, up {_duration(server['uptime_seconds'])}, "
+        f"{_percent(server['cpu_share'])} of {server['cores']:g} processors, "
+        f"peak memory {_bytes(server['peak_memory_bytes'])}",
+        "dim",
+    )
+    return line
+
+
+def _verdict_text(verdict: Mapping[str, Any]) -> Text:
+    level, text = printable(verdict["level"]), printable(verdict["text"])
+    line = Text(text)
+    if text.startswith(level):
+        line.stylize(_STYLES.get(level, "bold"), 0, len(level))
+    return line
+
+
+def _pipeline_table(pipelines: list[Mapping[str, Any]]) -> Table:
+    table = _table(
+        "pipeline", "state", "samples/s", "sent", "streams", "queued", "unsent", "bad",
+        *(f"{name.replace('_', ' ')}" for name in _STATES),
+        left=2,
+    )  # fmt: skip
+    for each in pipelines:
+        report, queues = each["report"], each["queues"]
+        seconds = report["seconds"]
+        rates = {name: report[name] / seconds if seconds else None for name in ("batches", "bytes")}
+        samples = None if rates["batches"] is None else rates["batches"] * each["batch_size"]
+        states = (report[f"{name}_seconds"] / seconds if seconds else None for name in _STATES)
+        table.add_row(
+            Text(printable(each["name"]), "bold"),
+            Text("ready") if each["ready"] else Text(printable(each["reason"]), "red"),
+            _number(samples),
+            _NONE if rates["bytes"] is None else f"{_bytes(rates['bytes'])}/s",
+            f"{each['totals']['streams']:.0f}",
+            str(queues["queued_requests"]),
+            _bytes(queues["unsent_bytes"]),
+            f"{each['totals']['bad_samples']:.0f}",
+            *map(_percent, states),
+        )
+    return table
+
+
+def _job_line(pipeline: Mapping[str, Any], job: Mapping[str, Any]) -> Text:
+    name, ranks = printable(pipeline["name"]), f"{len(job['trainers'])} of {job['world_size']}"
+    title = f"{name}, job {printable(job['id'])}: {ranks} ranks connected; "
+    return Text.assemble((title, "bold"), _verdict_text(job["verdict"]))
+
+
+def _rank_table(job: Mapping[str, Any]) -> Table:
+    table = _table(
+        "rank", "waits", "step", "steps/s", "data ready", "in queue", "position", "steps",
+        "report", "from",
+        left=0,
+    )  # fmt: skip
+    table.columns[-1].justify = "left"
+    verdict = job["verdict"]
+    for each in job["trainers"]:
+        report = each["report"] or {}
+        steps, seconds = report.get("steps", 0), report.get("seconds", 0)
+        is_worst = verdict["level"] != "unknown" and each["rank"] == verdict["rank"]
+        age = each["report_age_seconds"]
+        table.add_row(
+            str(each["rank"]),
+            _percent(each["wait_share"] if seconds else None, 1),
+            _seconds(each["step_seconds"]),
+            _number(steps / seconds if seconds else None),
+            _percent(1 - report["starved_steps"] / steps if steps else None),
+            str(report.get("ready_batches", _NONE)),
+            str(report.get("position", each["sent_position"])),
+            str(report.get("total_steps", _NONE)),
+            "none yet" if age is None else f"{_duration(age)} ago",
+            Text(printable(each["peer"])),
+            style="bold" if is_worst and job["world_size"] > 1 else "",
+        )
+    return table
+
+
+def _table(*columns: str, left: int) -> Table:
+    """Returns a table whose first columns have text, and the others numbers."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for index, name in enumerate(columns):
+        table.add_column(name, justify="left" if index < left else "right", no_wrap=index >= left)
+    return table
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return _NONE
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _percent(share: float | None, digits: int = 0) -> str:
+    return _NONE if share is None else f"{100 * share:.{digits}f} %"
+
+
+def _seconds(value: float | None) -> str:
+    if value is None:
+        return _NONE
+    return f"{_number(value)} s" if value >= 1 else f"{_number(value * 1e3)} ms"
+
+
+def _duration(seconds: float) -> str:
+    whole = int(seconds)
+    for size, name, part, part_name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
+        if whole >= size:
+            return f"{whole // size} {name} {whole % size // part} {part_name}"
+    return f"{whole // 60} min {whole % 60} s" if whole >= 60 else f"{whole} s"
+
+
+def _bytes(value: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{_number(value)} {unit}"
+        value /= 1000
+    return f"{_number(value)} TB"

@@ -1,0 +1,111 @@
+"""The command `infeed top`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from infeed.arguments import check_seconds
+from infeed.cli.control_plane import ControlPlane
+from infeed.cli.status_view import status_view
+from infeed.errors import ProtocolError, ServerUnavailableError
+
+_MAX_DELAY_SECONDS = 15.0
+
+_MIN_WIDTH = 160
+"""Characters of a line that is not written to a terminal: the tables fit into it."""
+
+Sleep = Callable[[float], None]
+
+
+def top(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="HTTP_TARGET", help="Control plane of a server: http://host:port or host:port."
+        ),
+    ],
+    once: Annotated[
+        bool, typer.Option("--once", help="Print the status once, as without a terminal.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the JSON of /api/v1/status once.")
+    ] = False,
+    interval: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Seconds between two updates.")
+    ] = 1.0,
+) -> None:
+    """Shows a server's verdict, pipelines and trainers, live until Ctrl-C.
+
+    Exit status: 0, or 1 if the server does not answer at the start.
+
+    \b
+    Examples:
+      infeed top http://127.0.0.1:7471
+      infeed top 127.0.0.1:7471 --json
+    """
+    interval = max(0.1, check_seconds("--interval", interval))
+    control = ControlPlane.parse(target)
+    status = control.status()
+    console = Console()
+    if as_json:
+        typer.echo(json.dumps(status, indent=2))
+    elif once or not console.is_terminal:
+        if not console.is_terminal:
+            console.width = max(console.width, _MIN_WIDTH)
+        console.print(_view(control, status), highlight=False)
+    else:
+        try:
+            watch(console, control, status, interval)
+        except KeyboardInterrupt:
+            console.print(_view(control, status), highlight=False)
+
+
+def watch(
+    console: Console,
+    control: ControlPlane,
+    status: dict[str, Any],
+    interval: float,
+    sleep: Sleep = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Shows the status until `KeyboardInterrupt`, which also updates `status` in place.
+
+    While the server does not answer, the last status stays, with its age, and requests become
+    rarer.
+    """
+    answered_at, delay = clock(), interval
+    with Live(_view(control, status), console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            sleep(delay)
+            note = ""
+            try:
+                new = control.status()
+            except (ServerUnavailableError, ProtocolError) as error:
+                delay = min(_MAX_DELAY_SECONDS, 2 * delay)
+                note = (
+                    f"no answer for {clock() - answered_at:.0f} s: {error}; next try in {delay:g} s"
+                )
+            else:
+                status.clear()
+                status.update(new)
+                answered_at, delay = clock(), interval
+            live.update(_view(control, status, note), refresh=True)
+
+
+def _view(control: ControlPlane, status: dict[str, Any], note: str = "") -> Any:
+    """Returns the tables. Raises `ProtocolError` for a document of another version."""
+    try:
+        return status_view(control.url, status, note)
+    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        raise ProtocolError(
+            f"{control.url}: /api/v1/status has another structure than this version of infeed "
+            f"knows ({type(problem).__name__}: {problem}); use the server's version, or --json",
+            target=control.url,
+        ) from None

@@ -1,0 +1,1 @@
+"""The dashboard: a page in the browser that shows `/api/v1`; docs/dashboard.md describes it."""

@@ -1,0 +1,70 @@
+// The page's elements: changed in place, so that focus, selection and scrolling stay.
+//
+// All data goes through textContent and attributes, never through HTML: names, reasons and peers
+// come from users.
+
+export const byId = (id) => document.getElementById(id);
+
+export function setText(node, text) {
+  const value = String(text);
+  if (node.textContent !== value) node.textContent = value;
+}
+
+export function setAttribute(node, name, value) {
+  const text = String(value);
+  if (node.getAttribute(name) !== text) node.setAttribute(name, text);
+}
+
+// Sets the text of the parts `data-f` of a node, by name.
+export function fill(node, texts) {
+  node.parts ??= new Map(
+    [node, ...node.querySelectorAll("[data-f]")]
+      .filter((each) => each.dataset?.f).map((each) => [each.dataset.f, each]),
+  );
+  for (const [name, text] of Object.entries(texts)) setText(node.parts.get(name), text);
+}
+
+// Shows the symbol `id` of the page's sprite in a part `data-use`.
+export function setIcon(node, name, id) {
+  setAttribute(node.querySelector(`[data-use="${name}"]`), "href", `#${id}`);
+}
+
+// Sets the length of a node's meter, a share from 0 to 1.
+export function setMeter(node, share) {
+  node.querySelector(".meter > i").style.setProperty("--share", Math.min(1, Math.max(0, share || 0)));
+}
+
+export function clone(template) {
+  return byId(template).content.firstElementChild.cloneNode(true);
+}
+
+// Makes the children of `parent` those of `items`: one node for each key, kept as long as the key
+// is there, in the items' order.
+export function reconcile(parent, items, keyOf, create, update) {
+  const nodes = (parent.keyed ??= new Map());
+  const keys = items.map(keyOf);
+  const wanted = new Set(keys);
+  for (const [key, node] of nodes) {
+    if (!wanted.has(key)) {
+      node.remove();
+      nodes.delete(key);
+    }
+  }
+  let next = parent.firstElementChild;
+  items.forEach((item, index) => {
+    const key = keys[index];
+    let node = nodes.get(key);
+    if (!node) nodes.set(key, (node = create(item)));
+    if (node === next) next = next.nextElementSibling;
+    else parent.insertBefore(node, next);
+    update(node, item);
+  });
+}
+
+export const NAMESPACE = "http://www.w3.org/2000/svg";
+
+export function svg(name, attributes = {}) {
+  const node = document.createElementNS(NAMESPACE, name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  return node;
+}

@@ -1,0 +1,163 @@
+// The page: asks the API once a second and shows the answer in place.
+
+import { getJson, Poll } from "./api.js";
+import { Chart } from "./charts.js";
+import { byId, fill, setAttribute, setIcon, setText } from "./dom.js";
+import * as format from "./format.js";
+import { History } from "./history.js";
+import { showPath } from "./path.js";
+import { Preview } from "./preview.js";
+import { Servers } from "./servers.js";
+import { showBadSamples, showJobs, showPipelines } from "./tables.js";
+import { showVerdict } from "./verdict.js";
+
+const page = {
+  status: null,
+  selected: null,
+  seconds: 300,
+  bad: { key: "", samples: [] },
+  answeredAt: null,
+  problem: null,
+  retryAt: 0,
+  paused: false,
+};
+
+const history = new History();
+const rateChart = new Chart(byId("chart-rate"), { title: "Samples per second, mean of 10 s", format: format.number });
+const waitChart = new Chart(byId("chart-wait"), {
+  title: "Wait of the worst rank",
+  format: (value) => format.percent(value, 1),
+  axis: format.percent,
+  limits: [[0.2, "highly input-bound"], [0.05, "moderately"]],
+  top: 1,
+});
+let servers = null;
+let preview = null;
+
+async function update() {
+  if (!servers) {
+    const { peers = [], endpoints = {} } = await getJson("/api/v1");
+    if ("/api/v1/pipelines/NAME/preview" in endpoints) preview = new Preview(() => current()?.name);
+    servers = new Servers(peers);
+    servers.start();
+  }
+  const status = await getJson("/api/v1/status");
+  await history.update();
+  page.status = status;
+  page.answeredAt = performance.now();
+  page.problem = null;
+  await updateBadSamples();
+  show();
+}
+
+// Requests the bad samples when there are new ones.
+async function updateBadSamples() {
+  const pipeline = current();
+  if (!pipeline) return;
+  const key = `${pipeline.totals.bad_samples} ${pipeline.name}`;
+  if (key === page.bad.key) return;
+  const path = `/api/v1/pipelines/${encodeURIComponent(pipeline.name)}/bad-samples`;
+  page.bad = { key, samples: pipeline.totals.bad_samples ? (await getJson(path)).samples : [] };
+}
+
+// The selected pipeline; at first the one with the most trainers.
+function current() {
+  const pipelines = page.status?.pipelines ?? [];
+  const trainers = (each) => each.jobs.reduce((sum, job) => sum + job.trainers.length, 0);
+  return pipelines.find((each) => each.name === page.selected)
+    ?? pipelines.reduce((a, b) => (a && trainers(a) >= trainers(b) ? a : b), undefined);
+}
+
+function select(name) {
+  page.selected = name;
+  show();
+  updateBadSamples().then(show, () => {});
+}
+
+function show() {
+  const { status } = page;
+  if (!status) return;
+  showFacts(status.server);
+  showVerdict(status);
+  const pipeline = current();
+  byId("main").dataset.empty = !pipeline;
+  if (!pipeline) return;
+  showPipelines(status.pipelines, pipeline.name, select);
+  for (const each of document.querySelectorAll("[data-pipeline]")) setText(each, pipeline.name);
+  showPath(pipeline);
+  showJobs(pipeline, status.verdict);
+  showBadSamples(page.bad.samples, pipeline.totals.bad_samples);
+  servers.show(status, pipeline.name);
+  preview?.show(pipeline.name);
+  showCharts(pipeline);
+}
+
+function showCharts(pipeline) {
+  rateChart.show(history.means(pipeline.name, "samples_per_second"), page.seconds);
+  waitChart.show(history.points(pipeline.name, "wait_share"), page.seconds);
+}
+
+function showFacts(server) {
+  const facts = byId("facts");
+  fill(facts, {
+    address: location.host,
+    state: server.ready ? "ready" : "not ready",
+    cpu: `${format.percent(server.cpu_share)} of ${format.number(server.cores)}`,
+    memory: `${format.bytes(server.peak_memory_bytes)} of ${format.bytes(server.memory_limit_bytes)}`,
+    servers: format.count(server.desired_servers),
+    uptime: format.duration(server.uptime_seconds),
+    version: server.version,
+  });
+  byId("notice").hidden = server.ready;
+  setText(byId("notice-text"), server.ready ? "" : `This server is not ready: ${server.reason}`);
+  setIcon(facts, "icon", server.ready ? "i-good" : "i-high");
+  setAttribute(facts, "data-state", server.ready ? "good" : "high");
+}
+
+// The state of the connection, with the age of what is shown.
+function showLink() {
+  const now = performance.now();
+  const age = page.answeredAt === null ? null : (now - page.answeredAt) / 1000;
+  const old = age === null ? "" : ` for ${format.duration(age)}`;
+  const wait = Math.max(0, Math.ceil((page.retryAt - now) / 1000));
+  const [state, text] = page.paused ? ["paused", `paused${old}`]
+    : page.problem ? ["lost", `no connection${old}; next try ${wait ? `in ${wait} s` : "now"}`]
+    : age === null ? ["waiting", "connecting"]
+    : ["live", "live"];
+  setAttribute(byId("link"), "data-state", state);
+  setText(byId("link-text"), text);
+  setAttribute(document.body, "data-stale", state === "lost" || state === "paused");
+}
+
+const poll = new Poll(update, (error, delay) => {
+  if (!page.problem) setText(byId("announcer"), "No connection to the server");
+  page.problem = error;
+  page.retryAt = performance.now() + delay;
+  showLink();
+});
+
+function run(active) {
+  for (const each of [poll, servers]) active ? each?.start() : each?.stop();
+}
+
+byId("pause").addEventListener("click", () => {
+  page.paused = !page.paused;
+  setAttribute(byId("pause"), "aria-pressed", page.paused);
+  run(!page.paused);
+  showLink();
+});
+
+byId("ranges").addEventListener("click", ({ target }) => {
+  const button = target.closest("button");
+  if (!button) return;
+  page.seconds = Number(button.dataset.seconds);
+  for (const each of byId("ranges").children) setAttribute(each, "aria-pressed", each === button);
+  if (current()) showCharts(current());
+});
+
+document.addEventListener("visibilitychange", () => {
+  if (!page.paused) run(!document.hidden);
+});
+
+setInterval(showLink, 250);
+run(true);

@@ -1,0 +1,183 @@
+// The path of a batch, A to H: the time of each stage per batch, and the one that limits.
+
+import { byId, clone, fill, reconcile, setAttribute, setIcon, setMeter, setText, svg } from "./dom.js";
+import * as format from "./format.js";
+
+const SERVER = [
+  { letter: "A", name: "source", glyph: "g-source" },
+  { letter: "B", name: "transforms", glyph: "g-transform" },
+  { letter: "C", name: "batches", glyph: "g-batch" },
+  { letter: "D", name: "send", glyph: "g-send" },
+];
+const TRAINER = [
+  { letter: "E", name: "receive", glyph: "g-receive" },
+  { letter: "F", name: "prefetch", glyph: "g-queue" },
+  { letter: "G", name: "finish", glyph: "g-finish" },
+  { letter: "H", name: "training step", glyph: "g-step" },
+];
+
+const STATES = [
+  ["transform", "the transforms"],
+  ["source", "the source"],
+  ["no_budget", "room to send"],
+  ["no_request", "a request"],
+];
+
+// The stage or wire that a cause is about.
+const LIMITS = {
+  storage: "A",
+  transforms: "B",
+  serialisation: "D",
+  "server budget": "C",
+  "network rate": "wire",
+  "round trip": "wire",
+};
+
+export function bottleneck(verdict, trainer) {
+  if (!verdict || verdict.level === "unknown") return null;
+  if (verdict.level === "not input-bound") return "H";
+  if (verdict.cause === "client CPU") {
+    const report = trainer?.report;
+    return report && report.finish_seconds >= report.cpu_seconds - report.finish_seconds ? "G" : "E";
+  }
+  return LIMITS[verdict.cause] ?? null;
+}
+
+// The job that waits most, and the rank that its verdict names.
+export function worstJob(pipeline) {
+  const known = pipeline.jobs.filter((job) => job.verdict.level !== "unknown");
+  const jobs = known.length ? known : pipeline.jobs;
+  if (!jobs.length) return {};
+  const job = jobs.reduce((a, b) => (b.verdict.wait_share > a.verdict.wait_share ? b : a));
+  const named = job.trainers.find((each) => each.rank === job.verdict.rank);
+  return { job, trainer: named ?? job.trainers[0] };
+}
+
+export function showPath(pipeline) {
+  const { job, trainer } = worstJob(pipeline);
+  const figures = { ...serverFigures(pipeline), ...trainerFigures(trainer) };
+  const limit = bottleneck(job?.verdict, trainer);
+  showStages(byId("server-stages"), SERVER, figures, limit);
+  showStages(byId("trainer-stages"), TRAINER, figures, limit);
+  const { report } = pipeline;
+  const rate = report.seconds ? report.bytes / report.seconds : null;
+  const size = report.batches ? `${format.bytes(report.bytes / report.batches)} a batch` : "";
+  const wire = byId("wire");
+  fill(wire, { rate: format.byteRate(rate), detail: size });
+  setAttribute(wire, "data-limit", limit === "wire");
+  setAttribute(wire, "data-flows", report.bytes > 0);
+  const batches = format.number(report.seconds ? report.batches / report.seconds : null);
+  setText(byId("server-side"), `${batches} batches/s`);
+  setText(byId("trainer-side"), trainer
+    ? `rank ${trainer.rank} of ${job.world_size}, ${job.world_size > 1 ? "the one that waits most" : "alone"}`
+    : "none is connected");
+  showStates(report);
+}
+
+function serverFigures({ report, queues }) {
+  const { seconds, batches } = report;
+  const perBatch = (value) => (batches ? format.seconds(value / batches) : "–");
+  const share = (value) => (seconds ? value / seconds : 0);
+  const busy = (value, what) => `${what} ${format.percent(share(value))} of the time`;
+  const sending = report.encode_seconds + report.send_seconds;
+  return {
+    A: {
+      figure: perBatch(report.source_seconds),
+      detail: busy(report.source_seconds, "waited for"),
+      share: share(report.source_seconds),
+    },
+    B: {
+      figure: perBatch(report.transform_seconds),
+      detail: busy(report.transform_seconds, "waited for"),
+      share: share(report.transform_seconds),
+    },
+    C: {
+      figure: `${format.count(queues.unsent_batches)} unsent`,
+      detail: `${format.bytes(queues.unsent_bytes)}; ${busy(report.no_budget_seconds, "full")}`,
+      share: share(report.no_budget_seconds),
+    },
+    D: {
+      figure: perBatch(sending),
+      detail: `${perBatch(report.encode_seconds)} encode, ${perBatch(report.send_seconds)} send`,
+      share: share(sending),
+    },
+  };
+}
+
+function trainerFigures(trainer) {
+  const report = trainer?.report;
+  if (!report?.seconds) {
+    const none = { figure: "–", detail: "no report yet", share: 0 };
+    return { E: none, F: none, G: none, H: none };
+  }
+  const { seconds, steps } = report;
+  const perStep = (value) => (steps ? format.seconds(value / steps) : "–");
+  const receiving = report.receive_seconds / (seconds * Math.max(1, report.streams));
+  return {
+    E: {
+      figure: perStep(report.receive_seconds),
+      detail: `under way ${format.percent(receiving)} of the time`,
+      share: receiving,
+    },
+    F: {
+      figure: `${format.count(report.ready_batches)} ready`,
+      detail: `${format.plural(report.starved_steps, "step")} of ${format.count(steps)} waited`,
+      share: steps ? 1 - report.starved_steps / steps : 0,
+    },
+    G: {
+      figure: perStep(report.finish_seconds),
+      detail: `busy ${format.percent(report.finish_seconds / seconds)} of the time`,
+      share: report.finish_seconds / seconds,
+    },
+    H: {
+      figure: format.seconds(trainer.step_seconds),
+      detail: `+ ${perStep(report.wait_seconds)} wait, ${format.percent(trainer.wait_share, 1)} of the time`,
+      share: 1 - trainer.wait_share,
+    },
+  };
+}
+
+function showStages(list, stages, figures, limit) {
+  reconcile(list, stages, (stage) => stage.letter, () => clone("t-stage"), (node, stage) => {
+    const { figure, detail, share } = figures[stage.letter];
+    // When the training is not input-bound, its own step is what it should be limited by.
+    const flag = limit === "H" ? "sets the pace" : "bottleneck";
+    fill(node, { letter: stage.letter, name: stage.name, figure, detail, flag });
+    setIcon(node, "glyph", stage.glyph);
+    setAttribute(node, "data-limit", stage.letter === limit);
+    setMeter(node, share);
+  });
+}
+
+function showStates(report) {
+  const shares = STATES.map(([state, name]) => ({
+    state,
+    name,
+    share: report.seconds ? report[`${state}_seconds`] / report.seconds : 0,
+  }));
+  setText(byId("states-seconds"), `last ${format.number(report.seconds)} s`);
+  const create = ({ state }) => svg("rect", { class: state, y: 0, height: 10 });
+  let left = 0;
+  reconcile(byId("states-bar"), shares, (each) => each.state, create, (node, { share }) => {
+    setAttribute(node, "x", (1000 * left).toFixed(1));
+    setAttribute(node, "width", (1000 * share).toFixed(1));
+    left += share;
+  });
+  reconcile(byId("states-key"), shares, (each) => each.state, createKey, (node, { name, share }) => {
+    fill(node, { name, share: format.percent(share) });
+  });
+}
+
+function createKey({ state }) {
+  const node = document.createElement("div");
+  const term = document.createElement("dt");
+  const swatch = document.createElement("i");
+  swatch.className = state;
+  const name = document.createElement("span");
+  name.dataset.f = "name";
+  term.append(swatch, name);
+  const value = document.createElement("dd");
+  value.dataset.f = "share";
+  node.append(term, value);
+  return node;
+}

@@ -1,0 +1,280 @@
+"""`infeed top` against fake control planes."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+from rich.console import Console
+from tests.harness.ports import ReservedPort
+from typer.testing import CliRunner, Result
+
+from infeed.cli import new_app
+from infeed.cli.control_plane import ControlPlane
+from infeed.cli.top import watch
+from infeed.errors import ConfigError, InfeedError, ProtocolError, ServerUnavailableError
+
+VERDICT: dict[str, Any] = {
+    "level": "highly input-bound",
+    "wait_share": 0.5,
+    "rank": 1,
+    "world_size": 2,
+    "cause": None,
+    "text": "highly input-bound: rank 1 of 2 waited 50.0 % of the time",
+}
+
+TRAINER = {
+    "rank": 1,
+    "peer": "10.0.0.1:50000",
+    "sent_position": 96,
+    "report_age_seconds": 0.5,
+    "wait_share": 0.5,
+    "step_seconds": 0.25,
+    "report": {
+        "seconds": 10.0,
+        "steps": 20,
+        "starved_steps": 5,
+        "ready_batches": 3,
+        "total_steps": 1234,
+        "position": 14808,
+    },
+}
+
+STATUS: dict[str, Any] = {
+    "server": {
+        "version": "1.2.3",
+        "ready": True,
+        "reason": "",
+        "uptime_seconds": 3725.0,
+        "cores": 4,
+        "cpu_share": 0.25,
+        "peak_memory_bytes": 1_500_000_000,
+    },
+    "verdict": VERDICT,
+    "pipelines": [
+        {
+            "name": "photos [bold]\x1b[2J",
+            "ready": True,
+            "reason": "",
+            "batch_size": 4,
+            "report": {
+                "seconds": 10.0,
+                "batches": 20,
+                "bytes": 20_000,
+                "no_request_seconds": 1.0,
+                "no_budget_seconds": 2.0,
+                "source_seconds": 0.0,
+                "transform_seconds": 7.0,
+            },
+            "totals": {"streams": 2.0, "bad_samples": 9.0},
+            "queues": {"queued_requests": 5, "unsent_bytes": 7000},
+            "jobs": [
+                {
+                    "id": "photos-3-4x2-0",
+                    "world_size": 2,
+                    "verdict": VERDICT,
+                    "trainers": [
+                        TRAINER,
+                        {
+                            **TRAINER,
+                            "rank": 0,
+                            "report": None,
+                            "report_age_seconds": None,
+                            "wait_share": None,
+                            "step_seconds": None,
+                        },
+                    ],
+                }
+            ],
+        }
+    ],
+}
+
+Serve = Callable[[dict[str, tuple[int, Any]]], str]
+
+
+@pytest.fixture
+def serve_http() -> Iterator[Serve]:
+    """Returns a function that serves JSON or text by path, and returns the address."""
+    with ExitStack() as stack:
+
+        def serve(answers: dict[str, tuple[int, Any]]) -> str:
+            class Handler(BaseHTTPRequestHandler):
+                def do_GET(self) -> None:
+                    code, body = answers.get(self.path, (404, {"error": f"no {self.path}"}))
+                    text = body if isinstance(body, str) else json.dumps(body)
+                    self.send_response(code)
+                    self.end_headers()
+                    self.wfile.write(text.encode())
+
+                def log_message(self, *_: Any) -> None:
+                    pass
+
+            server = stack.enter_context(closing_server(Handler))
+            return f"127.0.0.1:{server.server_port}"
+
+        yield serve
+
+
+@contextmanager
+def closing_server(handler: type[BaseHTTPRequestHandler]) -> Iterator[HTTPServer]:
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(new_app(), ["top", *arguments])
+
+
+def test_tables_have_verdict_pipelines_and_trainers(serve_http: Serve) -> None:
+    address = serve_http({"/api/v1/status": (200, STATUS)})
+    for target in (address, f"http://{address}", f"http://{address}/"):
+        result = run(target, "--once")
+        assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert f"http://{address}  ready  infeed 1.2.3, up 1 h 2 min, 25 % of 4 processors" in lines[0]
+    assert VERDICT["text"] in lines
+    # Markup and control characters of a name are text.
+    pipeline = next(line for line in lines if "photos [bold]\\x1b[2J  " in line)
+    assert pipeline.split()[2:] == [
+        *("ready", "8", "2", "kB/s", "2", "5", "7", "kB", "9"),
+        *("10", "%", "20", "%", "0", "%", "70", "%"),
+    ]
+    assert any("job photos-3-4x2-0: 2 of 2 ranks connected; highly input-bound" in x for x in lines)
+    ranks = [line.split() for line in lines if "10.0.0.1:50000" in line]
+    assert ranks[0][:-1] == [
+        *("1", "50.0", "%", "250", "ms", "2", "75", "%", "3", "14808", "1234", "0", "s", "ago")
+    ]
+    assert ranks[1][:-1] == [*("0", "-", "-", "-", "-", "-", "96", "-", "none", "yet")]
+
+
+def test_output_that_is_no_terminal_has_the_status_once(serve_http: Serve) -> None:
+    result = run(serve_http({"/api/v1/status": (200, STATUS)}))
+    assert result.exit_code == 0
+    assert result.output.count(VERDICT["text"]) == 2  # the server's, and the job's
+
+
+def test_json_is_that_of_the_api(serve_http: Serve) -> None:
+    result = run(serve_http({"/api/v1/status": (200, STATUS)}), "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.output) == STATUS
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        ("127.0.0.1", "no port"),
+        ("http://:7471", "no host"),
+        ("ftp://a:1", "'ftp' is no scheme of HTTP"),
+        ("http://a:1/path", "more than a host and a port"),
+        ("http://a:99999", "Port out of range"),
+    ],
+)
+def test_a_target_that_is_no_address_is_an_error(target: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{problem}.*http://127.0.0.1:7471"):
+        ControlPlane.parse(target)
+
+
+def error(address: str) -> str:
+    """Returns the error of a control plane that cannot be shown."""
+    result = run(address, "--once")
+    assert result.exit_code == 1
+    assert isinstance(result.exception, InfeedError)
+    return str(result.exception)
+
+
+def test_a_server_that_does_not_run_is_an_error() -> None:
+    with ReservedPort() as port:
+        message = error(f"127.0.0.1:{port.number}")
+    assert "connection refused; is infeed serve running" in message
+
+
+@pytest.mark.parametrize("sent", [b"\0\0\x12\4\0\0\0\0\0\0\3\0\0\0\x80", b""], ids=["http2", "end"])
+def test_the_port_of_trainers_is_an_error_that_says_so(sent: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with closing(connection):
+                connection.recv(1 << 16)
+                connection.sendall(sent)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        message = error(f"127.0.0.1:{listener.getsockname()[1]}")
+        thread.join()
+    assert "it may be the address for trainers; give that of --http" in message
+
+
+def test_another_server_is_an_error(serve_http: Serve) -> None:
+    for answers in ({}, {"/": (200, "hello")}, {"/api/v1/status": (200, {"a": 1})}):
+        assert "no control plane of infeed" in error(serve_http(answers))
+
+
+def test_a_server_without_the_api_is_an_error_with_its_version(serve_http: Serve) -> None:
+    message = error(serve_http({"/": (200, {"server": "infeed", "version": "0.0.9"})}))
+    assert "infeed 0.0.9 has no /api/v1/status here: it is older" in message
+
+
+def test_the_servers_own_error_is_shown(serve_http: Serve) -> None:
+    answers = {"/api/v1/status": (421, {"error": "unknown host name"})}
+    assert "unknown host name" in error(serve_http(answers))
+
+
+def test_a_status_of_another_structure_is_an_error(serve_http: Serve) -> None:
+    other = copy.deepcopy(STATUS)
+    del other["pipelines"][0]["queues"]
+    message = error(serve_http({"/api/v1/status": (200, other)}))
+    assert "another structure" in message
+    assert "'queues'" in message
+
+
+class FakeControl(ControlPlane):
+    """A control plane whose statuses are given."""
+
+    answers: Iterator[dict[str, Any] | InfeedError]
+
+    def status(self) -> dict[str, Any]:
+        answer = next(self.answers)
+        if isinstance(answer, InfeedError):
+            raise answer
+        return answer
+
+
+def test_watching_goes_on_while_the_server_does_not_answer() -> None:
+    changed = copy.deepcopy(STATUS)
+    changed["verdict"]["text"] = "highly input-bound: changed"
+    lost = ServerUnavailableError("connection refused")
+    control = FakeControl("a", 1)
+    object.__setattr__(control, "answers", iter([lost, ProtocolError("no"), lost, changed]))
+    delays: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        delays.append(seconds)
+        if len(delays) == 5:
+            raise KeyboardInterrupt
+
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, width=200, height=40)
+    shown = copy.deepcopy(STATUS)
+    with pytest.raises(KeyboardInterrupt):
+        watch(console, control, shown, 1.0, sleep, clock=lambda: float(len(delays)))
+    assert delays == [1.0, 2.0, 4.0, 8.0, 1.0]
+    assert "no answer for 1 s: connection refused; next try in 2 s" in output.getvalue()
+    assert shown == changed
+    # The screen of before is back.
+    assert "\x1b[?1049l" in output.getvalue()[-20:]

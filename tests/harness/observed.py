@@ -1,0 +1,94 @@
+"""An observer of fake engines with trainers that have reported, for the control plane."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from tests.harness.clock import ManualClock
+
+from infeed.report import TrainerReport
+from infeed.spec import Cast
+from infeed.testing import FakeTransport
+from infeed_server.observe.jobs import JobKey
+from infeed_server.observe.observer import Observer
+
+BAD_SAMPLE: dict[str, Any] = {
+    "time": "2026-01-02T03:04:05.678+00:00",
+    "sample_id": 7,
+    "file": "/photos/<b>seven</b>.jpg",
+    "offset": 4096,
+    "epoch": 1,
+    "position": 107,
+    "stage": "transforms[0].decode_image",
+    "action": "substitute",
+    "reason": "BAD_SAMPLE",
+    "error": 'sample 7: <img src=x onerror="document.title=1"> is no image',
+}
+
+
+def fake_engine(name: str, **values: Any) -> Any:
+    """Returns what an observer uses of an engine that has waited for its transforms alone."""
+    rows: dict[str, Any] = {"image": np.zeros((50, 3, 4), np.uint8), "label": np.arange(50)}
+    transport = FakeTransport(
+        rows, name=name, batch_size=4, seed=3, finish_transforms=[Cast("image", "float32")]
+    )
+    states = {"no_request": 0.0, "no_budget": 0.0, "source": 0.0, "transform": 0.0}
+    return SimpleNamespace(
+        spec=transport.spec,
+        states=states,
+        state_seconds=lambda: dict(states),
+        queued_requests=lambda: 5,
+        unsent_batches=lambda: 6,
+        unsent_bytes=lambda: 7_000,
+        window_bytes=lambda: 0,
+        bad_samples=lambda: values.get("bad", []),
+    )
+
+
+def observed(*names: str) -> Observer:
+    """Returns an observer of pipelines; ranks 0 and 1 of three read the first one, and rank 1 waits
+    half of its time for transforms. Each second has two batches."""
+    clock = ManualClock()
+    observer = Observer("1.2.3", clock, unix_time=lambda: 1_700_000_000.0 + clock())
+    engines = {name: fake_engine(name, bad=[BAD_SAMPLE]) for name in names or ("photos",)}
+    for name, engine in engines.items():
+        observer.watch(name, engine)
+    first = next(iter(engines))
+    key = JobKey(first, 3, 4, 3)
+    trainers = [
+        observer.jobs.connect(key, rank, f"{rank}feed", f"10.0.0.{rank}:50000", lambda: 64)
+        for rank in (0, 1)
+    ]
+    observer.totals.on_bad_sample(first, "substitute")
+    for _ in range(12):
+        for _ in range(2):
+            observer.totals.on_batch_sent(first, 4, 1_000)
+        observer.totals.on_stage(first, "encode", 0.25)
+        engines[first].states["transform"] += 0.75
+        engines[first].states["no_request"] += 0.25
+        observer.update()
+        clock.now += 1.0
+    for trainer, wait in zip(trainers, (0.1, 5.0), strict=True):
+        observer.jobs.on_report(trainer, _report(wait))
+    observer.update()
+    clock.now += 2.0
+    return observer
+
+
+def _report(wait_seconds: float) -> TrainerReport:
+    return TrainerReport(
+        seconds=10.0,
+        steps=20,
+        wait_seconds=wait_seconds,
+        starved_steps=5,
+        receive_seconds=0.5,
+        cpu_seconds=1.0,
+        finish_seconds=0.4,
+        bytes=20_000,
+        streams=1,
+        ready_batches=3,
+        total_steps=1_234,
+        position=14_808,
+    )

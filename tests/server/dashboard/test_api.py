@@ -1,0 +1,152 @@
+"""The API that the dashboard reads: bad samples, peers, and docs/api.md about every key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
+
+import pytest
+from tests.harness.observed import BAD_SAMPLE, observed
+from tests.server.dashboard.conftest import PEER, Get, fetch
+
+from infeed.errors import ConfigError, InvalidRequestError, SourceError
+from infeed_server.control.app import ControlState, create_app
+from infeed_server.control.health import Health
+from infeed_server.control.http_server import ControlServer
+from infeed_server.control.metrics import Metrics
+from infeed_server.control.peers import parse_peers
+from infeed_server.observe.preview import BusyError
+from infeed_server.runtime.certificate import TLSFiles
+from infeed_server.runtime.options import ServerOptions
+
+PAGE = Path(__file__).parents[3] / "docs/api.md"
+
+
+@pytest.mark.parametrize("name", ["photos", "a/b <b>"])
+def test_bad_samples_of_a_pipeline(get: Get, name: str) -> None:
+    for quoted in (quote(name), quote(name, safe="")):
+        answer = get(f"/api/v1/pipelines/{quoted}/bad-samples")
+        assert answer.status == 200
+        assert answer.json == {"pipeline": name, "samples": [BAD_SAMPLE]}
+
+
+def test_bad_samples_of_no_pipeline_name_those_that_there_are(get: Get) -> None:
+    answer = get("/api/v1/pipelines/phots/bad-samples")
+    assert answer.status == 404
+    assert answer.json == {
+        "error": "there is no pipeline 'phots'; /api/v1/status has those that there are"
+    }
+
+
+def test_only_the_pages_of_peers_may_read_the_api(get: Get) -> None:
+    name = "access-control-allow-origin"
+    for path in ("/api/v1/status", "/api/v1", "/api/v1/history"):
+        allowed = get(path, Origin=PEER)
+        assert allowed.headers[name] == PEER
+        assert "origin" in allowed.headers["vary"].lower()
+        for origin in ("http://other.example", "null", f"{PEER}.evil.example", PEER.upper()):
+            assert name not in get(path, Origin=origin).headers
+        assert name not in get(path).headers
+    assert name not in get("/metrics", Origin=PEER).headers
+
+
+def test_peers_are_origins_as_browsers_write_them() -> None:
+    given = ["host-b:7471", "http://Host-B:7471/", "https://c:443", "http://[::1]:80"]
+    assert parse_peers(given) == ("http://host-b:7471", "https://c", "http://[::1]")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "ftp://a:1",
+        "http://",
+        "http://a:x",
+        "http://a:1/path",
+        "http://u@a:1",
+        "http://a:1?x",
+        "http://a;script-src *:1",
+        "http://a b:1",
+        "http://*:1",
+    ],
+)
+def test_a_peer_that_is_no_origin_is_an_error(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"--http-peer .*http://host-b:7471"):
+        parse_peers([value])
+
+
+def keys(document: Any) -> Iterator[str]:
+    """Returns the keys of a JSON document, at any depth."""
+    if isinstance(document, dict):
+        for key, value in document.items():
+            yield key
+            yield from keys(value)
+    elif isinstance(document, list):
+        for value in document:
+            yield from keys(value)
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/status", "/history", "/pipelines/photos/bad-samples"], ids=str
+)
+def test_the_page_of_the_api_names_every_key(get: Get, path: str) -> None:
+    document = get(f"/api/v1{path}").json
+    document.pop("endpoints", None)
+    if path == "/history":
+        document["pipelines"] = list(document["pipelines"].values())
+    named = set(re.findall(r"`([a-z_]+)`", PAGE.read_text()))
+    assert set(keys(document)) - named == set()
+
+
+def test_previews_over_http() -> None:
+    class Previews:
+        async def make(self, pipeline: str, position: int) -> dict[str, Any]:
+            if position == 1:
+                raise BusyError
+            if position < 0:
+                raise InvalidRequestError("position is wrong")
+            if position == 2:
+                raise SourceError("the file is gone")
+            return {"pipeline": pipeline, "samples": [position]}
+
+    state = ControlState(
+        Health(),
+        Metrics("1.2.3", "2.21.0").registry,
+        "1.2.3",
+        observer=observed(),
+        previews=cast("Any", Previews()),
+    )
+    with ControlServer(create_app(state), "127.0.0.1", 0) as running:
+        path = "/api/v1/pipelines/a%2Fb/preview"
+        assert fetch(running.address, path).json == {"pipeline": "a/b", "samples": [0]}
+        busy = fetch(running.address, f"{path}?position=1")
+        assert (busy.status, busy.headers["retry-after"]) == (429, "2")
+        for value, status in (("x", 400), ("-3", 400), ("2", 503)):
+            assert fetch(running.address, f"{path}?position={value}").status == status
+        index = fetch(running.address, "/api/v1").json
+        assert "/api/v1/pipelines/NAME/preview" in index["endpoints"]
+
+
+def test_a_server_without_previews_has_no_such_path(get: Get) -> None:
+    assert get("/api/v1/pipelines/photos/preview").status == 404
+    assert "/api/v1/pipelines/NAME/preview" not in get("/api/v1").json["endpoints"]
+
+
+@pytest.mark.parametrize(
+    ("options", "has_previews"),
+    [
+        (ServerOptions(http="127.0.0.1:0"), True),
+        (ServerOptions(http="[::1]:0"), True),
+        (ServerOptions(http="0.0.0.0:0", insecure=True), False),
+        (ServerOptions(http="127.0.0.1:0", tokens="tokens.yaml"), False),
+        (ServerOptions(http="127.0.0.1:0", tls=TLSFiles("a.pem", None, "ca.pem")), False),
+        (ServerOptions(http="off"), False),
+    ],
+    ids=["loopback", "ipv6", "network", "tokens", "client-certificates", "off"],
+)
+def test_samples_are_shown_to_those_alone_who_may_read_all(
+    options: ServerOptions, has_previews: bool
+) -> None:
+    assert options.has_previews is has_previews

@@ -1,0 +1,134 @@
+"""The dashboard's files over HTTP: types, headers, and that the page uses no other host."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from urllib.parse import urljoin
+
+import pytest
+from tests.server.dashboard.conftest import PEER, Get
+
+from infeed_server.dashboard.routes import accepts_page
+
+STATIC = Path(__file__).parents[3] / "server/infeed_server/dashboard/static"
+
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+
+def references(text: str) -> set[str]:
+    """Returns what a page or module loads."""
+    found = re.findall(r'\b(?:src|href)="([^"#]+)"', text)
+    return {*found, *re.findall(r'\bfrom "([^"]+)"', text)}
+
+
+def test_a_browser_gets_the_page_and_a_program_the_index(get: Get) -> None:
+    page = get("/", Accept=BROWSER)
+    assert page.status == 200
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert page.body.startswith("<!doctype html>")
+    for accept in ("*/*", "application/json", "application/json, text/html"):
+        answer = get("/", Accept=accept)
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.json == get("/api/v1").json
+        assert answer.json["version"] == "1.2.3"
+        assert answer.json["peers"] == [PEER]
+        assert "/api/v1/status" in answer.json["endpoints"]
+    # Or a cache could answer a program with the page.
+    assert {get("/", Accept=accept).headers["vary"].lower() for accept in ("*/*", BROWSER)} == {
+        "accept"
+    }
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_page"),
+    [
+        ("", False),
+        ("text/*", False),
+        ("TEXT/HTML;q=0.9", True),
+        ("text/html, application/json", True),
+        ("application/json;q=0.1, text/html", False),
+    ],
+)
+def test_only_a_browser_wants_the_page(accept: str, is_page: bool) -> None:
+    assert accepts_page(accept) is is_page
+
+
+def test_every_file_that_the_page_loads_is_served_with_its_type(get: Get) -> None:
+    types = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+    to_load, loaded = ["/"], set()
+    while to_load:
+        path = to_load.pop()
+        answer = get(path, Accept=BROWSER)
+        assert answer.status == 200, path
+        if path != "/":
+            assert answer.headers["content-type"].partition(";")[0] == types[path.split(".")[-1]]
+        loaded.add(path)
+        to_load += {urljoin(path, each) for each in references(answer.body)} - loaded
+        to_load = [each for each in to_load if not each.startswith("/api/")]
+    files = {f"/dashboard/{path.name}" for path in STATIC.iterdir()} - {"/dashboard/index.html"}
+    assert loaded == {"/", *files}
+
+
+def test_the_browser_loads_from_this_server_alone(get: Get) -> None:
+    for path in ("/", "/dashboard/main.js", "/dashboard/icon.svg"):
+        headers = get(path, Accept=BROWSER).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'self'" in policy
+        assert f"connect-src 'self' {PEER};" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_the_page_has_no_inline_script_or_style_and_no_other_host() -> None:
+    page = (STATIC / "index.html").read_text()
+    assert re.findall(r"<script(?![^>]* src=)", page) == []
+    assert "<style" not in page
+    assert re.findall(r"\s(?:style|on\w+)=", page) == []
+    for file in STATIC.iterdir():
+        text = file.read_text().replace("http://www.w3.org/2000/svg", "")
+        assert re.findall(r"https?://\w", text) == [], file.name
+
+
+def test_no_data_becomes_html() -> None:
+    for file in STATIC.glob("*.js"):
+        text = file.read_text()
+        for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+            assert word not in text, file.name
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/dashboard/",
+        "/dashboard/index.html",
+        "/dashboard/none.js",
+        "/dashboard/../routes.py",
+        "/dashboard/%2e%2e/routes.py",
+        "/dashboard/..%2froutes.py",
+    ],
+)
+def test_nothing_else_is_served(get: Get, path: str) -> None:
+    answer = get(path, Accept=BROWSER)
+    assert answer.status == 404
+    assert answer.headers["content-type"] == "application/json"
+
+
+def test_the_wheel_has_the_files(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling")
+    root = Path(__file__).parents[3]
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=root,
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert {f"infeed_server/dashboard/static/{path.name}" for path in STATIC.iterdir()} <= names
