@@ -43,7 +43,7 @@ LAYERS = {
         "serving control",
         "rpc data_service",
         "runtime check starter",
-        "__init__ demo",
+        "__init__ demo profile",
         "cli",
     ),
 }
