@@ -12,7 +12,7 @@ from rich.table import Table
 from infeed.printable import printable_lines
 from infeed_server.profile.advice import advice
 from infeed_server.profile.figures import Profile, Stage
-from infeed_server.profile.forecast import Fleet, Forecast, at_cores, forecast
+from infeed_server.profile.forecast import Fleet, Forecast, forecast, rate_of_run
 
 _MIN_WIDTH = 120
 """Characters of a line that is not written to a terminal."""
@@ -121,15 +121,12 @@ def _rates(profile: Profile, made: Forecast | None) -> Iterator[str]:
         f"{run.cpu_per_sample * 1e6:,.0f} µs of CPU time per sample, over {run.seconds:.1f} s"
     )
     if run.other_cores > _BUSY_SHARE * profile.cores:
-        yield (
-            f"          other processes of this host used {run.other_cores:.2f} cores meanwhile: "
-            "without them it is faster"
-        )
+        yield f"          other processes of this host used {run.other_cores:.2f} cores meanwhile"
     if made is not None and profile.stages:
-        expected = at_cores(made.first_epoch_cpu, run.cores_used)
+        expected = rate_of_run(made, run)
         difference = expected / run.samples_per_second - 1
         yield (
-            f"          the sum of the stages forecasts {expected:,.0f} samples/s for these cores "
+            f"          the stages alone forecast {expected:,.0f} samples/s for the cores used "
             f"({difference:+.0%})"
         )
 

@@ -80,23 +80,27 @@ def _measure(base: Base, proposal: Proposal) -> Change:
     """Measures what a server would do for a sample after the change."""
     profile, source, slots = base.profile, base.plan.source, base.profile.batch_size
     steps, wire = _placed(source, proposal.transforms, proposal.cached)
-    first = base.kept[0]
-    columns, around = base.columns, 0.0
+    same = _common(steps, base.plan.steps)
+    first, behind = base.kept[same], steps[same:]
+    columns = base.columns
     if proposal.cached:
-        done = [step for step in steps if step[0] < proposal.cached]
-        for step in done:
-            first = first.after(function_of(step))
-        steps = steps[len(done) :]
-        columns = first.batch(slots)
+        for step in [step for step in behind if step[0] < proposal.cached]:
+            first, behind = first.after(function_of(step)), behind[1:]
+        columns, around = first.batch(slots), 0.0
     else:
-        kinds = ("read", "map", "parse")
-        around = sum(each.cost.cpu for each in profile.stages if each.kind in kinds)
+        # Measured once, so that what does not change is equal in both figures.
+        unchanged = {ordinal for ordinal, _ in steps[:same]}
+        around = sum(
+            each.cost.cpu
+            for each in profile.stages
+            if each.kind in ("read", "map", "parse") or each.ordinal in unchanged
+        )
     last = [first]
     stages = list(
         transform_stages(
             base.clock,
             first,
-            steps,
+            behind,
             cores=profile.cores,
             seconds=base.seconds,
             on_samples=lambda _, kept: last.__setitem__(0, kept),
@@ -117,6 +121,15 @@ def _measure(base: Base, proposal: Proposal) -> Change:
     stages.append(encode_stage(base.clock, wire, arrays, size, base.seconds))
     cpu = around + sum(stage.cost.cpu for stage in stages)
     return Change(proposal.kind, proposal.text, cpu, size)
+
+
+def _common(steps: Sequence[Step], others: Sequence[Step]) -> int:
+    """Returns how many steps at the beginning are equal."""
+    pairs = zip(steps, others, strict=False)
+    return next(
+        (number for number, (one, other) in enumerate(pairs) if one != other),
+        min(len(steps), len(others)),
+    )
 
 
 def _placed(

@@ -1,4 +1,4 @@
-"""The clocks of a profile: elapsed time, CPU time of this process, and that of the whole host."""
+"""The clocks of a profile: elapsed time, CPU time, and the time that threads waited for a core."""
 
 from __future__ import annotations
 
@@ -21,6 +21,13 @@ def total_cpu_seconds() -> float:
     return time.process_time() + sum(map(_cpu_seconds, _descendants(os.getpid())))
 
 
+def total_delay_seconds() -> float:
+    """Returns the seconds that threads of these processes could run but had no core; 0: unknown."""
+    return sum(
+        delay for pid in (os.getpid(), *_descendants(os.getpid())) for delay in _delay_seconds(pid)
+    )
+
+
 def host_cpu_seconds() -> float:
     """Returns the CPU seconds of all processes of the host; 0 where they are unknown."""
     try:
@@ -39,6 +46,8 @@ class Clock:
     """CPU seconds of this process alone: fine enough for milliseconds."""
     total_cpu: Callable[[], float] = total_cpu_seconds
     """CPU seconds with those of worker processes, in steps of 10 ms."""
+    total_delay: Callable[[], float] = total_delay_seconds
+    """Seconds that threads of all these processes waited for a core."""
     host_cpu: Callable[[], float] = host_cpu_seconds
 
 
@@ -51,6 +60,15 @@ def _descendants(pid: int) -> Iterator[int]:
         for child in map(int, children):
             yield child
             yield from _descendants(child)
+
+
+def _delay_seconds(pid: int) -> Iterator[float]:
+    """Yields the seconds that each thread was runnable, and another had its core."""
+    for stat in _PROC.glob(f"{pid}/task/*/schedstat"):
+        try:
+            yield int(stat.read_text().split()[1]) / 1e9
+        except OSError:  # the thread has ended
+            continue
 
 
 def _cpu_seconds(pid: int) -> float:

@@ -112,6 +112,7 @@ def _timed(clock: Clock, batches: Iterator[int], seconds: float) -> Iterator[Run
         warm += 1
         if clock.wall() - begin >= seconds:
             break  # batches that take seconds each
+    delay = clock.total_delay()
     wall, cpu, host = clock.wall(), clock.total_cpu(), clock.host_cpu()
     samples, last = 0, 0.0
     for count in batches:
@@ -121,7 +122,8 @@ def _timed(clock: Clock, batches: Iterator[int], seconds: float) -> Iterator[Run
             continue
         last = elapsed
         used = clock.total_cpu() - cpu
-        yield Run(samples, elapsed, used, max(0.0, clock.host_cpu() - host - used))
+        others = max(0.0, clock.host_cpu() - host - used)
+        yield Run(samples, elapsed, used, others, clock.total_delay() - delay)
         if elapsed >= seconds:
             return
 

@@ -12,14 +12,23 @@ in the graph, building batches, encoding messages, and a transform that the trai
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds per sample. `cpu` is CPU time; `elapsed` is wall time with all cores at work."""
+    """Seconds per sample. `cpu` is CPU time; `elapsed` is wall time with all cores at work.
+
+    `delay` is the time that threads waited for a core, which other processes had: of all threads
+    together, so it may be more than `elapsed`.
+    """
 
     cpu: float
     elapsed: float
+    delay: float = 0.0
 
     def minus(self, other: Cost) -> Cost:
         """Returns what is left of a cost after another; never negative."""
-        return Cost(max(0.0, self.cpu - other.cpu), max(0.0, self.elapsed - other.elapsed))
+        return Cost(
+            max(0.0, self.cpu - other.cpu),
+            max(0.0, self.elapsed - other.elapsed),
+            max(0.0, self.delay - other.delay),
+        )
 
 
 @dataclass(frozen=True)
@@ -49,6 +58,8 @@ class Run:
     cpu_seconds: float
     other_cpu_seconds: float
     """CPU seconds of the host's other processes meanwhile."""
+    delay_seconds: float = 0.0
+    """Seconds that this pipeline's threads waited for a core."""
 
     @property
     def samples_per_second(self) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from infeed_server.profile.figures import Profile, Stage
+from infeed_server.profile.figures import Cost, Profile, Run, Stage
 
 LimitName = Literal["cpu", "read", "python"]
 """What ends the growth: the cores, the source, or the one interpreter of functions in Python."""
@@ -16,8 +16,8 @@ _BUSY_SHARE = 0.7
 """Reading that uses at least this share of the cores is limited by them, not by the storage."""
 
 
-_SATURATED = 0.85
-"""A host that uses at least this share of its cores has none to spare."""
+_MAX_DELAY_SHARE = 0.5
+"""Threads that wait for a core, on average, above which other processes make a stage slow."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,16 @@ def forecast(profile: Profile) -> Forecast | None:
     """
     stages = profile.server_stages
     if stages and any(stage.kind == "encode" for stage in stages):
-        limits = stage_limits(stages, profile.cores, saturated=_is_saturated(profile))
+        limits = stage_limits(stages, profile.cores)
         cpu = sum(stage.cost.cpu for stage in stages)
         first = cpu + sum(stage.cost.cpu for stage in profile.stages if stage.cached)
     elif profile.run is not None and not stages and profile.run.samples:
         cpu = first = profile.run.cpu_per_sample
         limits = {"cpu": _rate(profile.cores / cpu if cpu else math.inf)}
-        if not _is_saturated(profile):
-            limits["read"] = profile.run.samples_per_second
+        run = profile.run
+        whole = Cost(run.cpu_seconds, run.seconds, run.delay_seconds)
+        if run.cores_used < _BUSY_SHARE * profile.cores and not _waits_for_cores(whole):
+            limits["read"] = run.samples_per_second
     else:
         return None
     name = min(limits, key=lambda each: limits[each])
@@ -89,33 +91,35 @@ def forecast(profile: Profile) -> Forecast | None:
     )
 
 
-def stage_limits(stages: Sequence[Stage], cores: int, *, saturated: bool) -> dict[LimitName, float]:
+def stage_limits(stages: Sequence[Stage], cores: int) -> dict[LimitName, float]:
     """Returns the samples per second that each limit allows; those without effect are left out.
 
-    Where the host's cores were `saturated`, a stage that took long may have waited for them, and
-    its CPU time alone counts.
+    The time that a stage took counts, unless it waited for a core: then its CPU time alone does.
     """
     cpu = sum(stage.cost.cpu for stage in stages)
     limits: dict[LimitName, float] = {"cpu": _rate(cores / max(cpu, 1e-12))}
     reads = [stage.cost for stage in stages if stage.kind in ("read", "map")]
-    elapsed = sum(cost.elapsed for cost in reads)
-    if (
-        not saturated
-        and elapsed > 0
-        and sum(cost.cpu for cost in reads) / elapsed < _BUSY_SHARE * cores
-    ):
-        limits["read"] = 1 / elapsed
+    read = Cost(
+        sum(cost.cpu for cost in reads),
+        sum(cost.elapsed for cost in reads),
+        sum(cost.delay for cost in reads),
+    )
+    if read.cpu < _BUSY_SHARE * cores * read.elapsed and not _waits_for_cores(read):
+        limits["read"] = 1 / read.elapsed
     in_python = sum(
-        stage.cost.cpu if saturated else stage.cost.elapsed for stage in stages if stage.runs_python
+        stage.cost.cpu if _waits_for_cores(stage.cost) else stage.cost.elapsed
+        for stage in stages
+        if stage.runs_python
     )
     if in_python > 0:
         limits["python"] = 1 / in_python
     return limits
 
 
-def at_cores(cpu_per_sample: float, cores: float) -> float:
-    """Returns the samples per second of so many cores, if nothing but they is a limit."""
-    return cores / max(cpu_per_sample, 1e-12)
+def rate_of_run(made: Forecast, run: Run) -> float:
+    """Returns the samples per second that the stages forecast for the cores that a run had."""
+    limits = {**made.limits, "cpu": run.cores_used / max(made.first_epoch_cpu, 1e-12)}
+    return min(limits.values())
 
 
 def fleet(made: Forecast, profile: Profile, *, trainers: int, step_seconds: float) -> Fleet:
@@ -130,10 +134,8 @@ def fleet(made: Forecast, profile: Profile, *, trainers: int, step_seconds: floa
     )
 
 
-def _is_saturated(profile: Profile) -> bool:
-    """Returns whether all cores were at work while the whole pipeline ran."""
-    run = profile.run
-    return run is not None and run.cores_used + run.other_cores >= _SATURATED * profile.cores
+def _waits_for_cores(cost: Cost) -> bool:
+    return cost.delay > _MAX_DELAY_SHARE * cost.elapsed
 
 
 def _rate(value: float) -> float:

@@ -28,14 +28,17 @@ def read_cost(clock: Clock, read: Read, batches: Iterator[Array], seconds: float
     `elapsed` is per sample with all threads at work. Raises `SourceError` for a fault of storage.
     """
     count = 0
-    begin, cpu = clock.wall(), clock.total_cpu()
+    cpu, delay, begin = clock.total_cpu(), clock.total_delay(), clock.wall()
     with ThreadPoolExecutor(READ_THREADS, "infeed-profile-read") as pool:
         while True:
             count += sum(pool.map(read, list(islice(batches, _MIN_BATCHES))))
             if clock.wall() - begin >= seconds:
                 break
-    used, elapsed = clock.total_cpu() - cpu, clock.wall() - begin
-    return Cost(used / max(count, 1), elapsed / max(count, 1))
+        elapsed = clock.wall() - begin
+        # Before the threads end: the kernel forgets what they waited.
+        waited, used = clock.total_delay() - delay, clock.total_cpu() - cpu
+    count = max(count, 1)
+    return Cost(used / count, elapsed / count, waited / count)
 
 
 def readable(read: Callable[[Array], object]) -> Read:

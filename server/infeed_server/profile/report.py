@@ -7,7 +7,7 @@ from typing import Any
 
 from infeed_server.profile.advice import advice
 from infeed_server.profile.figures import Profile
-from infeed_server.profile.forecast import Fleet, at_cores, forecast
+from infeed_server.profile.forecast import Fleet, forecast, rate_of_run
 
 
 def to_json(profile: Profile, fleet: Fleet | None, *, complete: bool) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def to_json(profile: Profile, fleet: Fleet | None, *, complete: bool) -> dict[st
         "forecast": made
         and {
             **asdict(made),
-            "samples_at_cores_used": run and at_cores(made.first_epoch_cpu, run.cores_used),
+            "samples_at_cores_used": run and rate_of_run(made, run),
         },
         "fleet": fleet and asdict(fleet),
         "advice": [asdict(each) for each in advice(profile, made)] if made else [],

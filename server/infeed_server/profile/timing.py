@@ -22,12 +22,15 @@ def median_cost(clock: Clock, run: Callable[[], int], seconds: float) -> Cost:
     run()
     cpu: list[float] = []
     elapsed: list[float] = []
+    delay_before, total = clock.total_delay(), 0
     end = clock.wall() + seconds
     while len(cpu) < _MIN_ROUNDS or clock.wall() < end:
         wall_before, cpu_before = clock.wall(), clock.cpu()
         count = 0
         while not count or clock.wall() - wall_before < _MIN_ROUND_SECONDS:
             count += run()
+        total += count
         cpu.append((clock.cpu() - cpu_before) / count)
         elapsed.append((clock.wall() - wall_before) / count)
-    return Cost(statistics.median(cpu), statistics.median(elapsed))
+    delay = (clock.total_delay() - delay_before) / total
+    return Cost(statistics.median(cpu), statistics.median(elapsed), delay)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,7 @@ def test_text_has_the_stages_the_rates_and_the_servers(folder: Path) -> None:
     assert result.exit_code == 0, result.output
     for text in ("batches of 2; stages measured on 10 samples", "read arrays", "0: cast"):
         assert text in result.stdout
-    for text in ("measured: ", "the sum of the stages forecasts", "forecast: ", "server"):
+    for text in ("measured: ", "the stages alone forecast ", "forecast: ", "server"):
         assert text in result.stdout
     assert "the trainers take 80 samples/s: 1 server like this host" in result.stdout
 
@@ -102,3 +104,29 @@ def test_interrupt_prints_what_was_measured_and_exits_with_130(
     else:
         assert "interrupted: what was measured so far" in result.stdout
         assert "read arrays" in result.stdout
+
+
+def test_sigint_prints_what_was_measured_and_ends_the_process_with_130(folder: Path) -> None:
+    (folder / "interrupting.py").write_text(
+        "import os\nimport signal\n\nREADS = 0\n\n\n"
+        "class Numbers:\n    fingerprint = '1'\n\n"
+        "    def __len__(self):\n        return 1000\n\n"
+        "    def __getitem__(self, index):\n        global READS\n        READS += 1\n"
+        # Behind the samples that the stages are measured on.
+        "        if READS == 500:\n            os.kill(os.getpid(), signal.SIGINT)\n"
+        "        return index\n"
+    )
+    (folder / "interrupted.yaml").write_text(
+        "pipelines:\n  p:\n    source: {python: 'interrupting:Numbers'}\n    batch: {size: 4}\n"
+    )
+    process = subprocess.run(
+        [sys.executable, "-m", "infeed", "profile", "interrupted.yaml", "p", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert process.returncode == 130, process.stderr
+    document = json.loads(process.stdout)
+    assert (document["pipeline"], document["complete"]) == ("p", False)
+    assert document["samples"] == 64

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from infeed_server.profile.figures import Cost, Kind, Profile, Run, Stage
-from infeed_server.profile.forecast import Forecast, fleet, forecast
+from infeed_server.profile.forecast import Forecast, fleet, forecast, rate_of_run
 
 
 def stage(kind: Kind, cpu_us: float, elapsed_us: float | None = None, **options: object) -> Stage:
@@ -61,10 +61,17 @@ def test_reading_that_fills_the_cores_is_no_limit_of_its_own() -> None:
     assert "read" not in result.limits
 
 
-def test_reading_on_a_host_without_a_free_core_is_no_limit() -> None:
-    busy = Run(samples=100, seconds=1, cpu_seconds=1, other_cpu_seconds=3)
-    slow = stage("read", 100, elapsed_us=1000)
-    assert made(profile_of(slow, run=busy)).limit == "cpu"
+def test_reading_that_waited_for_a_core_is_no_limit() -> None:
+    slow = stage("read", 100, cost=Cost(100e-6, 1000e-6, delay=900e-6))
+    assert made(profile_of(slow)).limit == "cpu"
+    slept = stage("read", 100, cost=Cost(100e-6, 1000e-6, delay=100e-6))
+    assert made(profile_of(slept)).limit == "read"
+
+
+def test_python_that_waited_for_a_core_counts_with_its_cpu_time() -> None:
+    cost = Cost(500e-6, 900e-6, delay=800e-6)
+    result = made(profile_of(stage("transform", 500, cost=cost, runs_python=True)))
+    assert (result.limit, result.samples) == ("python", pytest.approx(2000))
 
 
 def test_a_function_in_python_uses_one_core() -> None:
@@ -78,16 +85,24 @@ def test_stages_before_cache_count_in_the_first_epoch_alone() -> None:
     assert result.first_epoch_cpu == pytest.approx(1e-3)
 
 
+def test_run_with_fewer_cores_is_forecast_for_those() -> None:
+    run = Run(samples=100, seconds=1, cpu_seconds=1, other_cpu_seconds=3)
+    result = made(profile_of(stage("read", 900, cached=True), stage("transform", 100)))
+    assert rate_of_run(result, run) == pytest.approx(1000), "it has run as in the first epoch"
+    reading = made(profile_of(stage("read", 100, elapsed_us=5000)))
+    assert rate_of_run(reading, run) == pytest.approx(200)
+
+
 def test_no_forecast_before_all_stages_are_measured() -> None:
     assert forecast(Profile("p", cores=4, stages=[stage("read", 100)])) is None
     assert forecast(Profile("p", cores=4)) is None
 
 
 def test_dataset_is_forecast_from_its_run() -> None:
-    run = Run(samples=1000, seconds=2, cpu_seconds=2, other_cpu_seconds=3)
+    run = Run(samples=1000, seconds=2, cpu_seconds=2, other_cpu_seconds=2, delay_seconds=3)
     result = made(Profile("p", cores=2, batch_size=10, run=run))
     assert (result.limit, result.samples) == ("cpu", pytest.approx(1000))
-    idle = replace(run, other_cpu_seconds=0.0)
+    idle = replace(run, delay_seconds=0.0)
     result = made(Profile("p", cores=2, batch_size=10, run=idle))
     assert (result.limit, result.samples) == ("read", pytest.approx(500))
 
