@@ -32,7 +32,11 @@ def profile(
     pipeline: Annotated[str, typer.Argument(help="The pipeline's name.")],
     seconds: Annotated[
         float,
-        typer.Option(min=0.1, help="Seconds to run the whole pipeline; each stage runs a tenth."),
+        typer.Option(
+            min=0.1,
+            metavar="SECONDS",
+            help="Seconds to run the whole pipeline; each stage runs a tenth.",
+        ),
     ] = 5.0,
     samples: Annotated[
         int | None,
@@ -49,7 +53,8 @@ def profile(
         float | None,
         typer.Option(
             min=0.001,
-            help="Milliseconds of a training step: print how many servers the trainers need.",
+            metavar="MS",
+            help="Time of a training step in ms: print how many servers the trainers need.",
             rich_help_panel=JOB,
         ),
     ] = None,

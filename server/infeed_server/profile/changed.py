@@ -23,10 +23,10 @@ from infeed_server.profile.changes import (
 from infeed_server.profile.clock import Clock
 from infeed_server.profile.figures import Change, Profile
 from infeed_server.profile.samples import KeptSamples, function_of
-from infeed_server.profile.stages import batch_stage, encode_stage, transform_stages
+from infeed_server.profile.stages import batch_stage, cache_stage, encode_stage, transform_stages
 from infeed_server.sources import Source
 from infeed_server.sources.base import Columns
-from infeed_server.transforms import DecodeImage
+from infeed_server.transforms import Cache, DecodeImage
 from infeed_server.transforms.base import Step, Transform
 from infeed_server.transforms.decode_and_crop import fuse_decode_and_crop
 from infeed_server.transforms.finish_placement import plan_finish
@@ -79,14 +79,18 @@ def _image_sizes(base: Base) -> dict[int, Sizes]:
 def _measure(base: Base, proposal: Proposal) -> Change:
     """Measures what a server would do for a sample after the change."""
     profile, source, slots = base.profile, base.plan.source, base.profile.batch_size
-    steps, wire = _placed(source, proposal.transforms, proposal.cached)
+    cached = next(
+        (index for index, each in enumerate(proposal.transforms) if isinstance(each, Cache)), 0
+    )
+    steps, wire = _placed(source, proposal.transforms, cached)
     same = _common(steps, base.plan.steps)
     first, behind = base.kept[same], steps[same:]
     columns = base.columns
-    if proposal.cached:
-        for step in [step for step in behind if step[0] < proposal.cached]:
+    if cached:
+        for step in [step for step in behind if step[0] < cached]:
             first, behind = first.after(function_of(step)), behind[1:]
-        columns, around = first.batch(slots), 0.0
+        columns = first.batch(slots)
+        around = cache_stage(base.clock, columns, slots, base.seconds).cost.cpu
     else:
         # Measured once, so that what does not change is equal in both figures.
         unchanged = {ordinal for ordinal, _ in steps[:same]}

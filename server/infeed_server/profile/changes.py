@@ -25,12 +25,11 @@ Sizes = Collection[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Proposal:
-    """A changed list of transforms. `cached` counts those whose results `cache` keeps."""
+    """A changed list of transforms."""
 
     kind: str
     text: str
     transforms: tuple[Transform, ...]
-    cached: int = 0
 
 
 def crop_first(transforms: Sequence[Transform], sizes: Mapping[int, Sizes]) -> Iterator[Proposal]:
@@ -128,7 +127,7 @@ def cache_prefix(
             f"in {mib} MiB, and later epochs neither read nor compute them"
         )
         changed = (*transforms[:count], cache, *transforms[count:])
-        yield Proposal("cache", text, changed, cached=count)
+        yield Proposal("cache", text, changed)
         return
 
 

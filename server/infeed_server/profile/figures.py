@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["read", "map", "parse", "transform", "batch", "encode", "finish"]
-"""A stage: reading the source, functions in Python where it is read, parsing and a transform
-in the graph, building batches, encoding messages, and a transform that the trainer runs."""
+Kind = Literal["read", "map", "parse", "cache", "transform", "batch", "encode", "finish"]
+"""A stage: reading the source, functions in Python where it is read, parsing, reading the `cache`,
+a transform in the graph, building batches, encoding messages, and a transform of the trainer."""
 
 
 @dataclass(frozen=True)

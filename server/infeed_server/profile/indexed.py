@@ -19,6 +19,7 @@ from infeed_server.profile.reading import read_cost, readable
 from infeed_server.profile.samples import KeptSamples, columns_bytes, function_of, parser_of
 from infeed_server.profile.stages import (
     batch_stage,
+    cache_stage,
     encode_stage,
     finish_stages,
     parse_stage,
@@ -192,6 +193,7 @@ class IndexedProfile:
             if self._has_cache:
                 before = sum(ordinal < self._cache for ordinal, _ in self._plan.steps)
                 columns = kept[before].batch(self._slots)
+                self._add(cache_stage(self._clock, columns, self._slots, seconds))
             self._add(
                 batch_stage(
                     self._clock,

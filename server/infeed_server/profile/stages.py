@@ -11,6 +11,7 @@ import tensorflow as tf
 from infeed.errors import SampleError
 from infeed.finish import apply
 from infeed.spec import Array, Cast, FinishTransform, Normalize, OneHot, Spec
+from infeed.tensorflow.from_callable import from_callable
 from infeed.wire.batch import encode_batch
 from infeed_server.engines.indexed.graph_options import graph_options
 from infeed_server.pipeline import sample_graph
@@ -19,6 +20,7 @@ from infeed_server.profile.figures import Cost, Stage
 from infeed_server.profile.samples import (
     KeptSamples,
     StepFunction,
+    columns_bytes,
     function_of,
     parser_of,
     unchanged,
@@ -116,7 +118,8 @@ def batch_stage(
     count = len(next(iter(columns.values())))
     rows = {name: column[np.arange(slots) % count] for name, column in columns.items()}
     function = tf.autograph.experimental.do_not_convert(fill)
-    samples = tf.data.Dataset.from_tensors(rows).repeat().unbatch()
+    signature = {name: tf.TensorSpec(each.shape, _dtype(each)) for name, each in rows.items()}
+    samples = from_callable(lambda _: rows, signature).unbatch()
     mapped = samples.map(function, num_parallel_calls=cores)
     options = graph_options()
     options.autotune.enabled = False
@@ -130,6 +133,20 @@ def batch_stage(
 
     cost = median_cost(clock, run, seconds)
     return Stage("batch", "batch", cost, bytes_in, bytes_in)
+
+
+def cache_stage(clock: Clock, columns: Columns, slots: int, seconds: float) -> Stage:
+    """Measures the copies of samples out of the `cache` into a batch."""
+    count = len(next(iter(columns.values())))
+    order = np.random.default_rng(0).permutation(count)[np.arange(slots) % count]
+
+    def run() -> int:
+        for rows in columns.values():
+            rows[order]
+        return slots
+
+    size = columns_bytes(columns) / count
+    return Stage("cache", "read cache", median_cost(clock, run, seconds), size, size)
 
 
 def encode_stage(
@@ -179,6 +196,10 @@ def _function_cost(
 
 def _finish_name(transform: FinishTransform) -> str:
     return f"{_FINISH_NAMES[type(transform)]} {transform.field}"
+
+
+def _dtype(column: Array) -> tf.DType:
+    return tf.string if column.dtype == object else tf.as_dtype(column.dtype)
 
 
 def _runs_python(step: Step, kept: KeptSamples) -> bool:

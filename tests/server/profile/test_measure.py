@@ -160,6 +160,7 @@ def test_stages_before_cache_are_those_of_the_first_epoch(folder: Path) -> None:
         "read images": True,
         "decode_image": True,
         "resize": True,
+        "read cache": False,
         "random_flip_left_right": False,
         "batch": False,
         "encode": False,
