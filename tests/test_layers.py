@@ -45,7 +45,7 @@ LAYERS = {
         "serving control",
         "rpc data_service",
         "runtime check starter",
-        "__init__ demo",
+        "__init__ demo profile",
         "cli",
     ),
 }

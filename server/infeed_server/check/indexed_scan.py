@@ -8,18 +8,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from infeed.errors import InfeedError, SampleError, UserCodeError
+from infeed.errors import InfeedError, SampleError
 from infeed.spec import Array
 from infeed.tensorflow.from_callable import from_callable
 from infeed_server.check.measures import WIDTH, Measures
 from infeed_server.check.ranges import SOURCE_STAGE, ClassCounts, FieldRange
 from infeed_server.check.report import PipelineReport
-from infeed_server.engines.indexed.bad_samples import SampleFailure, find_bad_sample
+from infeed_server.check.sample_reader import SampleReader
 from infeed_server.engines.indexed.graph_options import graph_options
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.pipeline.python_maps import split_python_maps
 from infeed_server.sources.base import Columns
-from infeed_server.sources.python.mapped import read_samples
 
 Advance = Callable[[int], None]
 """Callback with the number of samples that were processed since the last call."""
@@ -46,7 +45,7 @@ class IndexedScan:
         self._max_examples = max_examples
         self._order = plan.order(plan.spec.seed)
         self._measures = Measures.of(source, steps)
-        self._unread: dict[int, InfeedError] = {}
+        self._reader = SampleReader(source, steps, self._order)
         self._processed = np.zeros(count, np.bool_)
         self._fault: Exception | None = None
         self.report = PipelineReport(plan.spec.name, len(source), count)
@@ -92,14 +91,14 @@ class IndexedScan:
         bad = np.flatnonzero(~self._processed).tolist()
         report.bad_samples = len(bad)
         report.without_label = sum(
-            error.metadata.get("stage") == NO_LABEL_STAGE for error in self._unread.values()
+            error.metadata.get("stage") == NO_LABEL_STAGE for error in self._reader.unread.values()
         )
         for index in bad[: self._max_examples]:
-            report.bad_examples.append(self._unread.get(index) or self._reason(index))
+            report.bad_examples.append(self._reader.unread.get(index) or self._reason(index))
         advance(len(bad))
 
     def _reason(self, index: int) -> InfeedError:
-        failure = self._failure(index)
+        failure = self._reader.failure(index)
         if failure is not None:
             return failure.error
         return SampleError(
@@ -107,9 +106,6 @@ class IndexedScan:
             "processed again, alone",
             sample_id=index,
         )
-
-    def _failure(self, index: int) -> SampleFailure | None:
-        return find_bad_sample(self._source, self._steps, index, self._keys([index])[0])
 
     def _dataset(self) -> tf.data.Dataset:
         columns = {
@@ -136,33 +132,11 @@ class IndexedScan:
         try:
             for start in range(0, self._count, _READ_TOGETHER):
                 wanted = np.arange(start, min(start + _READ_TOGETHER, self._count))
-                index, columns = self._read(wanted)
+                index, columns = self._reader.read(wanted)
                 if len(index):
-                    yield _filled(index, self._keys(index), columns)
+                    yield _filled(index, self._reader.keys(index), columns)
         except Exception as error:  # noqa: BLE001 - TensorFlow would keep its message only
             self._fault = error
-
-    def _read(self, index: Array) -> tuple[Array, Columns]:
-        """Reads samples; those that cannot be read are noted and left out."""
-        while len(index):
-            try:
-                return index, read_samples(self._source, index, self._keys(index))
-            except SampleError as error:
-                bad = int(error.metadata["sample_id"])
-                self._unread[bad] = error
-                index = index[index != bad]
-            except UserCodeError:  # without the sample that it was raised for
-                index = self._without_raising(index)
-        return index, {}
-
-    def _without_raising(self, index: Array) -> Array:
-        """Leaves out the samples that the user's code raises for."""
-        failures = {each: self._failure(each) for each in index.tolist()}
-        self._unread |= {each: failure.error for each, failure in failures.items() if failure}
-        return np.array([each for each in index.tolist() if failures[each] is None], index.dtype)
-
-    def _keys(self, index: Any) -> Array:
-        return self._order.keys(np.zeros(len(index), np.int64), np.asarray(index, np.int64))
 
 
 def _filled(index: Array, keys: Array, columns: Columns) -> dict[str, Any]:

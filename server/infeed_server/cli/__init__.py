@@ -19,10 +19,11 @@ def register(app: typer.Typer) -> None:
     from infeed_server.cli.demo import demo
     from infeed_server.cli.index import index
     from infeed_server.cli.init import init
+    from infeed_server.cli.profile import profile
     from infeed_server.cli.token import token
 
     panels: dict[str, tuple[Callable[..., None], ...]] = {
-        _PREPARE: (init, check, index),
+        _PREPARE: (init, check, profile, index),
         _SERVE: (serve, token, dispatcher, worker, demo),
     }
     for panel, commands in panels.items():

@@ -1,0 +1,1 @@
+"""Profiles of pipelines: what each stage costs, what this host can serve, what would help."""

@@ -1,0 +1,132 @@
+"""The command `infeed profile`: output, JSON, exit status and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from infeed.cli import new_app
+from infeed_server.profile.figures import Cost, Profile, Stage
+
+GOOD = """pipelines:
+  numbers:
+    source: {arrays: x.npz}
+    transforms: [cast: {field: x, dtype: float16}]
+    batch: {size: 2}
+  rows:
+    source: {dataset: "rows_of_profile:rows"}
+    batch: {size: 2}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    np.savez(tmp_path / "x.npz", x=np.arange(10))
+    (tmp_path / "good.yaml").write_text(GOOD)
+    (tmp_path / "rows_of_profile.py").write_text(
+        "import tensorflow as tf\n\n\ndef rows():\n    print('called')\n"
+        "    return tf.data.Dataset.range(20).map(lambda i: {'i': i})\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(new_app(), ["profile", *arguments])
+
+
+def test_text_has_the_stages_the_rates_and_the_servers(folder: Path) -> None:
+    result = run("good.yaml", "numbers", "--seconds", "0.2", "--step-ms", "50", "--trainers", "2")
+    assert result.exit_code == 0, result.output
+    for text in ("batches of 2; stages measured on 10 samples", "read arrays", "0: cast"):
+        assert text in result.stdout
+    for text in ("measured: ", "the stages alone forecast ", "forecast: ", "server"):
+        assert text in result.stdout
+    assert "the trainers take 80 samples/s: 1 server like this host" in result.stdout
+
+
+def test_json_of_a_dataset_has_its_total_and_no_print_of_its_function(folder: Path) -> None:
+    result = run("good.yaml", "rows", "--seconds", "0.2", "--json", "--batch-size", "5")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert (document["complete"], document["stages"], document["batch_size"]) == (True, [], 5)
+    assert document["run"]["samples"] > 0
+    assert document["forecast"]["samples"] > 0
+    assert "inside of the function" in document["note"]
+
+
+def test_unknown_pipeline_lists_the_available_ones(folder: Path) -> None:
+    result = run("good.yaml", "nombers")
+    assert result.exit_code == 2
+    assert "'nombers': no such pipeline; the file has: numbers, rows" in " ".join(
+        result.output.replace("│", " ").split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("pipelines: [", "not valid YAML"),
+        (GOOD.replace("batch", "bach", 1), "unknown key 'bach'"),
+        (GOOD.replace("x.npz", "y.npz"), "y.npz"),
+    ],
+)
+def test_bad_file_is_an_error_with_its_line(folder: Path, text: str, message: str) -> None:
+    (folder / "bad.yaml").write_text(text)
+    result = run("bad.yaml", "numbers")
+    assert result.exit_code == 1
+    assert message in str(result.exception)
+    assert "bad.yaml:" in str(result.exception)
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_interrupt_prints_what_was_measured_and_exits_with_130(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    def interrupted(profile: Profile, *_: Any) -> None:
+        profile.stages.append(Stage("read", "read arrays", Cost(1e-3, 1e-3), 8, 8))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("infeed_server.profile.measure.measure", interrupted)
+    result = run("good.yaml", "numbers", *options)
+    assert result.exit_code == 130
+    if options:
+        document = json.loads(result.stdout)
+        assert (document["complete"], document["forecast"]) == (False, None)
+        assert [each["name"] for each in document["stages"]] == ["read arrays"]
+    else:
+        assert "interrupted: what was measured so far" in result.stdout
+        assert "read arrays" in result.stdout
+
+
+def test_sigint_prints_what_was_measured_and_ends_the_process_with_130(folder: Path) -> None:
+    (folder / "interrupting.py").write_text(
+        "import os\nimport signal\n\nREADS = 0\n\n\n"
+        "class Numbers:\n    fingerprint = '1'\n\n"
+        "    def __len__(self):\n        return 1000\n\n"
+        "    def __getitem__(self, index):\n        global READS\n        READS += 1\n"
+        # Behind the samples that the stages are measured on.
+        "        if READS == 500:\n            os.kill(os.getpid(), signal.SIGINT)\n"
+        "        return index\n"
+    )
+    (folder / "interrupted.yaml").write_text(
+        "pipelines:\n  p:\n    source: {python: 'interrupting:Numbers'}\n    batch: {size: 4}\n"
+    )
+    process = subprocess.run(
+        [sys.executable, "-m", "infeed", "profile", "interrupted.yaml", "p", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert process.returncode == 130, process.stderr
+    document = json.loads(process.stdout)
+    assert (document["pipeline"], document["complete"]) == ("p", False)
+    assert document["samples"] == 64

@@ -1,0 +1,204 @@
+"""Profiles of small pipelines: every stage is measured, and the figures fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from infeed.errors import SampleError
+from infeed_server.pipeline.load import parse_yaml
+from infeed_server.profile.figures import Profile
+from infeed_server.profile.forecast import forecast
+from infeed_server.profile.indexed import Options
+from infeed_server.profile.measure import measure
+from infeed_server.profile.report import to_json
+
+PHOTOS = "source: {images: photos}"
+FUNCTIONS = """
+import tensorflow as tf
+
+
+def burn(sample):
+    x = sample["x"]
+    for _ in range(400):
+        x = tf.linalg.matmul(x, x) / 64
+    return {**sample, "x": x}
+
+
+def through_python(sample):
+    y = tf.numpy_function(lambda x: x, [sample["x"]], tf.float32, stateful=False)
+    return {**sample, "x": tf.ensure_shape(y, sample["x"].shape)}
+
+
+def double(sample):
+    return {"x": sample["x"] * 2}
+
+
+def rows():
+    return tf.data.Dataset.range(20).map(lambda i: {"i": i})
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("profile")
+    (folder / "photos").mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(12):
+        pixels = rng.integers(0, 256, (40, 60, 3), np.uint8)
+        Image.fromarray(pixels).save(folder / "photos" / f"{number:02}.jpg")
+    np.savez(folder / "x.npz", x=rng.random((12, 64, 64), np.float32))
+    (folder / "functions_of_profile.py").write_text(FUNCTIONS)
+    return folder
+
+
+@contextmanager
+def opening(name: str) -> Iterator[Any]:
+    del name
+    yield lambda done, total: None
+
+
+def profile_of(
+    folder: Path, source: str, transforms: str, options: Options | None = None, **more: str
+) -> Profile:
+    lines = [source, f"transforms: {transforms}", "batch: {size: 4}"]
+    lines += [f"{key}: {value}" for key, value in more.items()]
+    file = folder / "pipelines.yaml"
+    file.write_text("pipelines:\n  p:\n" + "".join(f"    {line}\n" for line in lines))
+    pipelines = parse_yaml(str(file))
+    assert not pipelines.problems
+    profile = Profile("p", cores=1)
+    measure(profile, pipelines["p"], options or Options(seconds=0.2), opening)
+    return profile
+
+
+def test_fused_step_has_both_names_and_bytes_flow_from_stage_to_stage(folder: Path) -> None:
+    transforms = (
+        "[decode_image: {field: image}, random_resized_crop: {field: image, size: [8, 8]}, "
+        "normalize: {field: image, scale: 255}]"
+    )
+    profile = profile_of(folder, PHOTOS, transforms)
+    assert [(each.kind, each.name) for each in profile.stages] == [
+        ("read", "read images"),
+        ("transform", "decode_image+random_resized_crop"),
+        ("batch", "batch"),
+        ("encode", "encode"),
+        ("finish", "normalize image"),
+    ]
+    fused, finish = profile.stages[1], profile.stages[-1]
+    assert fused.bytes_out == 8 * 8 * 3
+    assert (finish.bytes_in, finish.bytes_out) == (8 * 8 * 3, 8 * 8 * 3 * 4)
+    assert profile.wire_bytes == fused.bytes_out
+    assert profile.finished_bytes == fused.bytes_out + 3 * 8 * 8 * 3
+    assert (profile.samples, profile.bad_samples) == (12, 0)
+    assert profile.run is not None
+    assert profile.run.samples % 4 == 0
+    assert to_json(profile, None, complete=True)["forecast"]["samples"] > 0
+
+
+def test_artificial_heavy_function_is_the_most_expensive_stage(folder: Path) -> None:
+    transforms = "[map: functions_of_profile:burn, cast: {field: x, dtype: float16}]"
+    profile = profile_of(folder, "source: {arrays: x.npz}", transforms)
+    heaviest = max(profile.stages, key=lambda each: each.cost.cpu)
+    assert heaviest.name == "map functions_of_profile:burn"
+    assert not heaviest.runs_python
+    made = forecast(profile)
+    assert made is not None
+    assert heaviest.cost.cpu > made.cpu_per_sample / 2
+
+
+def test_function_that_calls_python_in_the_graph_is_noted(folder: Path) -> None:
+    profile = profile_of(
+        folder, "source: {arrays: x.npz}", "[map: functions_of_profile:through_python]"
+    )
+    assert [each.runs_python for each in profile.stages if each.kind == "transform"] == [True]
+
+
+def test_function_in_python_is_a_stage_beside_reading(folder: Path) -> None:
+    transforms = "[map: {function: functions_of_profile:double, python: true}]"
+    profile = profile_of(folder, "source: {arrays: x.npz}", transforms)
+    kinds = [(each.kind, each.name) for each in profile.stages[:2]]
+    assert kinds == [("read", "read arrays"), ("map", "map functions_of_profile:double")]
+
+
+def test_arrays_that_are_sent_as_they_are_need_no_graph(folder: Path) -> None:
+    profile = profile_of(folder, "source: {arrays: x.npz}", "[]", Options(0.2, batch_size=3))
+    assert [each.kind for each in profile.stages] == ["read", "encode"]
+    assert (profile.batch_size, profile.wire_bytes) == (3, 64 * 64 * 4)
+
+
+def test_changes_are_measured_on_the_same_samples(folder: Path) -> None:
+    transforms = (
+        "[decode_image: {field: image}, resize: {field: image, size: [32, 32]}, "
+        "random_crop: {field: image, size: [16, 16]}, normalize: {field: image, scale: 255}, "
+        "random_flip_left_right: {field: image}]"
+    )
+    profile = profile_of(folder, PHOTOS, transforms)
+    changes = {each.kind: each for each in profile.changes}
+    assert set(changes) == {"crop_first", "finish_at_trainer", "cache"}
+    assert all(each.cpu > 0 for each in profile.changes)
+    pixels = 16 * 16 * 3
+    assert profile.wire_bytes is not None
+    assert changes["crop_first"].wire_bytes == profile.wire_bytes
+    assert changes["finish_at_trainer"].wire_bytes == profile.wire_bytes - 3 * pixels
+
+
+def test_stages_before_cache_are_those_of_the_first_epoch(folder: Path) -> None:
+    transforms = (
+        "[decode_image: {field: image}, resize: {field: image, size: [8, 8]}, cache, "
+        "random_flip_left_right: {field: image}]"
+    )
+    profile = profile_of(folder, PHOTOS, transforms)
+    cached = {each.name: each.cached for each in profile.stages}
+    assert cached == {
+        "read images": True,
+        "decode_image": True,
+        "resize": True,
+        "read cache": False,
+        "random_flip_left_right": False,
+        "batch": False,
+        "encode": False,
+    }
+    assert not profile.changes
+
+
+@pytest.mark.parametrize("on_error", ["raise", "mask"])
+def test_bad_samples_are_counted_and_left_out(
+    folder: Path, tmp_path: Path, on_error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for photo in (folder / "photos").iterdir():
+        (tmp_path / "some").mkdir(exist_ok=True)
+        (tmp_path / "some" / photo.name).write_bytes(photo.read_bytes())
+    (tmp_path / "some" / "03.jpg").write_bytes(b"not an image")
+    transforms = "[decode_image: {field: image}, resize: {field: image, size: [8, 8]}]"
+    source = f"source: {{images: {tmp_path / 'some'}}}"
+    profile = profile_of(folder, source, transforms, on_error=on_error)
+    assert (profile.bad_samples, profile.samples) == (1, 12)
+    assert "03.jpg" in profile.bad_example
+    assert "transforms[0].decode_image" in profile.bad_example
+    assert profile.run is not None
+    assert not list(tmp_path.rglob("*.jsonl")), "a profile writes no quarantine"
+
+
+def test_pipeline_with_bad_samples_only_names_the_first(folder: Path, tmp_path: Path) -> None:
+    for number in range(4):
+        (tmp_path / f"{number}.jpg").write_bytes(b"not an image")
+    transforms = "[decode_image: {field: image}, resize: {field: image, size: [8, 8]}]"
+    with pytest.raises(SampleError, match=r"transforms\[0\].decode_image: all 4 samples"):
+        profile_of(folder, f"source: {{images: {tmp_path}}}", transforms)
+
+
+def test_dataset_has_its_total_alone_and_states_why(folder: Path) -> None:
+    profile = profile_of(folder, "source: {dataset: functions_of_profile:rows}", "[]")
+    assert not profile.stages
+    assert profile.run is not None
+    assert "inside of the function" in profile.note
+    assert profile.wire_bytes == 8
+    assert forecast(profile) is not None
