@@ -47,6 +47,7 @@ from infeed.errors import (
 if TYPE_CHECKING:
     from infeed.client import connect
     from infeed.feed import Feed
+    from infeed.headspace import headspace
     from infeed.http2.tls_config import TLS
     from infeed.stats import Stats
 
@@ -59,6 +60,7 @@ _LAZY_NAMES = {
     "Stats": "infeed.stats",
     "TLS": "infeed.http2.tls_config",
     "connect": "infeed.client",
+    "headspace": "infeed.headspace",
 }
 """Name → the module that has it. Commands that connect to no server load none of these."""
 
@@ -104,4 +106,5 @@ __all__ = [
     "UserCodeError",
     "__version__",
     "connect",
+    "headspace",
 ]

@@ -74,6 +74,11 @@ class Coordinator:
         """The number of servers that take requests."""
         return len(self._scheduler.servers)
 
+    @property
+    def prefetch_depth(self) -> int:
+        """Batches that may be in flight and buffered together. Callable from any thread."""
+        return self._window.depth
+
     def counters(self, consumed_bytes: int) -> PrefetchCounters:
         """Returns the statistics of servers and prefetch window. Callable from any thread."""
         buffered = 0 if self._closed else self._window.received_bytes - consumed_bytes
