@@ -25,7 +25,7 @@ LAYERS = {
         "wire rpc named_fields",
         "prefetch",
         "feed",
-        "client headspace",
+        "client replay",
         "lazy_feed",
         "__init__",
         "audit grain jax keras testing torch",

@@ -47,8 +47,8 @@ from infeed.errors import (
 if TYPE_CHECKING:
     from infeed.client import connect
     from infeed.feed import Feed
-    from infeed.headspace import headspace
     from infeed.http2.tls_config import TLS
+    from infeed.replay import headspace
     from infeed.stats import Stats
 
 __version__ = "0.1.0"
@@ -60,7 +60,7 @@ _LAZY_NAMES = {
     "Stats": "infeed.stats",
     "TLS": "infeed.http2.tls_config",
     "connect": "infeed.client",
-    "headspace": "infeed.headspace",
+    "headspace": "infeed.replay",
 }
 """Name → the module that has it. Commands that connect to no server load none of these."""
 

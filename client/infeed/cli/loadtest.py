@@ -174,11 +174,11 @@ def loadtest(
         )
         if find_max and not (step_ms and steps is None):
             raise InvalidRequestError("--find-max needs --step-ms over 0, and no --steps")
+        for path in (html, Path(output) if output not in (None, "-") else None):
+            if path is not None:
+                _write(path, "", mode="a")  # a problem is found before the test, not after it
     except InvalidRequestError as error:
         raise typer.BadParameter(error.message) from None
-    for path in (html, Path(output) if output not in (None, "-") else None):
-        if path is not None:
-            _write(path, "", mode="a")  # a problem is found before the test, not after it
     runs = Runs(target, pipeline, connection, timeout)
     if find_max:
         search, summary, tally = runs.search(plan)

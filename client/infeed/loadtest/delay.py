@@ -141,6 +141,14 @@ class Proxy:
             for connection in list(self._connections):
                 self._forward(connection)
 
+    def close(self) -> None:
+        """Closes all connections, and the pipes with their bytes."""
+        for connection in list(self._connections):
+            self._end(connection)
+        self._pool.close()
+        self._epoll.close()
+        self._listener.close()
+
     def _timeout(self) -> float | None:
         times = [direction.due for pair in self._connections for direction in pair]
         earliest = min((due for due in times if due is not None), default=None)
@@ -178,15 +186,18 @@ class Proxy:
         except OSError:  # One side reset the connection: close the other side too.
             is_finished = True
         if is_finished:
-            self._connections.remove(connection)
-            for direction in connection:
-                direction.discard(self._pool)
-                del self._masks[direction.source]
-                direction.source.close()
+            self._end(connection)
             return
         upload, download = connection
         self._watch(upload.source, reads=not upload.has_ended, writes=download.is_blocked)
         self._watch(download.source, reads=not download.has_ended, writes=upload.is_blocked)
+
+    def _end(self, connection: tuple[Direction, Direction]) -> None:
+        self._connections.remove(connection)
+        for direction in connection:
+            direction.discard(self._pool)
+            del self._masks[direction.source]
+            direction.source.close()
 
     def _watch(self, peer: socket.socket, *, reads: bool, writes: bool) -> None:
         mask = _READ * reads | _WRITE * writes
@@ -220,8 +231,12 @@ def _connect(address: str) -> socket.socket:
 def serve(address: str, delay: float, jitter: float, parent: Connection) -> None:
     """Runs a proxy in a process of its own; sends its port to `parent`."""
     proxy = Proxy(address, delay, jitter)
-    parent.send(proxy.port)
-    proxy.run(parent)
+    try:
+        parent.send(proxy.port)
+        proxy.run(parent)
+    finally:
+        proxy.close()
+        parent.close()
 
 
 def main() -> None:

@@ -47,3 +47,8 @@ class PipePool:
         else:
             self._open_count -= 1
             pipe.close()
+
+    def close(self) -> None:
+        """Closes the empty pipes."""
+        while self._free:
+            self._free.pop().close()

@@ -48,7 +48,7 @@ def time_series(tally: Tally) -> Series:
     end = max(tally.ended_at - tally.began_at, 1e-3)
     width = float(max(1, math.ceil(end / _MAX_BINS)))
     bins = max(1, math.ceil(end / width))
-    begin = (tally.all_began_at or tally.ended_at) + tally.plan.warm_up - tally.began_at
+    begin = tally.measured_from - tally.began_at
     columns = [_columns(tally, rank) for rank in range(len(tally.trainers))]
     together = [np.concatenate(each) for each in zip(*columns, strict=True)]
     ended_at, waits, _, samples = together

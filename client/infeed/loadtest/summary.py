@@ -100,7 +100,7 @@ class Summary:
 def summarize(tally: Tally) -> Summary:
     """Returns the figures of a load test that has ended, or was interrupted."""
     end = tally.ended_at
-    begin = min(end, (tally.all_began_at or end) + tally.plan.warm_up)
+    begin = min(end, tally.measured_from)
     trainers = tuple(trainer_figures(each, tally, begin, end) for each in tally.trainers)
     selected = [selected_steps(each, begin, end) for each in tally.trainers]
     together = {name: np.concatenate([each[name] for each in selected]) for name in COLUMNS}

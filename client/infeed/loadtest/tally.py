@@ -108,6 +108,13 @@ class Tally:
         """Whether every trainer has had a batch."""
         return all(each.lives and each.lives[0].first for each in self.trainers)
 
+    @property
+    def measured_from(self) -> float:
+        """The monotonic time from which figures count; the end, if not all have begun."""
+        if self.all_began_at is None:
+            return self.ended_at
+        return self.all_began_at + self.plan.warm_up
+
     def audits(self, seconds: float) -> list[AuditReport]:
         """Returns the audit of each job; none if the pipeline guarantees no order."""
         seed = self.plan.seed if self.plan.seed is not None else self.spec.seed

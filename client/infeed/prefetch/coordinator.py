@@ -75,9 +75,9 @@ class Coordinator:
         return len(self._scheduler.servers)
 
     @property
-    def prefetch_depth(self) -> int:
-        """Batches that may be in flight and buffered together. Callable from any thread."""
-        return self._window.depth
+    def is_at_rest(self) -> bool:
+        """Whether nothing is in flight, for the window is full. Callable from any thread."""
+        return self.ended or self._scheduler.next_step >= self._window.step_limit
 
     def counters(self, consumed_bytes: int) -> PrefetchCounters:
         """Returns the statistics of servers and prefetch window. Callable from any thread."""

@@ -89,23 +89,22 @@ class Prefetcher:
         return self._coordinator.blocking_server()
 
     def peek(self, count: int, timeout: float) -> list[Batch]:
-        """Waits for the next `count` batches and returns them; they remain to be delivered.
+        """Waits until nothing is in flight, and returns the next batches, up to `count`.
 
-        Returns fewer if the feed has fewer left or prefetches fewer, or after `timeout` seconds.
-        Raises the error of the feed, `FeedClosedError`, `InvalidRequestError` at the end of the
-        feed, and `StallError`, if there is none. Until `ready.hold(0)` more finished batches are
-        kept than usual.
+        They remain to be delivered. Returns what is ready after `timeout` seconds. Raises the error
+        of the feed, `FeedClosedError`, `InvalidRequestError` at the end of the feed, and
+        `StallError`, if there is no batch. Until `ready.hold(0)` more finished ones are kept.
         """
         self.ready.hold(count)
         deadline = time.monotonic() + timeout
         while True:
+            is_last_look = self._stopping or time.monotonic() >= deadline
+            is_at_rest = self._coordinator.is_at_rest  # first: a batch may come meanwhile
             items = self.ready.peek(count)
             batches = [each.batch for each in items if isinstance(each, ReceivedBatch)]
-            has_ended = len(batches) < len(items)
-            enough = min(count, self._coordinator.prefetch_depth)
-            if len(batches) >= enough or has_ended or self._stopping:
-                break
-            if time.monotonic() >= deadline:
+            is_complete = len(batches) == count or len(batches) < len(items)
+            # At rest, what is received but not finished yet follows within a moment.
+            if is_last_look or (is_at_rest and (is_complete or self._received.empty())):
                 break
             time.sleep(_PEEK_INTERVAL_SECONDS)
         if batches:

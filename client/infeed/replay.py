@@ -83,7 +83,10 @@ class Replay(Iterator[Batch]):
         self._first_at = self._last_at = 0.0
 
     def __enter__(self) -> Replay:
-        """Waits until the feed has prefetched the batches, and copies them.
+        """Waits until the feed has prefetched all that it may, and copies the first batches.
+
+        From then on it receives nothing, and its servers make nothing for it: what they need of
+        this machine, they would not need with an infinitely fast input.
 
         Raises `InvalidRequestError` if it has none left, `StallError` if none comes in time, and
         the error that ends the feed.
@@ -148,9 +151,9 @@ def headspace(feed: Feed, batches: int = 8, steps: int = 50, timeout: float = 60
     """Returns batches to replay in `with`, to measure the steps with an infinitely fast input.
 
     feed       a feed of `connect`, of which the training has taken some batches
-    batches    batches to keep, 1 to 64; fewer if the feed prefetches fewer, or has fewer left
+    batches    batches to keep, 1 to 64; fewer if the feed prefetches or has fewer
     steps      steps to measure, after as many as `batches`, which are not measured
-    timeout    seconds to wait for the batches to be prefetched
+    timeout    seconds to wait for the prefetch to be complete; then it begins without
 
     The feed keeps the batches, and delivers them afterwards: nothing is lost, and its cursor stays
     where it is. The steps themselves are the training's own, so run them on a copy of the model, or
