@@ -88,8 +88,7 @@ def time_plots(summary: Summary) -> Iterator[str]:
         ]
         yield _figure(
             f"Server {address}",
-            "its pipeline in the ten seconds before each report: "
-            + _legend(*((name, _STATE_NAMES[name]) for name in STATES), ("cpu", "processors used")),
+            _legend(*((name, _STATE_NAMES[name]) for name in STATES), ("cpu", "processors used")),
             plots.draw(
                 place,
                 plots.stack(place, xs, states),

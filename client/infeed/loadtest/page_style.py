@@ -3,12 +3,12 @@
 STYLE = """
 :root { --ground: #f6f7f9; --card: #fff; --ink: #16202c; --soft: #55616f; --line: #dfe4ea;
   --good: #13714a; --bad: #b3261e; --good-ground: #e6f4ec; --bad-ground: #fdecea;
-  --fair-ground: #fdf2e3;
+  --fair-ground: #fdf2e3; --middle: #f0d9a8;
   --c1: #1f5fbf; --c2: #b25a00; --c3: #8f2a63; --cpu: #16202c;
   --transform: #d98a3d; --source: #b0475e; --no_budget: #7a86c9; --no_request: #d5dbe3; }
 @media (prefers-color-scheme: dark) { :root { --ground: #10151b; --card: #19212a; --ink: #e8edf2;
   --soft: #a3b0bd; --line: #303b47; --good: #6fd2a3; --bad: #ff9d92; --good-ground: #14301f;
-  --bad-ground: #3b1a18; --fair-ground: #33240f;
+  --bad-ground: #3b1a18; --fair-ground: #33240f; --middle: #6b5a35;
   --c1: #7db1ff; --c2: #ffb266; --c3: #f08ec0; --cpu: #f2f5f8;
   --transform: #a8672a; --source: #8f3a50; --no_budget: #56619e; --no_request: #35414e; } }
 * { box-sizing: border-box; }
@@ -56,9 +56,9 @@ svg { display: block; width: 100%; height: auto; overflow: visible; }
 .threshold { stroke: var(--bad); stroke-width: 1.5; stroke-dasharray: 5 4; }
 .mark line { stroke: var(--bad); stroke-width: 1.5; stroke-dasharray: 2 3; }
 .mark path { fill: var(--bad); }
-.cell { fill: color-mix(in oklab, var(--bad) var(--lack), var(--c1)); }
 .ramp { display: inline-block; width: 70px; height: 11px; border-radius: 2px;
-  vertical-align: -1px; background: linear-gradient(90deg in oklab, var(--c1), var(--bad)); }
+  vertical-align: -1px;
+  background: linear-gradient(90deg in oklab, var(--c1), var(--middle), var(--bad)); }
 .line.c1 { stroke: var(--c1); } .line.c2 { stroke: var(--c2); } .line.c3 { stroke: var(--c3); }
 .area.c1, .dot.c1, .key .c1 { fill: var(--c1); background: var(--c1); }
 .area.c2, .dot.c2, .key .c2 { fill: var(--c2); background: var(--c2); }

@@ -175,7 +175,7 @@ def tips(frame: Frame, xs: Sequence[float], width: float, texts: Sequence[str]) 
 
 
 def heat_map(frame: Frame, width: float, rows: Sequence[Row], describe: Callable[..., str]) -> str:
-    """Returns a cell for each row and bin, darker for a smaller share; y is the row's number."""
+    """Returns a cell for each row and bin, coloured by its share; y is the row's number."""
     parts = []
     for number, row in enumerate(rows):
         top, bottom = frame.top(number), frame.top(number + 1)
@@ -188,10 +188,17 @@ def heat_map(frame: Frame, width: float, rows: Sequence[Row], describe: Callable
             parts.append(
                 f'<rect class="cell" x="{left:.1f}" width="{max(0.3, right - left - 0.4):.1f}" '
                 f'y="{top:.1f}" height="{max(0.5, bottom - top - gap):.1f}" '
-                f'style="--lack:{100 * (1 - share):.0f}%">'
+                f'style="fill:{_cell_color(share)}">'
                 f"<title>{escape(describe(number, index, share))}</title></rect>"
             )
     return "".join(parts)
+
+
+def _cell_color(share: float) -> str:
+    """Returns the colour of a share: from good over the middle to bad."""
+    if share >= 0.5:
+        return f"color-mix(in oklab,var(--c1) {200 * share - 100:.0f}%,var(--middle))"
+    return f"color-mix(in oklab,var(--middle) {200 * share:.0f}%,var(--bad))"
 
 
 def _runs(xs: Sequence[float], row: Row) -> Iterator[list[tuple[float, float]]]:

@@ -132,7 +132,7 @@ def summarize(tally: Tally) -> Summary:
         verdict_text=text,
         forecast=forecast_of(ranks, tally.plan.trainers, list(servers.values())),
         series=time_series(tally),
-        events=tuple((at - tally.began_at, text) for at, text in sorted(tally.events)),
+        events=tuple((at - tally.began_at, text) for at, text in tally.all_events()),
         failures=tuple(tally.failures),
         interrupted=tally.interrupted,
         cores=os.cpu_count() or 1,

@@ -17,6 +17,8 @@ from infeed.loadtest.records import Point, Steps
 from infeed.report import ServerReport, TrainerReport
 from infeed.spec import Array, PipelineSpec
 
+_SAME_EVENT_SECONDS = 2.0
+
 
 @dataclass
 class Life:
@@ -75,6 +77,8 @@ class Tally:
         self.events: list[tuple[float, str]] = []
         self.interrupted = False
         self._addresses = addresses or {}
+        self._last_reports: dict[tuple[int, str], ServerReport] = {}
+        self._messages: list[tuple[float, int, str]] = []
         self._audits: list[JobAudit] = []
         if spec.guarantee.order != "none":
             world_sizes = [1] * plan.trainers if plan.independent else [plan.trainers]
@@ -96,9 +100,12 @@ class Tally:
         cpu_seconds = earlier + point.cpu_seconds
         trainer.usage.append((point.at, cpu_seconds, point.max_memory_bytes))
         for proxy, report in point.servers.items():
-            reports = self.servers.setdefault(self._addresses.get(proxy, proxy), [])
-            if report.seconds and (not reports or reports[-1][1] != report):
+            # A trainer keeps the last report of a server that is gone.
+            if report.seconds and self._last_reports.get((rank, proxy)) != report:
+                self._last_reports[rank, proxy] = report
+                reports = self.servers.setdefault(self._addresses.get(proxy, proxy), [])
                 reports.append((point.at, report))
+        self._messages += [(at, rank, self._with_servers(text)) for at, text in point.messages]
         if self._audits:
             audit = self._audits[rank if self.plan.independent else 0]
             audit.add(0 if self.plan.independent else rank, point.steps)
@@ -114,6 +121,29 @@ class Tally:
         if self.all_began_at is None:
             return self.ended_at
         return self.all_began_at + self.plan.warm_up
+
+    def all_events(self) -> list[tuple[float, str]]:
+        """Returns what happened and what the feeds warned of, with monotonic seconds, in order.
+
+        Equal warnings of several trainers within two seconds are one event.
+        """
+        groups: dict[str, list[tuple[float, set[int]]]] = {}
+        for at, rank, text in sorted(self._messages):
+            found = groups.setdefault(text, [])
+            if not found or at > found[-1][0] + _SAME_EVENT_SECONDS:
+                found.append((at, set()))
+            found[-1][1].add(rank)
+        warnings = [
+            (at, f"{_ranks(ranks, len(self.trainers))}: {text}")
+            for text, found in groups.items()
+            for at, ranks in found
+        ]
+        return sorted([*self.events, *warnings])
+
+    def _with_servers(self, text: str) -> str:
+        for proxy, server in self._addresses.items():
+            text = text.replace(proxy, server)
+        return text
 
     def audits(self, seconds: float) -> list[AuditReport]:
         """Returns the audit of each job; none if the pipeline guarantees no order."""
@@ -180,3 +210,11 @@ def joined(lives: list[Life], name: str) -> Array:
         if arrays:
             parts.append(np.concatenate(arrays)[1:])
     return np.concatenate(parts) if parts else np.empty(0)
+
+
+def _ranks(ranks: set[int], trainers: int) -> str:
+    if len(ranks) == trainers > 1:
+        return "all ranks"
+    if len(ranks) > 3:
+        return f"{len(ranks)} ranks"
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, sorted(ranks)))}"

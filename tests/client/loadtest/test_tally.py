@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.client.loadtest.samples import point, steps, tally
+from tests.client.loadtest.samples import busy_server, point, steps, tally
 
 from infeed.loadtest import LoadPlan
 
@@ -49,3 +49,24 @@ def test_a_trainer_resumes_from_its_last_cursor() -> None:
     made.add(0, point(steps([0, 1]), state={"position": 8}))
     made.start(0, 0.5)
     assert made.trainers[0].state == {"position": 8}
+
+
+def test_equal_warnings_of_several_ranks_are_one_event_with_the_servers_name() -> None:
+    made = tally(LoadPlan(trainers=3), addresses={"127.0.0.1:5": "server:7470"})
+    for rank, at in ((0, 1.0), (1, 1.5), (0, 9.0)):
+        messages = ((at, "127.0.0.1:5 is lost"),)
+        made.add(rank, point(steps([0], rank, 3), messages=messages))
+    made.events.append((2.0, "rank 1 is killed"))
+    assert made.all_events() == [
+        (1.0, "ranks 0, 1: server:7470 is lost"),
+        (2.0, "rank 1 is killed"),
+        (9.0, "rank 0: server:7470 is lost"),
+    ]
+
+
+def test_the_last_report_of_a_server_that_is_gone_counts_once() -> None:
+    made = tally(LoadPlan(trainers=1))
+    for at in (1.0, 2.0):
+        made.add(0, point(steps([]), at, servers={"a": busy_server()}))
+    made.add(0, point(steps([]), 3.0, servers={"a": busy_server(batches=11)}))
+    assert [at for at, _ in made.servers["a"]] == [1.0, 3.0]
