@@ -144,7 +144,7 @@ def delayed_server(server: Server, delay_ms: float) -> Server:
 @contextmanager
 def delayed(target: str, delay_ms: float) -> Iterator[str]:
     """Runs a delaying proxy to `target` and yields its address."""
-    with started("benchmarks.delay", target, str(delay_ms)) as process:
+    with started("infeed.loadtest.delay", target, str(delay_ms)) as process:
         yield f"127.0.0.1:{_port(process.read_line())}"
 
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from infeed.client import connect
     from infeed.feed import Feed
     from infeed.http2.tls_config import TLS
+    from infeed.replay import headspace
     from infeed.stats import Stats
 
 __version__ = "0.1.0"
@@ -59,6 +60,7 @@ _LAZY_NAMES = {
     "Stats": "infeed.stats",
     "TLS": "infeed.http2.tls_config",
     "connect": "infeed.client",
+    "headspace": "infeed.replay",
 }
 """Name → the module that has it. Commands that connect to no server load none of these."""
 
@@ -104,4 +106,5 @@ __all__ = [
     "UserCodeError",
     "__version__",
     "connect",
+    "headspace",
 ]

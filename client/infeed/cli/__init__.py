@@ -57,6 +57,7 @@ def new_app() -> typer.Typer:
     # These import Typer too.
     from infeed.cli.audit import audit  # noqa: PLC0415
     from infeed.cli.list import list_pipelines  # noqa: PLC0415
+    from infeed.cli.loadtest import loadtest  # noqa: PLC0415
     from infeed.cli.peek import peek  # noqa: PLC0415
     from infeed.cli.top import top  # noqa: PLC0415
     from infeed.cli.version import with_version  # noqa: PLC0415
@@ -74,6 +75,7 @@ def new_app() -> typer.Typer:
     app.command(rich_help_panel=LOOK)(peek)
     app.command(rich_help_panel=LOOK)(top)
     app.command(rich_help_panel=LOOK)(audit)
+    app.command(rich_help_panel=LOOK)(loadtest)
     for command in entry_points(group="infeed.commands"):
         _add_commands(app, command)
     return app

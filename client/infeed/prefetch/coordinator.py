@@ -74,6 +74,11 @@ class Coordinator:
         """The number of servers that take requests."""
         return len(self._scheduler.servers)
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is in flight, for the window is full. Callable from any thread."""
+        return self.ended or self._scheduler.next_step >= self._window.step_limit
+
     def counters(self, consumed_bytes: int) -> PrefetchCounters:
         """Returns the statistics of servers and prefetch window. Callable from any thread."""
         buffered = 0 if self._closed else self._window.received_bytes - consumed_bytes

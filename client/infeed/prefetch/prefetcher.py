@@ -16,7 +16,8 @@ import time
 from dataclasses import replace
 from queue import SimpleQueue
 
-from infeed.errors import InfeedError
+from infeed.batch import Batch
+from infeed.errors import FeedClosedError, InfeedError, InvalidRequestError, StallError
 from infeed.finish import finish
 from infeed.prefetch.background_thread import BackgroundThread
 from infeed.prefetch.coordinator import Coordinator
@@ -41,6 +42,8 @@ RESOLVE_INTERVAL_SECONDS = 10.0
 
 _CHECK_INTERVAL_SECONDS = 0.2
 """Period at which timeouts are checked."""
+
+_PEEK_INTERVAL_SECONDS = 0.005
 
 _MAX_FINISHED_BATCHES = 2
 """Bound on finished batches in the queue; finishing can make a batch many times larger."""
@@ -85,6 +88,30 @@ class Prefetcher:
         """Returns the server that the next batch is expected from, and the reason for the wait."""
         return self._coordinator.blocking_server()
 
+    def peek(self, count: int, timeout: float) -> list[Batch]:
+        """Waits until nothing is in flight, and returns the next batches, up to `count`.
+
+        They remain to be delivered. Returns what is ready after `timeout` seconds. Raises the error
+        of the feed, `FeedClosedError`, `InvalidRequestError` at the end of the feed, and
+        `StallError`, if there is no batch. Until `ready.hold(0)` more finished ones are kept.
+        """
+        self.ready.hold(count)
+        deadline = time.monotonic() + timeout
+        while True:
+            is_last_look = self._stopping or time.monotonic() >= deadline
+            is_at_rest = self._coordinator.is_at_rest  # first: a batch may come meanwhile
+            items = self.ready.peek(count)
+            batches = [each.batch for each in items if isinstance(each, ReceivedBatch)]
+            is_complete = len(batches) == count or len(batches) < len(items)
+            # At rest, what is received but not finished yet follows within a moment.
+            if is_last_look or (is_at_rest and (is_complete or self._received.empty())):
+                break
+            time.sleep(_PEEK_INTERVAL_SECONDS)
+        if batches:
+            return batches
+        self.ready.hold(0)
+        raise self._no_batch(items, timeout)
+
     def start(self) -> None:
         """Starts the threads."""
         for thread in self._threads:
@@ -110,6 +137,19 @@ class Prefetcher:
         for reader in list(self._readers.values()):  # after the supervisor, which starts them
             reader.thread.wait_until(self._join_until)
         self.ready.close()  # again, for a batch that was put while it was closed
+
+    def _no_batch(self, items: list[FeedItem], timeout: float) -> BaseException:
+        """Returns the reason why there is no batch to look at."""
+        name = self._plan.spec.name
+        if items and isinstance(items[0], BaseException):
+            return items[0]
+        if items:
+            return InvalidRequestError(f"the feed of {name!r} has no batch left")
+        if self._stopping:
+            return FeedClosedError(f"the feed of {name!r} was closed")
+        server, reason = self.blocking_server()
+        problem = f"{server}: no batch of {name!r} within {timeout:g} s; {reason}"
+        return StallError(problem, server=server, seconds=f"{timeout:g}")
 
     def _on_taken(self) -> None:
         self._pool.wake()

@@ -47,6 +47,7 @@ class ReadyBatches:
         """By number, from 0; the batch number n is that of step n."""
         self._on_taken = on_taken
         self._max_items = max_items
+        self._held = 0
         self._put = Progress()
         """The progress after the item that was put last."""
         self._end_put = False
@@ -79,6 +80,19 @@ class ReadyBatches:
         if len(self.items) > 1 or self._end_put or self._closed_at is not None:
             self._arrived.set()  # for another thread that waits
         return item
+
+    def hold(self, count: int) -> None:
+        """Lets `count` items in, even if the bound is lower, until the next call."""
+        self._held = count
+        self._space.set()
+
+    def peek(self, count: int) -> list[FeedItem]:
+        """Returns the first items, up to `count`. They stay; none is taken by another thread."""
+        if (first := self._peek()) is None:
+            return []
+        numbers = range(first.before.steps, first.before.steps + count)
+        items = [self.items[number] for number in numbers if number in self.items]
+        return [each.item for each in items]
 
     def announce(self, number: int) -> None:
         """Frees the space of a batch that is about to be taken."""
@@ -119,6 +133,6 @@ class ReadyBatches:
     def _is_full(self, put: int) -> bool:
         return (
             self._max_items is not None
-            and put - self.taken >= self._max_items
+            and put - self.taken >= max(self._max_items, self._held)
             and self._closed_at is None
         )

@@ -1,8 +1,10 @@
-"""Delaying TCP proxy on loopback: each byte arrives a fixed time later, at any throughput.
+"""Delaying TCP proxy on loopback: each byte arrives some time later, at any throughput.
 
-    python -m benchmarks.delay HOST:PORT MILLISECONDS
+    python -m infeed.loadtest.delay HOST:PORT MILLISECONDS [JITTER_MILLISECONDS]
 
-Prints `ready PORT`. Connections to that port are forwarded to HOST:PORT, delayed in each direction.
+Prints `ready PORT`. Connections to that port are forwarded to HOST:PORT, delayed in each direction
+by the first time plus a random one of up to the second. Bytes stay in order.
+
 Delayed bytes are held in pipes: the kernel moves a socket's pages into a pipe and from there into
 the other socket (`splice`). They are never copied, so the proxy uses little of the processor time
 that it shares with the two sides.
@@ -10,73 +12,44 @@ that it shares with the two sides.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
+import random
 import select
 import socket
 import sys
 import time
 from collections import deque
+from multiprocessing.connection import Connection
+
+from infeed.http2.target import resolve
+from infeed.loadtest.pipes import Pipe, PipePool
 
 _POLL_INTERVAL_SECONDS = 0.0001
 """Time between two polls of the sockets while bytes flow, for fewer and larger chunks. A byte may
 arrive late by this time, never early."""
 
-_PIPE_BYTES = 1 << 20
-_MAX_PIPES = 256
-"""Together 256 MiB of delayed pages: the proxy must not limit the bytes in flight."""
-
 _SOCKET_BYTES = 4 << 20
-_READ = select.EPOLLIN
-_WRITE = select.EPOLLOUT
-_FLAGS = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
+_CONNECT_TIMEOUT_SECONDS = 5.0
 
+IS_SUPPORTED = hasattr(os, "splice") and hasattr(select, "epoll")
+"""Whether this system has what the proxy needs: Linux has."""
 
-class Pipe:
-    """Pages of one chunk."""
-
-    def __init__(self) -> None:
-        self.read_end, self.write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        # Fails without privileges once the user's pipes hold 64 MiB; a smaller pipe also works.
-        with contextlib.suppress(PermissionError):
-            fcntl.fcntl(self.write_end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-
-    def close(self) -> None:
-        os.close(self.read_end)
-        os.close(self.write_end)
-
-
-class PipePool:
-    """Reusable empty pipes, up to `_MAX_PIPES` in use."""
-
-    def __init__(self) -> None:
-        self._free: list[Pipe] = []
-        self._open_count = 0
-
-    def acquire(self) -> Pipe | None:
-        """Returns an empty pipe; None while all are in use."""
-        if self._free:
-            return self._free.pop()
-        if self._open_count == _MAX_PIPES:
-            return None
-        self._open_count += 1
-        return Pipe()
-
-    def release(self, pipe: Pipe, *, is_empty: bool) -> None:
-        if is_empty:
-            self._free.append(pipe)
-        else:
-            self._open_count -= 1
-            pipe.close()
+if IS_SUPPORTED:
+    _READ = select.EPOLLIN
+    _WRITE = select.EPOLLOUT
+    _FLAGS = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
 
 
 class Direction:
     """One direction of a connection."""
 
-    def __init__(self, source: socket.socket, sink: socket.socket, delay: float) -> None:
+    def __init__(
+        self, source: socket.socket, sink: socket.socket, delay: float, jitter: float
+    ) -> None:
+        """`delay` and `jitter` are in seconds."""
         self.source, self.sink = source, sink
-        self._delay = delay
+        self._delay, self._jitter = delay, jitter
+        self._last_due = 0.0
         self._chunks: deque[tuple[float, Pipe | None, int]] = deque()
         """Due time, pages (None: end of stream) and byte count of each chunk."""
         self.has_ended = False
@@ -91,10 +64,10 @@ class Direction:
                 pool.release(pipe, is_empty=True)
                 return
             if count:
-                self._chunks.append((now + self._delay, pipe, count))
+                self._chunks.append((self._due(now), pipe, count))
             else:
                 pool.release(pipe, is_empty=True)
-                self._chunks.append((now + self._delay, None, 0))
+                self._chunks.append((self._due(now), None, 0))
                 self.has_ended = True
 
     def drain(self, pool: PipePool, now: float) -> None:
@@ -126,6 +99,12 @@ class Direction:
         """Time of the next write; None if nothing is pending or the sink is blocked."""
         return self._chunks[0][0] if self._chunks and not self.is_blocked else None
 
+    def _due(self, now: float) -> float:
+        """Returns when bytes that arrive now may leave: never before earlier ones."""
+        due = now + self._delay + random.uniform(0.0, self._jitter)  # noqa: S311
+        self._last_due = max(self._last_due, due)
+        return self._last_due
+
     def discard(self, pool: PipePool) -> None:
         for _, pipe, _ in self._chunks:
             if pipe is not None:
@@ -133,10 +112,11 @@ class Direction:
 
 
 class Proxy:
-    """Forwards all connections, in one thread."""
+    """Forwards all connections to one address, in one thread."""
 
-    def __init__(self, target: tuple[str, int], delay: float) -> None:
-        self._target, self._delay = target, delay
+    def __init__(self, address: str, delay: float, jitter: float = 0.0) -> None:
+        """`delay` and `jitter` are in seconds, for each direction."""
+        self._address, self._delay, self._jitter = address, delay, jitter
         self._pool = PipePool()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         _set_buffer_sizes(self._listener)
@@ -146,15 +126,28 @@ class Proxy:
         self._connections: list[tuple[Direction, Direction]] = []
         self._masks: dict[socket.socket, int] = {}
 
-    def run(self) -> None:
+    def run(self, parent: Connection | None = None) -> None:
+        """Forwards until the other end of `parent` is closed, as it is when its process ends."""
+        if parent is not None:
+            self._epoll.register(parent, _READ)
         while True:
             events = self._epoll.poll(self._timeout())
+            if parent is not None and any(each == parent.fileno() for each, _ in events):
+                return
             # Bytes that arrive within one interval form one chunk.
             time.sleep(_POLL_INTERVAL_SECONDS)
             if any(descriptor == self._listener.fileno() for descriptor, _ in events):
                 self._accept()
             for connection in list(self._connections):
                 self._forward(connection)
+
+    def close(self) -> None:
+        """Closes all connections, and the pipes with their bytes."""
+        for connection in list(self._connections):
+            self._end(connection)
+        self._pool.close()
+        self._epoll.close()
+        self._listener.close()
 
     def _timeout(self) -> float | None:
         times = [direction.due for pair in self._connections for direction in pair]
@@ -165,18 +158,22 @@ class Proxy:
     def _accept(self) -> None:
         client, _ = self._listener.accept()
         try:
-            server = socket.create_connection(self._target, timeout=5)
+            server = _connect(self._address)
         except OSError:
             client.close()
             return
         for peer in (client, server):
             peer.setblocking(False)
-            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if peer.family != socket.AF_UNIX:
+                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _set_buffer_sizes(peer)
             self._epoll.register(peer, _READ)
             self._masks[peer] = _READ
         self._connections.append(
-            (Direction(client, server, self._delay), Direction(server, client, self._delay))
+            (
+                Direction(client, server, self._delay, self._jitter),
+                Direction(server, client, self._delay, self._jitter),
+            )
         )
 
     def _forward(self, connection: tuple[Direction, Direction]) -> None:
@@ -189,15 +186,18 @@ class Proxy:
         except OSError:  # One side reset the connection: close the other side too.
             is_finished = True
         if is_finished:
-            self._connections.remove(connection)
-            for direction in connection:
-                direction.discard(self._pool)
-                del self._masks[direction.source]
-                direction.source.close()
+            self._end(connection)
             return
         upload, download = connection
         self._watch(upload.source, reads=not upload.has_ended, writes=download.is_blocked)
         self._watch(download.source, reads=not download.has_ended, writes=upload.is_blocked)
+
+    def _end(self, connection: tuple[Direction, Direction]) -> None:
+        self._connections.remove(connection)
+        for direction in connection:
+            direction.discard(self._pool)
+            del self._masks[direction.source]
+            direction.source.close()
 
     def _watch(self, peer: socket.socket, *, reads: bool, writes: bool) -> None:
         mask = _READ * reads | _WRITE * writes
@@ -212,10 +212,37 @@ def _set_buffer_sizes(connection: socket.socket) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
 
 
+def _connect(address: str) -> socket.socket:
+    """Connects to the first address that accepts. Raises `OSError`."""
+    problem = OSError(f"{address} has no address")
+    for family, place in resolve(address):
+        server = socket.socket(family)
+        server.settimeout(_CONNECT_TIMEOUT_SECONDS)
+        try:
+            server.connect(place)
+        except OSError as error:
+            server.close()
+            problem = error
+        else:
+            return server
+    raise problem
+
+
+def serve(address: str, delay: float, jitter: float, parent: Connection) -> None:
+    """Runs a proxy in a process of its own; sends its port to `parent`."""
+    proxy = Proxy(address, delay, jitter)
+    try:
+        parent.send(proxy.port)
+        proxy.run(parent)
+    finally:
+        proxy.close()
+        parent.close()
+
+
 def main() -> None:
-    host, port = sys.argv[1].rsplit(":", 1)
-    proxy = Proxy((host, int(port)), float(sys.argv[2]) / 1000)
-    print("ready", proxy.port, flush=True)
+    address, delay, jitter = [*sys.argv[1:], "0"][:3]
+    proxy = Proxy(address, float(delay) / 1000, float(jitter) / 1000)
+    print("ready", proxy.port, flush=True)  # noqa: T201
     proxy.run()
 
 

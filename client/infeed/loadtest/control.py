@@ -1,0 +1,61 @@
+"""Control of a simulated trainer: the orders that the load test sends to it."""
+
+from __future__ import annotations
+
+import threading
+from multiprocessing.connection import Connection
+
+from infeed.feed import Feed
+
+
+class Control:
+    """Orders of the load test to one trainer. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.is_killed = False
+        self._stopping = threading.Event()
+        self._feed: Feed | None = None
+        self._stall_seconds = 0.0
+        self._lock = threading.Lock()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the trainer is to end."""
+        return self._stopping.is_set()
+
+    def use(self, feed: Feed) -> None:
+        """Names the feed that a stop closes."""
+        with self._lock:
+            self._feed = feed
+            if self.is_stopping:
+                feed.close()
+
+    def stop(self, *, kill: bool = False) -> None:
+        """Ends the trainer, also while it waits for a batch; killed, it sends no last point."""
+        with self._lock:
+            self.is_killed = self.is_killed or kill
+            self._stopping.set()
+            if self._feed is not None:
+                self._feed.close()
+
+    def stall(self, seconds: float) -> None:
+        """Makes the trainer pause after its current step."""
+        self._stall_seconds = seconds
+
+    def pause(self) -> None:
+        """Waits for the length of a stall, if there is one."""
+        if self._stall_seconds:
+            seconds, self._stall_seconds = self._stall_seconds, 0.0
+            self._stopping.wait(seconds)
+
+    def obey(self, orders: Connection) -> None:
+        """Reads orders, until the load test closes its end."""
+        try:
+            while True:
+                name, value = orders.recv()
+                if name == "stall":
+                    self.stall(value)
+                else:
+                    self.stop(kill=name == "kill")
+        except (EOFError, OSError):
+            self.stop(kill=True)

@@ -1,0 +1,160 @@
+"""Plan of a load test: its options, checked, and the thresholds that its report must keep."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from infeed.arguments import check_integer, check_seconds
+from infeed.errors import InvalidRequestError
+
+MAX_TRAINERS = 1024
+
+UTILISATION_THRESHOLD = 0.90
+"""The accelerator utilisation from which MLPerf Storage accepts a run, for most of its models."""
+
+_WARM_UP_SHARE = 0.1
+"""Share of the duration that is left out at the beginning, by default."""
+
+
+@dataclass(frozen=True)
+class Stall:
+    """A trainer that makes no step for some time, `at` seconds after all trainers have begun."""
+
+    rank: int
+    at: float
+    seconds: float
+
+    @classmethod
+    def parse(cls, text: str) -> Stall:
+        """Parses RANK@SECONDS:SECONDS, such as 2@10:5. Raises `InvalidRequestError`."""
+        match = re.fullmatch(r"(\d+)@([\d.]+):([\d.]+)", text)
+        if match is None:
+            raise InvalidRequestError(
+                f"--stall must be RANK@SECONDS:SECONDS, such as 2@10:5 for rank 2, which makes no "
+                f"step for 5 seconds from second 10 on; not {text!r}"
+            )
+        rank, at, seconds = match.groups()
+        return cls(int(rank), _seconds("--stall", at), _seconds("--stall", seconds))
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A trainer that is killed, and resumes at once from its last cursor."""
+
+    rank: int
+    at: float
+
+    @classmethod
+    def parse(cls, text: str) -> Kill:
+        """Parses RANK@SECONDS, such as 2@10. Raises `InvalidRequestError`."""
+        match = re.fullmatch(r"(\d+)@([\d.]+)", text)
+        if match is None:
+            raise InvalidRequestError(
+                f"--kill must be RANK@SECONDS, such as 2@10 for rank 2, which is killed in second "
+                f"10 and resumes; not {text!r}"
+            )
+        return cls(int(match[1]), _seconds("--kill", match[2]))
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What a report must keep; None: not checked."""
+
+    min_utilisation: float | None = None
+    """Accelerator utilisation of the worst trainer, 0 to 1."""
+    max_wait_p99_seconds: float | None = None
+    min_samples_per_second: float | None = None
+
+    def __post_init__(self) -> None:
+        share = self.min_utilisation
+        if share is not None and not 0 < share <= 1:
+            raise InvalidRequestError(
+                f"--min-utilisation must be a share over 0 and up to 1, such as 0.9; not {share:g}"
+            )
+        for name in ("max_wait_p99_seconds", "min_samples_per_second"):
+            if (value := getattr(self, name)) is not None:
+                check_seconds(name, value)
+
+
+@dataclass(frozen=True)
+class LoadPlan:
+    """The options of one load test. Raises `InvalidRequestError`. All times are in seconds."""
+
+    trainers: int = 4
+    step_seconds: float = 0.05
+    """The time of a training step without its wait."""
+    independent: bool = False
+    """Whether each trainer is a job of its own, with a seed of its own; else ranks of one job."""
+    threads: bool = False
+    """Whether trainers are threads of this process, not processes."""
+    ramp_seconds: float = 0.0
+    """Time between the starts of two trainers."""
+    duration_seconds: float = 30.0
+    """Time from the first batch of the last trainer to the end."""
+    steps: int | None = None
+    """Steps of each trainer, in place of the duration."""
+    warm_up_seconds: float | None = None
+    """Part of the duration that is left out of the figures; None: a tenth of it."""
+    rtt_seconds: float = 0.0
+    jitter_seconds: float = 0.0
+    batch_size: int | None = None
+    seed: int | None = None
+    prefetch_batches: int | None = None
+    stalls: tuple[Stall, ...] = ()
+    kills: tuple[Kill, ...] = ()
+    thresholds: Thresholds = Thresholds()
+
+    def __post_init__(self) -> None:
+        check_integer("--trainers", self.trainers, 1, MAX_TRAINERS)
+        for name in ("step", "ramp", "duration", "rtt", "jitter"):
+            check_seconds(name, getattr(self, f"{name}_seconds"))
+        if self.steps is None and not self.duration_seconds:
+            raise InvalidRequestError("--duration must be over 0 seconds")
+        if self.steps is not None:
+            check_integer("--steps", self.steps, 2)
+        if self.warm_up_seconds is not None:
+            check_seconds("warm_up", self.warm_up_seconds)
+            if self.steps is None and self.warm_up_seconds >= self.duration_seconds:
+                raise InvalidRequestError(
+                    f"--warm-up {self.warm_up_seconds:g} leaves nothing of --duration "
+                    f"{self.duration_seconds:g} to measure"
+                )
+        if self.thresholds.min_utilisation is not None and not self.step_seconds:
+            raise InvalidRequestError(
+                "--min-utilisation needs --step-ms over 0: without compute there is nothing to use"
+            )
+        for option, events in (("--stall", self.stalls), ("--kill", self.kills)):
+            for event in events:
+                self._check_event(option, event)
+
+    def _check_event(self, option: str, event: Stall | Kill) -> None:
+        if event.rank >= self.trainers:
+            raise InvalidRequestError(
+                f"{option}: rank {event.rank} is out of range; there are {self.trainers} trainers, "
+                f"with ranks from 0 to {self.trainers - 1}"
+            )
+        if self.steps is None and event.at >= self.duration_seconds:
+            raise InvalidRequestError(
+                f"{option}: second {event.at:g} is after the end; --duration is "
+                f"{self.duration_seconds:g}"
+            )
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether a proxy delays the connections."""
+        return bool(self.rtt_seconds or self.jitter_seconds)
+
+    @property
+    def warm_up(self) -> float:
+        """Seconds that are left out at the beginning."""
+        if self.warm_up_seconds is not None:
+            return self.warm_up_seconds
+        return 0.0 if self.steps is not None else _WARM_UP_SHARE * self.duration_seconds
+
+
+def _seconds(name: str, text: str) -> float:
+    try:
+        return check_seconds(name, float(text))
+    except ValueError:
+        raise InvalidRequestError(f"{name}: {text!r} is not a number of seconds") from None

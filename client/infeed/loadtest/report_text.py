@@ -1,0 +1,216 @@
+"""Text of a load test's report. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from infeed.loadtest.figures import TrainerFigures
+from infeed.loadtest.forecast import Forecast
+from infeed.loadtest.plan import UTILISATION_THRESHOLD
+from infeed.loadtest.summary import Summary
+from infeed.loadtest.tally import Tally
+from infeed.report import ServerReport
+from infeed.verdict import capacity
+
+_MAX_TRAINERS = 16
+_MAX_FINDINGS = 10
+_LATE_FACTOR = 1.1
+"""Of the asked step time, from which this machine is too busy for so many trainers."""
+
+
+def seconds_text(value: float) -> str:
+    """Returns a time with a fit unit."""
+    if value < 0.001:
+        return f"{value * 1e6:.0f} µs"
+    return f"{value * 1e3:.1f} ms" if value < 1 else f"{value:.2f} s"
+
+
+def percent_text(share: float | None, digits: int = 1) -> str:
+    """Returns a share as a percentage; a dash for None."""
+    return "-" if share is None else f"{100 * share:.{digits}f} %"
+
+
+def plan_text(tally: Tally) -> str:
+    """Returns what was tested, in one line, without the pipeline's name."""
+    plan = tally.plan
+    plural = "s" if plan.trainers > 1 else ""
+    kind = "independent job" if plan.independent else "rank"
+    of = "" if plan.independent or plan.trainers == 1 else " of one job"
+    step = f"steps of {seconds_text(plan.step_seconds)}" if plan.step_seconds else "no step time"
+    words = [f"{plan.trainers} {kind}{plural}{of}", f"batches of {tally.batch_size}", step]
+    if plan.is_delayed:
+        jitter = f" ± {plan.jitter_seconds * 500:g}" if plan.jitter_seconds else ""
+        mean = (plan.rtt_seconds + plan.jitter_seconds / 2) * 1000
+        words.append(f"round trip {mean:g}{jitter} ms longer")
+    return ", ".join(words)
+
+
+def text_report(summary: Summary, tally: Tally) -> str:
+    """Returns the whole report, with a line feed at its end."""
+    lines = [
+        summary.verdict_text,
+        "",
+        f"{tally.spec.name}: {plan_text(tally)}",
+        *_overview(summary),
+        "",
+        *_trainer_table(summary),
+        "",
+        *_server_table(summary),
+        *_forecast(summary.forecast),
+        *audit_lines(summary),
+        *notes(summary, tally),
+    ]
+    lines += [f"  {at:6.1f} s  {text}" for at, text in summary.events]
+    lines += [f"FAILED {each}" for each in summary.failures]
+    for check in summary.checks:
+        word = "ok" if check.ok else "MISSED"
+        lines.append(f"{word}: {check.name}: {check.value} ({check.limit})")
+    return "\n".join(lines) + "\n"
+
+
+def _overview(summary: Summary) -> Iterator[str]:
+    figures, worst = summary.figures, summary.worst
+    yield (
+        f"measured {summary.seconds:.1f} s of {summary.total_seconds:.1f} s: "
+        f"{summary.samples_per_second:.0f} samples/s, {summary.bytes_per_second / 1e6:.1f} MB/s"
+    )
+    if figures.utilisation is not None:
+        word = "reached" if summary.keeps_utilisation else "NOT reached"
+        yield (
+            f"accelerator utilisation {percent_text(figures.utilisation)}, worst "
+            f"{percent_text(summary.utilisation)} (rank {worst.rank}); "
+            f"{UTILISATION_THRESHOLD:.2f} {word}"
+        )
+    yield (
+        f"waits p50 {seconds_text(figures.wait_p50)}, p99 {seconds_text(figures.wait_p99)}, "
+        f"p99.9 {seconds_text(figures.wait_p999)}, max {seconds_text(figures.wait_max)}"
+    )
+    yield (
+        f"{figures.starved_steps} of {figures.steps} steps starved "
+        f"({percent_text(figures.starved_share)}); data ready {percent_text(figures.readiness)}"
+    )
+
+
+def _trainer_table(summary: Summary) -> Iterator[str]:
+    yield "rank  steps    util.   wait p50    wait p99       max  starved   ready  first batch"
+    trainers = summary.trainers
+    if len(trainers) > _MAX_TRAINERS:
+        worst = sorted(trainers, key=lambda each: each.figures.utilisation or 0.0)
+        trainers = tuple(sorted(worst[:_MAX_TRAINERS], key=lambda each: each.rank))
+    yield from map(_trainer_row, trainers)
+    if hidden := len(summary.trainers) - len(trainers):
+        yield f"and {hidden} more, which waited less"
+
+
+def _trainer_row(trainer: TrainerFigures) -> str:
+    figures = trainer.figures
+    first = ", ".join(map(seconds_text, trainer.first_batch_seconds)) or "none"
+    return (
+        f"{trainer.rank:4} {figures.steps:6} {percent_text(figures.utilisation):>8} "
+        f"{seconds_text(figures.wait_p50):>10}  {seconds_text(figures.wait_p99):>10} "
+        f"{seconds_text(figures.wait_max):>9} {percent_text(figures.starved_share):>8} "
+        f"{percent_text(figures.readiness, 0):>7}  {first}"
+    )
+
+
+def _server_table(summary: Summary) -> Iterator[str]:
+    if not summary.servers:
+        yield "no server has reported"
+        return
+    width = max(len("server"), *(len(each) for each in summary.servers))
+    yield (
+        f"{'server':{width}}  batches/s  source  transform  no budget  no request  processors"
+        "   could make"
+    )
+    for address, report in summary.servers.items():
+        yield f"{address:{width}}  {_server_row(report)}"
+
+
+def _server_row(report: ServerReport) -> str:
+    shares = (
+        percent_text(value / report.seconds, 0)
+        for value in (
+            report.source_seconds,
+            report.transform_seconds,
+            report.no_budget_seconds,
+            report.no_request_seconds,
+        )
+    )
+    source, transform, no_budget, no_request = shares
+    able = capacity(report)
+    could = "-" if able is None else f"{able:.1f}/s"
+    used = f"{report.cpu_share * report.cores:.1f} of {report.cores:g}"
+    return (
+        f"{report.batches / report.seconds:9.1f}  {source:>6}  {transform:>9}  {no_budget:>9}  "
+        f"{no_request:>10}  {used:>10}  {could:>11}"
+    )
+
+
+def forecast_text(forecast: Forecast) -> str | None:
+    """Returns what the servers could feed, in one line; None if it is unknown."""
+    if forecast.capacity is None or forecast.demand is None:
+        return None
+    plural = "s" if forecast.servers > 1 else ""
+    line = (
+        f"forecast: these trainers would take {forecast.demand:.1f} batches/s, "
+        f"{forecast.servers} server{plural} can make {forecast.capacity:.1f}: enough for "
+        f"{forecast.max_trainers} such trainers"
+    )
+    if forecast.servers_needed is not None and forecast.servers_needed > forecast.servers:
+        line += f"; {forecast.servers_needed} such servers would be enough for these"
+    return line
+
+
+def _forecast(forecast: Forecast) -> list[str]:
+    text = forecast_text(forecast)
+    return [] if text is None else [text]
+
+
+def audit_lines(summary: Summary) -> list[str]:
+    """Returns how often the samples were delivered, and what was not exact."""
+    if not summary.audits:
+        return ["audit: not possible, for the pipeline guarantees no order"]
+    lines, jobs = [], len(summary.audits)
+    for number, audit in enumerate(summary.audits):
+        once, more = audit.total("once"), audit.total("more")
+        never = audit.total("never") - audit.total("left_out")
+        if audit.exact and jobs > 1:
+            continue
+        job = f" of job {number}" if jobs > 1 else ""
+        lines.append(
+            f"audit{job}: {'exact' if audit.exact else 'NOT exact'}: of {audit.outcome.end} "
+            f"positions {never} samples were seen 0x, {once} 1x, {more} >1x"
+        )
+        lines += [f"  {each}" for each in audit.findings()[:_MAX_FINDINGS]]
+    if exact := sum(each.exact for each in summary.audits) * (jobs > 1):
+        lines.append(f"audit: {exact} of {jobs} jobs exact")
+    return lines
+
+
+def notes(summary: Summary, tally: Tally) -> Iterator[str]:
+    """Yields what limits the figures, and the resources of the trainers."""
+    plan = tally.plan
+    processes = summary.trainers[:1] if plan.threads else summary.trainers
+    used = sum(each.cpu_share for each in processes)
+    memory = sum(each.memory_bytes for each in processes)
+    yield (
+        f"trainers used {used:.2f} of this machine's {summary.cores} processors, "
+        f"{memory / 1e6:.0f} MB of memory"
+    )
+    slow = [each for each in summary.trainers if _is_late(each, plan.step_seconds)]
+    if slow:
+        longest = max(each.figures.step_seconds for each in slow)
+        yield (
+            f"note: this machine is too busy for {plan.trainers} trainers: a step of "
+            f"{seconds_text(plan.step_seconds)} took up to {seconds_text(longest)}; start the "
+            "test from a machine of its own, or with less trainers"
+        )
+    lost = sum(each.reconnects for each in summary.trainers)
+    hedges = sum(each.hedges for each in summary.trainers)
+    if lost or hedges:
+        yield f"{lost} reconnects, {hedges} batches asked of a second server"
+
+
+def _is_late(trainer: TrainerFigures, step_seconds: float) -> bool:
+    late = trainer.figures.step_seconds > _LATE_FACTOR * step_seconds
+    return bool(step_seconds and trainer.figures.steps and late)

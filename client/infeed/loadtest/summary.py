@@ -1,0 +1,219 @@
+"""Summary of a load test: its figures, from what the trainers have sent. No I/O.
+
+Figures are over the measured time: from the warm-up after the last trainer's first batch, to the
+stop or the first trainer that is done. The first step of each trainer, and of each restart, is
+start-up time and part of no other figure. Neither are stalls, and the time that a trainer is down.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from infeed.audit.report import AuditReport
+from infeed.loadtest.figures import (
+    COLUMNS,
+    Figures,
+    TrainerFigures,
+    figures_of,
+    selected_steps,
+    trainer_figures,
+)
+from infeed.loadtest.forecast import Forecast, forecast_of, measured_report, merged_reports
+from infeed.loadtest.plan import UTILISATION_THRESHOLD
+from infeed.loadtest.series import Series, time_series
+from infeed.loadtest.tally import Tally
+from infeed.report import RankReport, ServerReport
+from infeed.verdict import Verdict, capacity, judge
+
+
+@dataclass(frozen=True)
+class Check:
+    """A threshold, and whether it was kept."""
+
+    name: str
+    value: str
+    limit: str
+    ok: bool
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The figures of a load test."""
+
+    seconds: float
+    """The measured time."""
+    total_seconds: float
+    samples_per_second: float
+    bytes_per_second: float
+    figures: Figures
+    """Over the steps of all trainers."""
+    trainers: tuple[TrainerFigures, ...]
+    servers: Mapping[str, ServerReport]
+    audits: tuple[AuditReport, ...]
+    """Of each job; none if the pipeline guarantees no order."""
+    verdict: Verdict
+    verdict_text: str
+    forecast: Forecast
+    series: Series
+    events: tuple[tuple[float, str], ...]
+    """Seconds since the first start, and what happened."""
+    failures: tuple[str, ...]
+    interrupted: bool
+    cores: int
+    """Processors of this machine."""
+    checks: tuple[Check, ...] = ()
+
+    @property
+    def worst(self) -> TrainerFigures:
+        """The trainer that used its accelerator least, or else waited most."""
+        return min(
+            self.trainers,
+            key=lambda each: (each.figures.utilisation or 0.0, -each.figures.wait_p99),
+        )
+
+    @property
+    def utilisation(self) -> float | None:
+        """The utilisation of the worst trainer: a job is as fast as its slowest rank."""
+        return self.worst.figures.utilisation
+
+    @property
+    def keeps_utilisation(self) -> bool:
+        """Whether the worst trainer reaches the threshold of MLPerf Storage."""
+        return (self.utilisation or 0.0) >= UTILISATION_THRESHOLD
+
+    @property
+    def exact(self) -> bool:
+        """Whether every sample was delivered once; True too where that cannot be known."""
+        return all(each.exact for each in self.audits)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every threshold was kept, and no trainer failed."""
+        return not self.failures and all(each.ok for each in self.checks)
+
+
+def summarize(tally: Tally) -> Summary:
+    """Returns the figures of a load test that has ended, or was interrupted."""
+    end = tally.ended_at
+    begin = min(end, tally.measured_from)
+    trainers = tuple(trainer_figures(each, tally, begin, end) for each in tally.trainers)
+    selected = [selected_steps(each, begin, end) for each in tally.trainers]
+    together = {name: np.concatenate([each[name] for each in selected]) for name in COLUMNS}
+    seconds = end - begin
+    samples = float(together["samples"].sum())
+    ranks = [
+        RankReport(trainer.rank, measured_report(trainer.report, arrays))
+        for trainer, arrays in zip(tally.trainers, selected, strict=True)
+    ]
+    servers = {
+        address: merged_reports(reports, begin)
+        for address, reports in tally.servers.items()
+        if reports
+    }
+    verdict = judge(ranks, tally.plan.trainers, list(servers.values()))
+    text = str(verdict)
+    if tally.plan.independent:
+        text = f"job {verdict.rank}: {replace(verdict, world_size=1)}"
+    return Summary(
+        seconds=seconds,
+        total_seconds=end - tally.began_at,
+        samples_per_second=samples / seconds if seconds else 0.0,
+        bytes_per_second=_bytes_per_step(tally) * len(together["wait_seconds"]) / (seconds or 1.0),
+        figures=figures_of(together, tally.plan.step_seconds),
+        trainers=trainers,
+        servers=servers,
+        audits=tuple(tally.audits(end - tally.began_at)),
+        verdict=verdict,
+        verdict_text=text,
+        forecast=forecast_of(ranks, tally.plan.trainers, list(servers.values())),
+        series=time_series(tally),
+        events=tuple((at - tally.began_at, text) for at, text in tally.all_events()),
+        failures=tuple(tally.failures),
+        interrupted=tally.interrupted,
+        cores=os.cpu_count() or 1,
+    )
+
+
+def check(summary: Summary, tally: Tally) -> Summary:
+    """Returns the summary with a check for each threshold, and for the audit."""
+    limits, checks = tally.plan.thresholds, []
+    if (share := limits.min_utilisation) is not None:
+        value = summary.utilisation or 0.0
+        checks.append(
+            Check(
+                f"utilisation of the worst trainer, rank {summary.worst.rank}",
+                f"{100 * value:.1f} %",
+                f"at least {100 * share:g} %",
+                value >= share,
+            )
+        )
+    if (most := limits.max_wait_p99_seconds) is not None:
+        value = max(each.figures.wait_p99 for each in summary.trainers)
+        checks.append(
+            Check(
+                "p99 of the waits of the worst trainer",
+                f"{1000 * value:.1f} ms",
+                f"at most {1000 * most:g} ms",
+                value <= most,
+            )
+        )
+    if (least := limits.min_samples_per_second) is not None:
+        value = summary.samples_per_second
+        checks.append(
+            Check("throughput", f"{value:.0f} samples/s", f"at least {least:g}", value >= least)
+        )
+    if summary.audits:
+        value_text = "exact" if summary.exact else "NOT exact"
+        checks.append(Check("audit", value_text, "exact", summary.exact))
+    return replace(summary, checks=tuple(checks))
+
+
+def _bytes_per_step(tally: Tally) -> float:
+    """Returns the mean bytes on the wire of a batch, over the whole test."""
+    ends = [life.last for each in tally.trainers for life in each.lives if life.last is not None]
+    steps = sum(each.report.total_steps for each in ends)
+    return sum(each.bytes for each in ends) / steps if steps else 0.0
+
+
+def to_json(summary: Summary, tally: Tally) -> dict[str, Any]:
+    """Returns the summary as values for `json.dumps`."""
+    document = {
+        name: getattr(summary, name)
+        for name in ("seconds", "total_seconds", "samples_per_second", "bytes_per_second")
+    }
+    plan = asdict(tally.plan)
+    thresholds = plan.pop("thresholds")
+    return {
+        "pipeline": tally.spec.name,
+        "fingerprint": tally.spec.fingerprint,
+        "batch_size": tally.batch_size,
+        "plan": plan,
+        "thresholds": thresholds,
+        **document,
+        "utilisation": summary.utilisation,
+        "worst_rank": summary.worst.rank,
+        "keeps_utilisation": summary.keeps_utilisation,
+        "all": {**asdict(summary.figures), "starved_share": summary.figures.starved_share},
+        "trainers": [asdict(each) for each in summary.trainers],
+        "servers": {
+            address: {**report.to_json(), "capacity": capacity(report)}
+            for address, report in summary.servers.items()
+        },
+        "verdict": {**summary.verdict.to_json(), "text": summary.verdict_text},
+        "forecast": asdict(summary.forecast),
+        "audit": {
+            "exact": summary.exact if summary.audits else None,
+            "jobs": [each.to_json() for each in summary.audits],
+        },
+        "series": asdict(summary.series),
+        "events": [{"second": at, "text": text} for at, text in summary.events],
+        "failures": list(summary.failures),
+        "interrupted": summary.interrupted,
+        "checks": [asdict(each) for each in summary.checks],
+        "ok": summary.ok,
+    }

@@ -1,0 +1,164 @@
+"""One simulated trainer: it takes batches of a feed as a training loop does, and sleeps as a step.
+
+An accelerator computes while its host waits, so a sleep takes as little of the host as a real step.
+What a trainer has done reaches the load test a few times a second, together with its cursor: what
+comes after it is lost if the trainer is killed, as are the steps after a checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+from infeed.client import connect
+from infeed.errors import FeedClosedError, InfeedError
+from infeed.feed import Feed
+from infeed.loadtest.control import Control
+from infeed.loadtest.records import Failure, Finished, Point, Record, Steps
+from infeed.loadtest.step_log import MessageLog, StepLog
+
+POINT_INTERVAL_SECONDS = 0.25
+"""Between two points of a trainer."""
+
+_MAX_LATE_SECONDS = 0.1
+"""Lateness that later steps make up for."""
+
+
+@dataclass(frozen=True)
+class TrainerOptions:
+    """What a trainer needs to know."""
+
+    target: str
+    pipeline: str
+    step_seconds: float
+    steps: int | None
+    """The steps to make, with those before a resume; None: until it is stopped."""
+    connect: Mapping[str, Any] = field(default_factory=dict)
+    """Options of `infeed.connect`, but for `state`."""
+
+
+def run_process(connection: Connection, options: TrainerOptions, state: Any) -> None:
+    """Runs a trainer in a process of its own, which ends when that of the load test does."""
+    # Ctrl-C reaches all processes of a terminal; the load test stops the trainers itself.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    control = Control()
+
+    def obey() -> None:
+        control.obey(connection)
+        os._exit(1)  # the load test has ended: it could be waiting for a server
+
+    threading.Thread(target=obey, daemon=True).start()
+    log, messages = logging.getLogger("infeed"), MessageLog()
+    log.addHandler(messages)
+    log.propagate = False
+    run_trainer(connection, options, state, control, messages)
+    os._exit(0)
+
+
+def run_thread(connection: Connection, options: TrainerOptions, state: Any) -> None:
+    """Runs a trainer in a thread."""
+    control = Control()
+    threading.Thread(target=control.obey, args=(connection,), daemon=True).start()
+    run_trainer(connection, options, state, control)
+
+
+def run_trainer(
+    records: Connection,
+    options: TrainerOptions,
+    state: Any,
+    control: Control,
+    messages: MessageLog | None = None,
+) -> None:
+    """Trains until the end of its steps, a stop, or an error, and sends records of it."""
+    last: Record = Finished()
+    try:
+        _train(records, options, state, control, messages or MessageLog())
+    except InfeedError as error:
+        last = Failure(f"{type(error).__name__}: {error.message}")
+    except (BrokenPipeError, ConnectionError):
+        return  # the load test has closed its end
+    except Exception as error:  # noqa: BLE001 - reported with the trainer's rank
+        last = Failure(f"{type(error).__name__}: {error}")
+    if not control.is_killed:
+        with contextlib.suppress(OSError):
+            records.send(last)
+
+
+def _train(
+    records: Connection,
+    options: TrainerOptions,
+    state: Any,
+    control: Control,
+    messages: MessageLog,
+) -> None:
+    log, point_at = StepLog(), 0.0
+    late = 0.0
+    """By how much the steps so far were too long: a busy host is late to wake, and the next sleep
+    makes up for it. An accelerator would not be late."""
+    began = time.monotonic()
+    with connect(options.target, options.pipeline, state=state, **options.connect) as feed:
+        control.use(feed)
+        connect_seconds = time.monotonic() - began
+        remaining = None if options.steps is None else options.steps - feed.first_step
+        while not control.is_stopping and feed.delivered != remaining:
+            requested_at = time.monotonic()
+            ready = feed.has_next
+            try:
+                batch = feed.next()
+            except FeedClosedError:
+                if control.is_stopping:
+                    break
+                raise
+            received_at = time.monotonic()
+            if received_at >= point_at:
+                # Within the step, whose time it takes part of: a host has this time to spare.
+                records.send(_point(feed, log.take(), connect_seconds, messages, undelivered=1))
+                point_at = received_at + POINT_INTERVAL_SECONDS
+            _sleep_until(received_at + options.step_seconds - late)
+            busy = log.add(requested_at, received_at, ready, batch)
+            late = min(max(0.0, late + busy - options.step_seconds), _MAX_LATE_SECONDS)
+            control.pause()
+    if not control.is_killed:
+        records.send(_point(feed, log.take(), connect_seconds, messages))
+
+
+def _point(
+    feed: Feed,
+    steps: Steps,
+    connect_seconds: float,
+    messages: MessageLog,
+    undelivered: int = 0,
+) -> Point:
+    """Returns a point; `undelivered` batches of the feed are not among the steps yet."""
+    stats = feed.stats()
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return Point(
+        steps=steps,
+        at=time.monotonic(),
+        state=feed.state(feed.delivered - undelivered),
+        first_batch_seconds=connect_seconds + stats.first_batch_seconds,
+        bytes=stats.bytes,
+        reconnects=stats.reconnects,
+        hedges=stats.hedges,
+        cpu_seconds=usage.ru_utime + usage.ru_stime,
+        max_memory_bytes=usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+        report=stats.report,
+        servers=dict(stats.server_reports),
+        messages=messages.take(),
+    )
+
+
+def _sleep_until(at: float) -> None:
+    if (seconds := at - time.monotonic()) > 0:
+        time.sleep(seconds)

@@ -1,0 +1,68 @@
+"""Records of made-up trainers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from infeed.loadtest import LoadPlan, Tally
+from infeed.loadtest.records import Point, Steps
+from infeed.report import ServerReport, TrainerReport
+from infeed.testing import FakeTransport
+
+SLOTS = 4
+
+
+def fake(samples: int = 40, **options: Any) -> FakeTransport:
+    return FakeTransport(
+        {"x": np.arange(samples)}, name="numbers", batch_size=SLOTS, shuffle=False, **options
+    )
+
+
+def steps(numbers: list[int], rank: int = 0, ranks: int = 1, **figures: Any) -> Steps:
+    """Returns steps with these numbers of a rank, of 10 ms each and without a wait by default."""
+    count = len(numbers)
+    starts = (np.array(numbers, np.int64) * ranks + rank) * SLOTS
+    values: dict[str, Any] = {
+        "requested_at": np.arange(count) * 0.01,
+        "wait_seconds": np.zeros(count),
+        "busy_seconds": np.full(count, 0.01),
+        "ready": np.ones(count, bool),
+        "starts": starts,
+        "sample_ids": (starts[:, None] + np.arange(SLOTS)) % 40,
+        "epochs": starts // 40,
+    }
+    return Steps(**{**values, **figures})
+
+
+def point(made: Steps, at: float = 1.0, **values: Any) -> Point:
+    given: dict[str, Any] = {
+        "state": {"position": len(made)},
+        "first_batch_seconds": 0.1,
+        "bytes": 100 * len(made),
+        "reconnects": 0,
+        "hedges": 0,
+        "cpu_seconds": 0.5,
+        "max_memory_bytes": 1 << 20,
+        "report": TrainerReport(
+            seconds=1.0, steps=max(2, len(made)), total_steps=max(1, len(made)), streams=1
+        ),
+        "servers": {},
+    }
+    return Point(steps=made, at=at, **{**given, **values})
+
+
+def busy_server(**values: Any) -> ServerReport:
+    """Returns the report of a server that made 10 batches in a second and has no time to spare."""
+    given = {"seconds": 1.0, "batches": 10, "bytes": 1000, "transform_seconds": 1.0, "cores": 1.0}
+    return ServerReport(**{**given, "cpu_seconds": 1.0, **values})
+
+
+def tally(plan: LoadPlan, **values: Any) -> Tally:
+    """Returns a tally of which all trainers have begun at 0 and end at 1 second."""
+    made = Tally(plan, fake().spec, **values)
+    for rank in range(plan.trainers):
+        made.start(rank, 0.0)
+    made.all_began_at, made.ended_at = 0.0, 1.0
+    return made

@@ -1,0 +1,72 @@
+"""`infeed loadtest`: its output and its exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.client.loadtest.samples import fake
+from typer.testing import CliRunner, Result
+
+from infeed.cli import new_app
+
+QUICK = ("--threads", "--trainers", "2", "--steps", "20", "--step-ms", "1")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(new_app(), ["loadtest", *arguments])
+
+
+def test_the_report_is_text_json_and_html(serve: Any, tmp_path: Path) -> None:
+    address = serve(fake()).address
+    files = {name: tmp_path / f"report.{name}" for name in ("json", "html")}
+    result = run(
+        address, "numbers", *QUICK, "--json", str(files["json"]), "--html", str(files["html"])
+    )
+    assert result.exit_code == 0, result.output
+    assert "audit: exact" in result.stdout
+    assert "numbers: 2 ranks of one job, batches of 4" in result.stdout
+    document = json.loads(files["json"].read_text())
+    assert (document["ok"], document["plan"]["trainers"]) == (True, 2)
+    assert files["html"].read_text().startswith("<!doctype html>")
+
+
+def test_json_alone_goes_to_standard_output(serve: Any) -> None:
+    result = run(serve(fake()).address, "numbers", *QUICK, "--json", "-")
+    assert json.loads(result.stdout)["pipeline"] == "numbers"
+
+
+def test_a_missed_threshold_is_named(serve: Any) -> None:
+    options = ("--min-samples-per-second", "1e7")
+    result = run(serve(fake()).address, "numbers", *QUICK, *options)
+    assert result.exit_code == 1
+    assert "MISSED: throughput" in result.stdout
+
+
+def test_the_search_ends_with_a_number(serve: Any) -> None:
+    address = serve(fake()).address
+    options = ("--threads", "--trainers", "2", "--step-ms", "1", "--duration", "0.2")
+    least = ("--min-utilisation", "0.000001")
+    result = run(address, "numbers", *options, *least, "--find-max", "--json", "-")
+    assert result.exit_code == 0, result.output
+    search = json.loads(result.stdout)["search"]
+    assert (search["max_trainers"], search["is_bounded"]) == (2, False)
+    assert [each["trainers"] for each in search["probes"]] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--trainers", "0"), "--trainers"),
+        (("--kill", "9@1"), "rank 9 is out of range"),
+        (("--stall", "x"), "RANK@SECONDS:SECONDS"),
+        (("--find-max", "--step-ms", "0"), "--find-max needs --step-ms"),
+        (("--html", "missing/report.html"), "missing/report.html"),
+    ],
+)
+def test_a_wrong_option_has_status_2(options: tuple[str, ...], named: str) -> None:
+    result = run("127.0.0.1:1", "numbers", *options)
+    assert result.exit_code == 2, result.output
+    assert named in " ".join(result.stderr.replace("│", " ").split())

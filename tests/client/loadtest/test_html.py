@@ -1,0 +1,103 @@
+"""The page of a load test: well-formed, alone, and safe."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from tests.client.loadtest.samples import SLOTS, busy_server, fake, point, steps
+
+from infeed.loadtest import LoadPlan, Tally, check, plots, summarize
+from infeed.loadtest.find_max import Probe, Search
+from infeed.loadtest.report_html import html_report
+
+VOID = {"meta"}
+
+
+class Reader(HTMLParser):
+    """Checks that tags are closed, and keeps their attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def page(name: str = "numbers", trainers: int = 3) -> str:
+    transport = fake()
+    object.__setattr__(transport.spec, "name", name)
+    made = Tally(LoadPlan(trainers=trainers, step_seconds=0.01, warm_up_seconds=0), transport.spec)
+    for rank in range(trainers):
+        made.start(rank, 0.0)
+        servers = {"<a>:1": busy_server(), "b:1": busy_server()}
+        made.add(rank, point(steps(list(range(20)), rank, trainers), servers=servers))
+    made.all_began_at, made.ended_at = 0.0, 3.5
+    made.events.append((0.5, "rank 1 is <killed>"))
+    search = Search((Probe(1, 0.99, 10.0, 2), Probe(2, 0.5, 11.0, 2)), 1, True)
+    assert made.batch_size == SLOTS
+    return html_report(check(summarize(made), made), made, search)
+
+
+def test_the_page_is_well_formed_and_alone() -> None:
+    text = page()
+    reader = Reader()
+    reader.feed(text)
+    assert reader.open == []
+    assert not {tag for tag, _ in reader.seen} & {"script", "link", "img", "iframe", "object"}
+    assert not [attrs for _, attrs in reader.seen if attrs.keys() & {"src", "href", "onclick"}]
+    assert not re.search(r"https?:|url\(|@import", text)
+
+
+def test_each_plot_has_a_name() -> None:
+    reader = Reader()
+    reader.feed(page())
+    drawn = [attrs for tag, attrs in reader.seen if tag == "svg"]
+    assert len(drawn) == 7  # search, throughput, waits, starved, trainers, and two servers
+    assert all(each["role"] == "img" and each["aria-label"] for each in drawn)
+
+
+def test_names_from_elsewhere_are_escaped() -> None:
+    text = page("<script>alert(1)</script>")
+    assert "<script" not in text
+    assert "<killed>" not in text
+    assert "<a>:1" not in text
+
+
+def test_many_trainers_fit() -> None:
+    reader = Reader()
+    reader.feed(page(trainers=100))
+    assert reader.open == []
+
+
+@pytest.mark.parametrize("largest", [0.003, 1.0, 7.0, 99.0, 12345.0])
+def test_a_linear_axis_has_a_few_round_ticks(largest: float) -> None:
+    ticks = plots.linear([largest, None]).ticks()
+    assert 3 <= len(ticks) <= 6
+    assert ticks[0] == 0
+
+
+def test_an_axis_of_waits_covers_whole_decades() -> None:
+    axis = plots.logarithmic([0.0, 3e-5, 2.5, None], 1e-4, 1e-1, "{:g}".format)
+    assert (axis.low, axis.high) == (pytest.approx(1e-5), pytest.approx(10))
+    assert axis.share(0.0) == 0.0
+    assert axis.share(axis.high) == pytest.approx(1.0)
+
+
+def test_a_line_is_broken_where_values_are_missing() -> None:
+    frame = plots.Frame("x", plots.Axis(0, 4), plots.Axis(0, 1))
+    drawn = plots.line(frame, [0, 1, 2, 3], [0.1, 0.2, None, 0.3], "c1")
+    assert drawn.count("<polyline") == 2
+    assert drawn.count("<circle") == 1

@@ -1,0 +1,121 @@
+"""Runs of load tests against fake servers: ranks, faults, failures, and what is left behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from typing import Any
+
+import pytest
+from tests.client.loadtest.samples import fake
+from tests.client.waiting import infeed_threads, until
+
+from infeed.errors import InvalidRequestError, PipelineNotFoundError, SampleError
+from infeed.loadtest import Kill, LoadPlan, Stall, Tally, check, run_load, summarize
+from infeed.loadtest.workers import route
+
+
+def run(plan: LoadPlan, transport: Any, **options: Any) -> Tally:
+    return run_load("-", "numbers", plan, connection={"transport": transport}, **options)
+
+
+@pytest.mark.parametrize("independent", [False, True])
+def test_every_rank_makes_its_steps_and_the_delivery_is_exact(independent: bool) -> None:
+    plan = LoadPlan(trainers=3, steps=6, step_seconds=0.001, threads=True, independent=independent)
+    made = run(plan, fake())
+    assert made.failures == []
+    assert [each.step_count for each in made.trainers] == [6, 6, 6]
+    summary = check(summarize(made), made)
+    assert (len(summary.audits), summary.ok) == (3 if independent else 1, True)
+    assert summary.audits[0].outcome.end == 6 * 4 * (1 if independent else 3)
+    until(lambda: not infeed_threads())
+
+
+def test_a_killed_trainer_resumes_and_loses_nothing() -> None:
+    killed = threading.Event()
+
+    def before_batch(position: int) -> None:
+        if position >= 200:
+            killed.wait(60)
+
+    def progress(tally: Tally) -> None:
+        if tally.events:
+            killed.set()
+
+    plan = LoadPlan(trainers=2, steps=40, step_seconds=0, threads=True, kills=(Kill(1, 0.0),))
+    made = run(plan, fake(before_batch=before_batch), progress=progress)
+    assert made.failures == []
+    assert [len(each.lives) for each in made.trainers] == [1, 2]
+    assert [each.step_count for each in made.trainers] == [40, 40]
+    assert check(summarize(made), made).ok
+    assert [text for _, text in made.events] == ["rank 1 is killed"]
+
+
+def test_a_stalled_trainer_goes_on() -> None:
+    stall = Stall(0, 0.0, 0.01)
+    plan = LoadPlan(trainers=1, steps=50, step_seconds=0.001, threads=True, stalls=(stall,))
+    made = run(plan, fake())
+    assert made.trainers[0].step_count == 50
+
+
+def test_a_trainer_that_fails_ends_the_test_with_its_name() -> None:
+    def before_batch(position: int) -> None:
+        if position >= 40:
+            raise SampleError("sample 40 is damaged")
+
+    plan = LoadPlan(trainers=2, duration_seconds=60, step_seconds=0.001, threads=True)
+    made = run(plan, fake(before_batch=before_batch))
+    assert made.failures
+    assert made.failures[0].endswith(": SampleError: sample 40 is damaged")
+    assert not check(summarize(made), made).ok
+
+
+def test_an_interrupt_leaves_the_report_so_far() -> None:
+    def progress(tally: Tally) -> None:
+        if tally.trainers[0].step_count:
+            raise KeyboardInterrupt
+
+    plan = LoadPlan(trainers=2, duration_seconds=600, step_seconds=0.001, threads=True)
+    made = run(plan, fake(), progress=progress)
+    assert made.interrupted
+    assert made.trainers[0].step_count
+    assert check(summarize(made), made).exact
+    until(lambda: not infeed_threads())
+
+
+def test_a_missing_pipeline_is_named_at_once() -> None:
+    with pytest.raises(PipelineNotFoundError, match="photos"):
+        run_load("-", "photos", LoadPlan(), connection={"transport": fake()})
+
+
+def test_processes_behind_a_proxy_are_killed_and_leave_nothing(serve: Any) -> None:
+    server = serve(fake())
+    plan = LoadPlan(
+        trainers=2, steps=30, step_seconds=0.002, rtt_seconds=0.002, kills=(Kill(0, 0.0),)
+    )
+    made = run_load(server.address, "numbers", plan)
+    assert made.failures == []
+    assert [each.step_count for each in made.trainers] == [30, 30]
+    summary = check(summarize(made), made)
+    assert summary.ok
+    assert summary.trainers[0].memory_bytes > 0
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize(
+    ("target", "connection", "named"),
+    [
+        ("1.2.3.4:7470", {"token": "secret"}, "token unencrypted"),
+        ("1.2.3.4:7470,5.6.7.8:7470", {"tls": True}, "--tls-server-name"),
+    ],
+)
+def test_a_proxy_weakens_no_security(target: str, connection: Any, named: str) -> None:
+    with pytest.raises(InvalidRequestError, match=named), route(target, connection, 0.01, 0.0):
+        pass
+
+
+def test_the_name_of_a_certificate_is_kept_behind_a_proxy() -> None:
+    with route("localhost:7470", {"tls": True}, 0.01, 0.0) as path:
+        assert path.connection["tls"].server_name == "localhost"
+        assert path.addresses == {path.target: "localhost:7470"}
+    assert multiprocessing.active_children() == []

@@ -1,0 +1,131 @@
+"""Figures of a load test, from made-up records."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from tests.client.loadtest.samples import busy_server, point, steps, tally
+
+from infeed.loadtest import LoadPlan, Tally, Thresholds, check, summarize
+from infeed.loadtest.forecast import merged_reports
+from infeed.loadtest.report_text import text_report
+from infeed.loadtest.summary import to_json
+from infeed.report import ServerReport
+
+
+def starved(thresholds: Thresholds | None = None) -> Tally:
+    """Rank 0 never waits; rank 1 waits half of its time. The warm-up is 0.1 s."""
+    made = tally(
+        LoadPlan(
+            trainers=2,
+            step_seconds=0.01,
+            duration_seconds=1.0,
+            thresholds=thresholds or Thresholds(),
+        )
+    )
+    servers = {"a:1": busy_server()}
+    made.add(0, point(steps(list(range(100)), 0, 2), servers=servers))
+    waits = {"requested_at": np.arange(50) * 0.02, "wait_seconds": np.full(50, 0.01)}
+    slow = steps(list(range(50)), 1, 2, **waits, ready=np.zeros(50, bool))
+    made.add(1, point(slow, servers=servers))
+    return made
+
+
+def test_utilisation_is_compute_over_time_of_the_worst_rank() -> None:
+    summary = summarize(starved())
+    assert summary.seconds == pytest.approx(0.9)
+    assert summary.worst.rank == 1
+    assert summary.utilisation == pytest.approx(0.5)
+    assert summary.trainers[0].figures.utilisation == pytest.approx(1.0)
+    assert summary.figures.utilisation == pytest.approx(135 / 180)
+    assert not summary.keeps_utilisation
+
+
+def test_waits_readiness_and_starved_steps() -> None:
+    slow = summarize(starved()).trainers[1].figures
+    assert (slow.steps, slow.starved_steps, slow.readiness) == (45, 45, 0.0)
+    assert slow.wait_p50 == slow.wait_p99 == slow.wait_p999 == slow.wait_max == 0.01
+
+
+def test_the_first_step_of_each_start_counts_nowhere() -> None:
+    made = tally(LoadPlan(trainers=1, step_seconds=0.01, warm_up_seconds=0))
+    for numbers, began in (([0, 1, 2], 0.0), ([3, 4, 5], 0.5)):
+        if began:
+            made.start(0, began)
+        waits = np.array([9.0, 0.0, 0.0])
+        made.add(
+            0, point(steps(numbers, wait_seconds=waits, requested_at=began + np.arange(3) * 0.01))
+        )
+    summary = summarize(made)
+    assert (summary.figures.steps, summary.figures.wait_max) == (4, 0.0)
+    assert len(summary.trainers[0].first_batch_seconds) == 2
+
+
+def test_the_verdict_names_the_worst_rank_and_the_servers_that_would_do() -> None:
+    summary = summarize(starved())
+    assert summary.verdict.rank == 1
+    assert (summary.verdict.level, summary.verdict.cause) == (
+        "highly input-bound",
+        "transforms",
+    )
+    # 2 ranks of 10 ms take 200 batches/s; the server makes 10.
+    assert summary.forecast.demand == pytest.approx(200)
+    assert summary.forecast.capacity == pytest.approx(10)
+    assert summary.forecast.servers_needed is not None
+    assert summary.forecast.servers_needed >= 20
+
+
+def test_thresholds_are_checked_by_the_worst_rank() -> None:
+    limits = Thresholds(0.9, 0.005, 1e6)
+    made = starved(limits)
+    summary = check(summarize(made), made)
+    assert [each.ok for each in summary.checks] == [False, False, False, True]
+    assert not summary.ok
+    assert "MISSED: utilisation of the worst trainer, rank 1: 50.0 %" in text_report(summary, made)
+    made = starved(Thresholds(0.49, 0.01, 1))
+    assert check(summarize(made), made).ok
+
+
+def test_an_inexact_delivery_fails_without_a_threshold() -> None:
+    made = tally(LoadPlan(trainers=1))
+    made.add(0, point(steps([0, 2, 3])))
+    assert not check(summarize(made), made).ok
+
+
+def test_a_trainer_without_a_step_is_the_worst() -> None:
+    made = tally(LoadPlan(trainers=2, step_seconds=0.01, duration_seconds=1))
+    made.add(0, point(steps(list(range(50)), 0, 2)))
+    summary = summarize(made)
+    assert summary.worst.rank == 1
+    assert not summary.utilisation
+    assert text_report(summary, made)
+
+
+def test_nothing_at_all_is_summarised() -> None:
+    made = tally(LoadPlan(trainers=1))
+    made.all_began_at = None
+    summary = check(summarize(made), made)
+    assert summary.figures.steps == 0
+    assert "no verdict yet" in text_report(summary, made)
+
+
+def test_reports_that_overlap_count_once() -> None:
+    reports = [
+        (float(at), ServerReport(seconds=2.0, batches=at, cores=4.0, source_seconds=1.0))
+        for at in range(1, 7)
+    ]
+    merged = merged_reports(reports, 1.5)
+    assert (merged.seconds, merged.batches) == (4.0, 6 + 4)  # that of 2 began before
+    assert (merged.cores, merged.source_seconds) == (4.0, 2.0)
+
+
+def test_json_has_the_figures() -> None:
+    made = starved()
+    document = json.loads(json.dumps(to_json(check(summarize(made), made), made)))
+    assert document["utilisation"] == pytest.approx(0.5)
+    assert document["worst_rank"] == 1
+    assert document["audit"]["exact"] is True
+    assert document["series"]["servers"]["a:1"]["transform"][-1] == 1.0
+    assert document["ok"] is True

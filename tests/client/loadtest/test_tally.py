@@ -1,0 +1,72 @@
+"""The audit of a load test: each sample once, over all ranks and lives."""
+
+from __future__ import annotations
+
+from tests.client.loadtest.samples import busy_server, point, steps, tally
+
+from infeed.loadtest import LoadPlan
+
+
+def test_steps_that_all_ranks_made_are_counted() -> None:
+    made = tally(LoadPlan(trainers=2))
+    made.add(0, point(steps([0, 1, 2], 0, 2)))
+    made.add(1, point(steps([0, 1], 1, 2)))
+    (audit,) = made.audits(1.0)
+    assert audit.exact, audit.findings()
+    assert (audit.outcome.end, audit.batches, audit.total("once")) == (16, 4, 16)
+
+
+def test_a_lost_batch_is_found() -> None:
+    made = tally(LoadPlan(trainers=1))
+    made.add(0, point(steps([0, 2, 3])))
+    (audit,) = made.audits(1.0)
+    assert not audit.exact
+    assert audit.outcome.gaps == ((4, 8),)
+
+
+def test_a_batch_that_comes_again_after_a_restart_is_found() -> None:
+    made = tally(LoadPlan(trainers=1))
+    made.add(0, point(steps([0, 1])))
+    made.start(0, 0.5)
+    made.add(0, point(steps([1, 2])))
+    (audit,) = made.audits(1.0)
+    assert not audit.exact
+    assert audit.outcome.again == ((4, 8),)
+
+
+def test_independent_jobs_are_audited_alone() -> None:
+    made = tally(LoadPlan(trainers=2, independent=True))
+    made.add(0, point(steps([0, 1])))
+    made.add(1, point(steps([0])))
+    assert [each.exact for each in made.audits(1.0)] == [True, True]
+    assert [each.outcome.end for each in made.audits(1.0)] == [8, 4]
+    assert [each.seed for each in made.audits(1.0)] == [0, 1]
+
+
+def test_a_trainer_resumes_from_its_last_cursor() -> None:
+    made = tally(LoadPlan(trainers=1))
+    assert made.trainers[0].state is None
+    made.add(0, point(steps([0, 1]), state={"position": 8}))
+    made.start(0, 0.5)
+    assert made.trainers[0].state == {"position": 8}
+
+
+def test_equal_warnings_of_several_ranks_are_one_event_with_the_servers_name() -> None:
+    made = tally(LoadPlan(trainers=3), addresses={"127.0.0.1:5": "server:7470"})
+    for rank, at in ((0, 1.0), (1, 1.5), (0, 9.0)):
+        messages = ((at, "127.0.0.1:5 is lost"),)
+        made.add(rank, point(steps([0], rank, 3), messages=messages))
+    made.events.append((2.0, "rank 1 is killed"))
+    assert made.all_events() == [
+        (1.0, "ranks 0, 1: server:7470 is lost"),
+        (2.0, "rank 1 is killed"),
+        (9.0, "rank 0: server:7470 is lost"),
+    ]
+
+
+def test_the_last_report_of_a_server_that_is_gone_counts_once() -> None:
+    made = tally(LoadPlan(trainers=1))
+    for at in (1.0, 2.0):
+        made.add(0, point(steps([]), at, servers={"a": busy_server()}))
+    made.add(0, point(steps([]), 3.0, servers={"a": busy_server(batches=11)}))
+    assert [at for at, _ in made.servers["a"]] == [1.0, 3.0]
