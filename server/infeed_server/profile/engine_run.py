@@ -16,7 +16,7 @@ from infeed_server.engines.base import Answer, HostBatch, Request, Trainer
 from infeed_server.engines.indexed.bad_samples import QuarantineLog
 from infeed_server.engines.indexed.engine import IndexedEngine
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
-from infeed_server.engines.monitor import Stage
+from infeed_server.engines.monitor import EndedCall, Stage
 from infeed_server.engines.tf_iterator import TfIterator
 from infeed_server.http2.refusals import Refusal
 from infeed_server.pipeline.indexed_plan import IndexedPlan
@@ -152,6 +152,8 @@ class _NoMonitor:
 
     def on_refused(self, reason: Refusal) -> None: ...
 
-    def on_call(self, method: str, status: str) -> None: ...
+    def on_call_started(self, method: str) -> None: ...
+
+    def on_call(self, call: EndedCall) -> None: ...
 
     def on_connections(self, count: int) -> None: ...
