@@ -222,7 +222,7 @@ TAKEN = (
         ),
         pytest.param(
             ("dispatcher", "--listen", "127.0.0.1:0", "--http", "0.0.0.0:0"),
-            "--http 0.0.0.0:0: non-loopback address without TLS or authentication",
+            "--http 0.0.0.0:0: non-loopback address without TLS",
             id="open-http",
         ),
         pytest.param(

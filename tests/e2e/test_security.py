@@ -5,15 +5,18 @@ test_processes has the reloading of files.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import yaml
 
 import infeed
 from infeed import TLS, AuthenticationError, InfeedError, PermissionDeniedError
+from infeed_server.serving.auth import new_token, token_entry
 
 TEXT = """
 pipelines:
@@ -205,3 +208,37 @@ def test_server_with_wrong_options_exits_with_one_error(
     assert server.stderr.count("error: ") == 1
     assert "Traceback" not in server.stderr
     assert server.stdout == ""
+
+
+# The control plane.
+
+
+def test_http_with_tls_and_tokens(start: Any, pki: Any, tmp_path: Path, command_line: Any) -> None:
+    all_token, some_token = tmp_path / "all", tmp_path / "some"
+    entries = []
+    for file, pattern in ((all_token, "*"), (some_token, "open")):
+        token = new_token()
+        file.write_text(token)
+        entries += yaml.safe_load(token_entry(token, file.name, [pattern]))["tokens"]
+    tokens = tmp_path / "tokens.yaml"
+    tokens.write_text(yaml.safe_dump({"tokens": entries}))
+    options = ("--tls-cert", pki.server, "--tls-key", pki.server_key, "--tls-client-ca", pki.ca)
+    server = start(*options, "--http", "127.0.0.1:0", "--http-tls", "--http-tokens", tokens)
+    assert server.address  # waits for the line
+    address = server.stdout.split("(http ")[1].split(")")[0]
+
+    def top(*options: Any) -> Any:
+        return command_line.run("top", address, "--json", *map(str, options), cwd=tmp_path)
+
+    shown = top("--tls-ca", pki.ca, "--token-file", all_token)
+    assert shown.status == 0, shown.stderr
+    assert [each["name"] for each in json.loads(shown.stdout)["pipelines"]] == ["open", "secret"]
+    for options, problem in (
+        (("--tls-ca", pki.ca), "requires a token"),
+        (("--tls-ca", pki.ca, "--token-file", some_token), "needs the pattern '*'"),
+        (("--tls-ca", pki.untrusted_ca, "--token-file", all_token), "its certificate is refused"),
+        (("--token-file", all_token), "it may be the address for trainers"),
+    ):
+        refused = top(*options)
+        assert refused.status == 1, options
+        assert problem in " ".join(refused.stderr.split())

@@ -5,12 +5,22 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 from infeed.cli.files import problem_of
-from infeed.errors import ConfigError, ProtocolError, ServerUnavailableError
+from infeed.errors import (
+    AuthenticationError,
+    ConfigError,
+    InfeedError,
+    PermissionDeniedError,
+    ProtocolError,
+    ServerUnavailableError,
+)
+from infeed.http2.target import is_local
+from infeed.http2.tls_config import TLS
 
 _MAX_BYTES = 16 << 20
 """Bound on an answer: the status of a thousand trainers is a megabyte."""
@@ -21,21 +31,36 @@ _TRAINERS_PORT = (
 )
 
 
+_REFUSALS: Mapping[int, type[InfeedError]] = {
+    http.client.UNAUTHORIZED: AuthenticationError,
+    http.client.FORBIDDEN: PermissionDeniedError,
+}
+
+
 @dataclass(frozen=True)
 class ControlPlane:
     """The control plane at an address."""
 
     host: str
     port: int
-    tls: bool = False
+    tls: TLS | None = None
+    """None: requests are not encrypted."""
+    token: str | None = field(default=None, repr=False)
     timeout: float = 5.0
     """Seconds that one request may take."""
 
     @classmethod
-    def parse(cls, target: str, timeout: float = 5.0) -> ControlPlane:
-        """Returns that of `host:port`, or of a URL without a path. Raises `ConfigError`."""
+    def parse(
+        cls, target: str, tls: TLS | None = None, token: str | None = None, timeout: float = 5.0
+    ) -> ControlPlane:
+        """Returns that of `host:port`, or of a URL without a path.
+
+        With `tls`, `host:port` is one with TLS. Raises `ConfigError`, also for a token that would
+        be sent unencrypted to another machine.
+        """
         try:
-            parts = urlsplit(target if "://" in target else f"http://{target}")
+            default = "http" if tls is None else "https"
+            parts = urlsplit(target if "://" in target else f"{default}://{target}")
             host, port = parts.hostname, parts.port
         except ValueError as problem:
             raise _wrong_target(target, str(problem)) from None
@@ -45,7 +70,13 @@ class ControlPlane:
             raise _wrong_target(target, f"it has no {'port' if host else 'host'}")
         if parts.username is not None or parts.path.strip("/") or parts.query or parts.fragment:
             raise _wrong_target(target, "it has more than a host and a port")
-        return cls(host, port, parts.scheme == "https", timeout)
+        if parts.scheme == "http":
+            if tls is not None:
+                raise _wrong_target(target, "TLS needs https, not http")
+            if token is not None and not is_local(parts.netloc):
+                raise _wrong_target(target, "the token would be sent unencrypted; use https")
+            return cls(host, port, None, token, timeout)
+        return cls(host, port, tls or TLS(), token, timeout)
 
     @property
     def url(self) -> str:
@@ -64,6 +95,8 @@ class ControlPlane:
         if code == http.client.NOT_FOUND:
             raise self._without_status()
         problem = document.get("error") if isinstance(document, dict) else None
+        if code in _REFUSALS and problem:
+            raise _REFUSALS[code](f"{self.url}: {problem}", target=self.url)
         raise ProtocolError(f"{self.url}: {problem or self._not_infeed(code)}", target=self.url)
 
     def _without_status(self) -> ProtocolError:
@@ -85,7 +118,10 @@ class ControlPlane:
         """Returns the status code, and the JSON of the answer or None."""
         connection = self._connect()
         try:
-            connection.request("GET", path, headers={"accept": "application/json"})
+            headers = {"accept": "application/json"}
+            if self.token is not None:
+                headers["authorization"] = f"Bearer {self.token}"
+            connection.request("GET", path, headers=headers)
             response = connection.getresponse()
             body = response.read(_MAX_BYTES + 1)
         except http.client.HTTPException as problem:
@@ -105,19 +141,37 @@ class ControlPlane:
 
     def _connect(self) -> http.client.HTTPConnection:
         if self.tls:
-            context = ssl.create_default_context()
-            return http.client.HTTPSConnection(
-                self.host, self.port, timeout=self.timeout, context=context
+            context = self.tls.context()
+            context.set_alpn_protocols(["http/1.1"])
+            return _HTTPSConnection(
+                self.host, self.port, self.timeout, context, self.tls.server_name
             )
         return http.client.HTTPConnection(self.host, self.port, timeout=self.timeout)
 
     def _unavailable(self, problem: OSError) -> ServerUnavailableError:
         text = "no answer" if isinstance(problem, TimeoutError) else problem_of(problem)
+        if isinstance(problem, ssl.SSLCertVerificationError):
+            text = f"its certificate is refused: {problem.verify_message}"
         within = f" within {self.timeout:g} s" if isinstance(problem, TimeoutError) else ""
         return ServerUnavailableError(
             f"{self.url}: {text}{within}; is infeed serve running, with this --http?",
             target=self.url,
         )
+
+
+class _HTTPSConnection(http.client.HTTPSConnection):
+    """A connection to a server whose certificate may have another name than its host."""
+
+    def __init__(
+        self, host: str, port: int, timeout: float, context: ssl.SSLContext, name: str | None
+    ) -> None:
+        super().__init__(host, port, timeout=timeout)
+        self._tls = context
+        self._name = name or host
+
+    def connect(self) -> None:
+        http.client.HTTPConnection.connect(self)
+        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._name)
 
 
 def _is_status(document: Any) -> bool:

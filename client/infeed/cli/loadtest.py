@@ -37,7 +37,7 @@ def loadtest(
     pipeline: Annotated[str, typer.Argument(help="The pipeline's name.")],
     trainers: Annotated[int, typer.Option("--trainers", "-n", help="Simulated trainers.")] = 4,
     step_ms: Annotated[
-        float, typer.Option(help="Milliseconds of a training step without its wait.")
+        float, typer.Option(metavar="MS", help="Milliseconds of a training step without its wait.")
     ] = 50.0,
     independent: Annotated[
         bool,
@@ -50,9 +50,14 @@ def loadtest(
     threads: Annotated[
         bool, typer.Option("--threads", help="Run trainers as threads. Default: as processes.")
     ] = False,
-    ramp: Annotated[float, typer.Option(help="Seconds between the starts of two trainers.")] = 0.0,
+    ramp: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Seconds between the starts of two trainers.")
+    ] = 0.0,
     duration: Annotated[
-        float, typer.Option(help="Seconds from the first batch of the last trainer to the end.")
+        float,
+        typer.Option(
+            metavar="SECONDS", help="Seconds from the first batch of the last trainer to the end."
+        ),
     ] = 30.0,
     steps: Annotated[
         int | None, typer.Option(help="Steps of each trainer, instead of the duration.")
@@ -60,7 +65,8 @@ def loadtest(
     warm_up: Annotated[
         float | None,
         typer.Option(
-            help="Seconds that no figure covers at first. Default: a tenth of the duration."
+            metavar="SECONDS",
+            help="Seconds that no figure covers at first. Default: a tenth of the duration.",
         ),
     ] = None,
     batch_size: Annotated[
@@ -74,12 +80,16 @@ def loadtest(
     ] = None,
     rtt_ms: Annotated[
         float,
-        typer.Option(help="Milliseconds to add to the round trip.", rich_help_panel=_FAULTS),
+        typer.Option(
+            metavar="MS", help="Milliseconds to add to the round trip.", rich_help_panel=_FAULTS
+        ),
     ] = 0.0,
     jitter_ms: Annotated[
         float,
         typer.Option(
-            help="Random milliseconds to add to it, from 0 to this.", rich_help_panel=_FAULTS
+            metavar="MS",
+            help="Random milliseconds to add to it, from 0 to this.",
+            rich_help_panel=_FAULTS,
         ),
     ] = 0.0,
     stall: Annotated[

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.live import Live
 
 from infeed.arguments import check_seconds
+from infeed.cli.connection import with_connection_options
 from infeed.cli.control_plane import ControlPlane
 from infeed.cli.status_view import status_view
 from infeed.errors import ProtocolError, ServerUnavailableError
@@ -24,7 +25,10 @@ _MIN_WIDTH = 160
 Sleep = Callable[[float], None]
 
 
+@with_connection_options
 def top(
+    *,
+    connection: dict[str, Any],
     target: Annotated[
         str,
         typer.Argument(
@@ -49,9 +53,10 @@ def top(
     Examples:
       infeed top http://127.0.0.1:7471
       infeed top 127.0.0.1:7471 --json
+      infeed top https://host-a:7471 --tls-ca ca.pem --token-file token
     """
     interval = max(0.1, check_seconds("--interval", interval))
-    control = ControlPlane.parse(target)
+    control = ControlPlane.parse(target, **connection)
     status = control.status()
     console = Console()
     if as_json:

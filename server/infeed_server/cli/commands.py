@@ -81,6 +81,18 @@ def serve(
             "this one in the dashboards of both; can be repeated."
         ),
     ] = None,
+    http_tls: Annotated[
+        bool,
+        typer.Option(
+            "--http-tls",
+            help="Serve the dashboard, API, metrics and health with the certificate of --tls-cert.",
+            rich_help_panel=SECURITY,
+        ),
+    ] = False,
+    http_tokens: Annotated[
+        str | None,
+        _file("A file of bearer tokens for them; those with the pattern '*' have access."),
+    ] = None,
     tls_cert: Annotated[
         str | None, _file("The server's certificate (PEM): trainers connect with TLS.")
     ] = None,
@@ -231,6 +243,8 @@ def serve(
         max_connection_age_grace=max_connection_age_grace,
         http_hosts=tuple(http_host or ()),
         http_peers=tuple(http_peer or ()),
+        http_tls=http_tls,
+        http_tokens=http_tokens,
         readiness=readiness.value,
         memory_limit=None if memory_limit is None else memory_limit << 20,
         service=service_options(

@@ -53,9 +53,9 @@ class Address:
         """
         address = cls.parse(text, option)
         if not (encrypted or insecure or address.is_loopback):
-            problem, remedy = "without TLS or authentication", ""
+            problem, remedy = "without TLS", ""
             if option == "--listen":
-                problem, remedy = "without TLS", "give --tls-cert and --tls-key, "
+                remedy = "give --tls-cert and --tls-key, "
             raise ConfigError(
                 f"{option} {address}: non-loopback address {problem}; "
                 f"{remedy}add --insecure if the network is trusted, or listen on 127.0.0.1",

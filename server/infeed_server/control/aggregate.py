@@ -6,6 +6,7 @@ import http.client
 import json
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from prometheus_client import Metric
@@ -91,9 +92,10 @@ class MergedMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         merged: dict[str, Metric] = {}
-        for number, address in enumerate(self._addresses()):
-            body = (address and _get(address, "/metrics")) or ""
-            for family in text_string_to_metric_families(body):
+        serving = {n: address for n, address in enumerate(self._addresses()) if address is not None}
+        bodies = _get_all(list(serving.values()), "/metrics")
+        for number, body in zip(serving, bodies, strict=True):
+            for family in text_string_to_metric_families(body or ""):
                 metric = merged.setdefault(
                     family.name, Metric(family.name, family.documentation, family.type)
                 )
@@ -108,8 +110,16 @@ class MergedMetrics(Collector):
 
 def fetch_documents(addresses: Addresses, path: str) -> list[dict[str, Any]]:
     """Returns the JSON document at a path from each process that answers."""
-    bodies = (_get(address, path) for address in addresses() if address is not None)
+    bodies = _get_all([address for address in addresses() if address is not None], path)
     return [json.loads(body) for body in bodies if body]
+
+
+def _get_all(addresses: list[str], path: str) -> list[str | None]:
+    """Returns the body from each address, requested at once: one that hangs costs one time-out."""
+    if not addresses:
+        return []
+    with ThreadPoolExecutor(len(addresses)) as threads:
+        return list(threads.map(lambda address: _get(address, path), addresses))
 
 
 def _get_readiness(address: str) -> dict[str, Any] | None:

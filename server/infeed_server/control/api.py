@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -39,7 +40,7 @@ class HistoryView(Protocol):
 
 
 class StatusView(Protocol):
-    """The status that `/api/v1` shows."""
+    """The status that `/api/v1` shows. Its methods are called on threads of their own."""
 
     @property
     def history(self) -> HistoryView: ...
@@ -55,7 +56,7 @@ def api_routes(status: StatusView, health: HealthView) -> list[Route]:
     """Returns the routes of the API."""
 
     async def show_status(_: Request) -> Response:
-        return _json(status.to_json(readiness_by_name(health)))
+        return _json(await asyncio.to_thread(status.to_json, readiness_by_name(health)))
 
     async def show_history(request: Request) -> Response:
         text = request.query_params.get("seconds", str(MAX_HISTORY_SECONDS))
@@ -66,11 +67,11 @@ def api_routes(status: StatusView, health: HealthView) -> list[Route]:
         if not 0 < seconds <= MAX_HISTORY_SECONDS:
             problem = f"seconds={text!r} must be a number above 0, at most {MAX_HISTORY_SECONDS}"
             return JSONResponse({"error": problem}, status_code=400)
-        return _json(status.history.to_json(seconds))
+        return _json(await asyncio.to_thread(status.history.to_json, seconds))
 
     async def show_bad_samples(request: Request) -> Response:
         name = request.path_params["name"]
-        samples = status.bad_samples(name)
+        samples = await asyncio.to_thread(status.bad_samples, name)
         if samples is None:
             problem = f"there is no pipeline {name!r}; /api/v1/status has those that there are"
             return JSONResponse({"error": problem}, status_code=404)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ from infeed_server.control.api import (
 from infeed_server.control.health import HealthView
 from infeed_server.control.host_check import HostCheck
 from infeed_server.control.peers import PeerAccess
+from infeed_server.control.token_check import Authorize, TokenCheck, is_authorized
 from infeed_server.dashboard.routes import accepts_page, dashboard_routes, page
 from infeed_server.observe.preview import Previews
 
@@ -51,10 +53,15 @@ class ControlState:
     """Origins of other servers' control planes, whose dashboards show this server too."""
 
 
-def create_app(state: ControlState, host_names: Collection[str] | None = None) -> Starlette:
-    """Returns the app that shows a server's state. It only reads, so it has no authentication.
+def create_app(
+    state: ControlState,
+    host_names: Collection[str] | None = None,
+    authorize: Authorize | None = None,
+) -> Starlette:
+    """Returns the app that shows a server's state. Nothing can be changed there.
 
-    Requests must be for an address or one of `host_names`; None: for any host.
+    Requests must be for an address or one of `host_names`; None: for any host. With `authorize`,
+    they need a token, except those of health.
     """
 
     endpoints = {
@@ -70,7 +77,7 @@ def create_app(state: ControlState, host_names: Collection[str] | None = None) -
     }
     dashboard = None if state.observer is None else page(state.peers)
 
-    # Coroutines: none of them waits, and a thread pool would have to be stopped too.
+    # What takes more than a moment runs on a thread: probes never wait for it.
     async def root(request: Request) -> Response:
         if dashboard and accepts_page(request.headers.get("accept", "")):
             return dashboard
@@ -82,13 +89,14 @@ def create_app(state: ControlState, host_names: Collection[str] | None = None) -
     async def livez(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
-    async def readyz(_: Request) -> Response:
-        return _readiness_response(state)
+    async def readyz(request: Request) -> Response:
+        return _readiness_response(state, with_reasons=is_authorized(request))
 
     async def metrics(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         # Not as media_type: Starlette would add a second charset to it.
-        return Response(encode(state.registry), headers={"content-type": content_type})
+        body = await asyncio.to_thread(encode, state.registry)
+        return Response(body, headers={"content-type": content_type})
 
     async def not_found(request: Request, _: Exception) -> Response:
         message = f"no {request.url.path}; there is: {', '.join(['/', *endpoints])}"
@@ -108,6 +116,8 @@ def create_app(state: ControlState, host_names: Collection[str] | None = None) -
     middleware = [] if host_names is None else [Middleware(HostCheck, names=host_names)]
     if state.peers:
         middleware.append(Middleware(PeerAccess, peers=state.peers))
+    if authorize is not None:
+        middleware.append(Middleware(TokenCheck, authorize=authorize))
     return Starlette(
         routes=routes,
         exception_handlers={404: not_found},
@@ -115,14 +125,13 @@ def create_app(state: ControlState, host_names: Collection[str] | None = None) -
     )
 
 
-def _readiness_response(state: ControlState) -> Response:
+def _readiness_response(state: ControlState, *, with_reasons: bool) -> Response:
     overall = state.health.overall
-    content = {
-        "ready": overall.ready,
-        "reason": overall.reason,
-        state.parts: {
+    content: dict[str, object] = {"ready": overall.ready}
+    if with_reasons:
+        content["reason"] = overall.reason
+        content[state.parts] = {
             name: {"ready": readiness.ready, "reason": readiness.reason}
             for name, readiness in state.health.parts.items()
-        },
-    }
+        }
     return JSONResponse(content, status_code=200 if overall.ready else 503)

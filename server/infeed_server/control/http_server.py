@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import ssl
 import threading
 import time
-from collections.abc import Iterable
+from dataclasses import dataclass
 
 import uvicorn
 from starlette.types import ASGIApp
+from typing_extensions import override
 
 from infeed.errors import ConfigError, ServerError
 from infeed_server.config.address import Address
 from infeed_server.control.app import ControlState, create_app
-from infeed_server.control.http_protocol import LimitedProtocol
+from infeed_server.control.http_protocol import REQUEST_TIMEOUT_SECONDS, LimitedProtocol
+from infeed_server.control.token_check import Authorize
 
 _START_TIMEOUT_SECONDS = 10.0
 _STOP_TIMEOUT_SECONDS = 1.8
@@ -27,12 +31,14 @@ class ControlServer:
     thread.
     """
 
-    def __init__(self, app: ASGIApp, host: str, port: int) -> None:
+    def __init__(
+        self, app: ASGIApp, host: str, port: int, tls: ssl.SSLContext | None = None
+    ) -> None:
         """Raises `ConfigError` if the server cannot listen on the address."""
         self.host = host
         self._socket = Address(host, port, "--http").listen()
         self.port: int = self._socket.getsockname()[1]
-        self._server = uvicorn.Server(
+        self._server = _Server(
             uvicorn.Config(
                 app,
                 http=LimitedProtocol,
@@ -42,7 +48,8 @@ class ControlServer:
                 log_config=None,  # keeps the program's logging
                 log_level="warning",
                 timeout_graceful_shutdown=1,
-            )
+            ),
+            tls,
         )
         self._thread = threading.Thread(
             target=self._server.run,
@@ -84,18 +91,56 @@ class ControlServer:
         self.stop()
 
 
-def open_control_server(
-    state: ControlState, http: str | None, *, insecure: bool, host_names: Iterable[str] = ()
-) -> ControlServer | None:
-    """Returns the server for the option `--http`, not started yet; None for None and `off`.
+class _Server(uvicorn.Server):
+    """uvicorn's server with a TLS context of the caller, and a bound on the time of handshakes."""
 
-    Requests may be for any address, and for this machine's names and `host_names`.
+    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None) -> None:
+        super().__init__(config)
+        self._tls = tls
+
+    @override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        for listener in sockets or ():
+            server = await loop.create_server(
+                lambda: LimitedProtocol(self.config, self.server_state, self.lifespan.state),
+                sock=listener,
+                ssl=self._tls,
+                ssl_handshake_timeout=REQUEST_TIMEOUT_SECONDS if self._tls else None,
+                backlog=self.config.backlog,
+            )
+            self.servers = [*getattr(self, "servers", ()), server]
+        self.started = True
+
+
+@dataclass(frozen=True)
+class ControlAccess:
+    """The address of the control plane, and the requests that it answers."""
+
+    http: str | None
+    """`host:port`; None or `off`: there is no control plane."""
+    insecure: bool = False
+    """Whether other machines may reach it without TLS."""
+    host_names: tuple[str, ...] = ()
+    """Names of this server in requests, besides addresses and this machine's own."""
+    tls: ssl.SSLContext | None = None
+    """None: it is not encrypted."""
+    authorize: Authorize | None = None
+    """Checks a request's token; None: it needs none."""
+
+
+def open_control_server(state: ControlState, access: ControlAccess) -> ControlServer | None:
+    """Returns the server, not started yet; None if there is none.
+
     Raises `ConfigError` for an address that is malformed, unsafe or taken.
     """
-    if http is None or http == "off":
+    if access.http is None or access.http == "off":
         return None
-    address = Address.parse_safe("--http", http, encrypted=False, insecure=insecure)
+    address = Address.parse_safe(
+        "--http", access.http, encrypted=access.tls is not None, insecure=access.insecure
+    )
     if address.is_unix:
         raise ConfigError(f"--http {address}: HTTP needs host:port", address=str(address))
-    names = {"localhost", socket.gethostname(), address.host, *host_names}
-    return ControlServer(create_app(state, names), address.host, address.port)
+    names = {"localhost", socket.gethostname(), address.host, *access.host_names}
+    app = create_app(state, names, access.authorize)
+    return ControlServer(app, address.host, address.port, access.tls)

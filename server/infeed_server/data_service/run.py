@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from infeed_server.config.address import Address
 from infeed_server.control.app import ControlState
-from infeed_server.control.http_server import open_control_server
+from infeed_server.control.http_server import ControlAccess, open_control_server
 from infeed_server.data_service.control import RoleHealth, RoleMetrics
 from infeed_server.data_service.dispatcher.monitor import DispatcherStatus, WorkerLivenessMonitor
 from infeed_server.data_service.dispatcher.role import DispatcherRole
@@ -157,7 +157,7 @@ def _control_plane(
     """Serves the control plane, and yields its address."""
     state = ControlState(health, metrics.registry, VERSION, parts)
     control = open_control_server(
-        state, options.http, insecure=options.insecure, host_names=options.http_hosts
+        state, ControlAccess(options.http, options.insecure, options.http_hosts)
     )
     if control is None:
         yield None

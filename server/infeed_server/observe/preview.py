@@ -104,7 +104,7 @@ async def _to_json(pipeline: str, engine: Engine, batch: HostBatch) -> dict[str,
                 "sample_id": sample_id if batch.mask[slot] else None,
                 "file": file,
                 "offset": offset,
-                "image": _data_url(batch.arrays[field][slot]) if field else None,
+                "image": await _image(batch.arrays, field, slot),
                 "values": {
                     name: _text(array[slot])
                     for name, array in batch.arrays.items()
@@ -112,7 +112,6 @@ async def _to_json(pipeline: str, engine: Engine, batch: HostBatch) -> dict[str,
                 },
             }
         )
-        await asyncio.sleep(0)  # other requests have a turn
     return {
         "pipeline": pipeline,
         "seed": engine.spec.seed,
@@ -133,6 +132,11 @@ def _image_field(arrays: Mapping[str, Array]) -> str | None:
         if is_matrix and array.dtype.kind in "uifb":
             return name
     return None
+
+
+async def _image(arrays: Mapping[str, Array], field: str | None, slot: int) -> str | None:
+    """Returns a sample's picture. A thread draws it, since other requests must not wait for it."""
+    return None if field is None else await asyncio.to_thread(_data_url, arrays[field][slot])
 
 
 def _data_url(pixels: Array) -> str:

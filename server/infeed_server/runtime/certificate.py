@@ -6,6 +6,7 @@ import logging
 import ssl
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 
 from infeed.errors import ConfigError
 from infeed.http2.tls_config import ALPN, load_ca, load_certificate
@@ -29,10 +30,7 @@ class TLSFiles:
 
         Warns of a certificate that is not valid now. It is no error: this clock may be wrong.
         """
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.set_alpn_protocols([ALPN])
-        context.options |= ssl.OP_NO_RENEGOTIATION  # HTTP/2 forbids it: a write would have to read
-        load_certificate(context, self.cert, self.key, "--tls-cert", "--tls-key")
+        context = self._context(ALPN)
         _warn_if_not_valid(self.cert)
         if self.client_ca is not None:
             context.verify_mode = ssl.CERT_REQUIRED
@@ -43,6 +41,26 @@ class TLSFiles:
         """Returns the context for new connections, reloaded when the files change."""
         files = [file for file in (self.cert, self.key, self.client_ca) if file is not None]
         return ReloadingValue(files, self.context)
+
+    def http_context(self) -> ssl.SSLContext:
+        """Returns the context of the control plane, which uses the files as they are at each
+        handshake. Clients need no certificate: probes and browsers have none."""
+        files = [file for file in (self.cert, self.key) if file is not None]
+        current = ReloadingValue(files, partial(self._context, "http/1.1"))
+
+        def use_current(connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+            connection.context = current.value
+
+        context = self._context("http/1.1")
+        context.sni_callback = use_current  # called without a server's name too
+        return context
+
+    def _context(self, protocol: str) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.set_alpn_protocols([protocol])
+        context.options |= ssl.OP_NO_RENEGOTIATION  # HTTP/2 forbids it: a write would have to read
+        load_certificate(context, self.cert, self.key, "--tls-cert", "--tls-key")
+        return context
 
 
 def tls_files_from_options(

@@ -73,9 +73,7 @@ def serve_processes(
         status = MergedStatus(partial(fetch_documents, processes.http_addresses))
         peers = parse_peers(options.http_peers)
         state = ControlState(health, registry, VERSION, observer=status, peers=peers)
-        control = open_control_server(
-            state, options.http, insecure=options.insecure, host_names=options.http_hosts
-        )
+        control = open_control_server(state, options.control_access())
         if control:
             stack.enter_context(control)
         stack.callback(processes.stop, options.grace + _EXIT_TIMEOUT_SECONDS)

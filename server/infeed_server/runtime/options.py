@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from infeed.errors import ConfigError
 from infeed_server.config.address import Address
 from infeed_server.control.health import ReadinessPolicy
+from infeed_server.control.http_server import ControlAccess
 from infeed_server.data_service.options import ServiceOptions
 from infeed_server.http2.lifetime import Lifetime
 from infeed_server.rpc.limits import Limits
 from infeed_server.runtime.certificate import TLSFiles
+from infeed_server.serving.auth import TokenAuthenticator
 
 DEFAULT_LISTEN = "127.0.0.1:7470"
 DEFAULT_HTTP = "127.0.0.1:7471"
@@ -53,6 +56,10 @@ class ServerOptions:
     """Names, besides this machine's, under which the control plane is requested."""
     http_peers: tuple[str, ...] = ()
     """Control planes of other servers, which the dashboard shows beside this one."""
+    http_tls: bool = False
+    """Whether the control plane is encrypted, with the certificate of `tls`."""
+    http_tokens: str | None = None
+    """A file of bearer tokens for the control plane; None: it needs none."""
     readiness: ReadinessPolicy = "all"
     """How many pipelines must be ready for the server to be ready."""
     memory_limit: int | None = None
@@ -70,11 +77,31 @@ class ServerOptions:
     def has_previews(self) -> bool:
         """Whether the control plane may show samples: to those alone that may read all of them.
 
-        It has no authentication, so it must be of this machine, and gRPC without it too.
+        Without tokens of its own, it must be of this machine, and gRPC without authentication too.
         """
-        if self.tokens or (self.tls and self.tls.client_ca) or self.http in (None, "off"):
+        if self.http in (None, "off"):
+            return False
+        if self.http_tokens:
+            return True
+        if self.tokens or (self.tls and self.tls.client_ca):
             return False
         return Address.parse(self.http or "", "--http").is_loopback
+
+    def control_access(self) -> ControlAccess:
+        """Returns how the control plane is reached. Raises `ConfigError`."""
+        if self.http_tls and self.tls is None:
+            raise ConfigError("--http-tls: TLS needs the server's certificate too: --tls-cert")
+        authorize = None
+        if self.http_tokens:
+            tokens = TokenAuthenticator(self.http_tokens, option="--http-tokens")
+            authorize = tokens.require_access_to_all
+        return ControlAccess(
+            self.http,
+            self.insecure,
+            self.http_hosts,
+            tls=self.tls.http_context() if self.tls and self.http_tls else None,
+            authorize=authorize,
+        )
 
     def limits(self) -> Limits:
         return Limits(

@@ -76,9 +76,7 @@ class Server:
             previews=Previews(self._engines) if options.has_previews else None,
             peers=parse_peers(options.http_peers),
         )
-        self._control = open_control_server(
-            state, options.http, insecure=options.insecure, host_names=options.http_hosts
-        )
+        self._control = open_control_server(state, options.control_access())
         self._string_bytes: dict[str, int] = {}
         """Bytes of the byte strings of a sample, by pipeline: the mean of the first batch."""
         self._readiness_before: dict[str, Readiness] = {}

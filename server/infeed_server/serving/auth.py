@@ -41,6 +41,9 @@ _TOKEN = re.compile(TOKEN_PREFIX + r"[\w-]+")
 
 _SCHEME = "bearer "
 
+_EVERY_PIPELINE = "*"
+"""The pattern of tokens that may read every pipeline, also those that are added later."""
+
 
 class Caller(Protocol):
     """The authenticated client of a call. Its access can change during the call."""
@@ -123,9 +126,15 @@ class TokenFile(Definition):
 class TokenAuthenticator:
     """Identifies callers by the tokens of a file. Thread-safe."""
 
-    def __init__(self, file: str, now: Callable[[], datetime] | None = None) -> None:
-        """Raises `ConfigError` with file and line."""
+    def __init__(
+        self,
+        file: str,
+        now: Callable[[], datetime] | None = None,
+        option: str = "--tokens",
+    ) -> None:
+        """`option` is the command's, for messages. Raises `ConfigError` with file and line."""
         self._now = now or partial(datetime.now, timezone.utc)
+        self._option = option
         read_tokens(file)  # at the start, a file that is missing is an error too
         self._grants = ReloadingValue([file], partial(_read_current_tokens, file))
 
@@ -140,6 +149,17 @@ class TokenAuthenticator:
         digest = hash_token(authorization[len(_SCHEME) :].strip())
         return TokenCaller(self, digest, f"the token of {self.grant(digest).name!r}")
 
+    def require_access_to_all(self, authorization: str | None) -> None:
+        """Raises `AuthenticationError` without a token that is valid now, and
+        `PermissionDeniedError` for one that may not read every pipeline."""
+        grant = self.authenticate(authorization).grant
+        if _EVERY_PIPELINE not in grant.pipelines:
+            raise PermissionDeniedError(
+                f"the token of {grant.name!r} may not read every pipeline, as the control plane "
+                f"requires; its entry in the file of {self._option} needs the pattern '*'",
+                token=grant.name,
+            )
+
     def grant(self, digest: str) -> Grant:
         """Returns the grant of a token's SHA-256 now. Raises `AuthenticationError`."""
         match = None
@@ -149,7 +169,7 @@ class TokenAuthenticator:
                 match = grant
         if match is None:
             raise AuthenticationError(
-                "unknown or revoked token; the server's file of --tokens needs its entry"
+                f"unknown or revoked token; the server's file of {self._option} needs its entry"
             )
         if match.expires_at is not None and self._now() >= match.expires_at:
             raise AuthenticationError(
@@ -168,11 +188,16 @@ class TokenCaller:
         self._authenticator = authenticator
         self._digest = digest
 
+    @property
+    def grant(self) -> Grant:
+        """The token's entry now. Raises `AuthenticationError` once it is invalid."""
+        return self._authenticator.grant(self._digest)
+
     def has_access(self, pipeline: str) -> bool:
-        return self._authenticator.grant(self._digest).allows(pipeline)
+        return self.grant.allows(pipeline)
 
     def require_access(self, pipeline: str) -> None:
-        grant = self._authenticator.grant(self._digest)
+        grant = self.grant
         if not grant.allows(pipeline):
             raise PermissionDeniedError(
                 f"the token of {grant.name!r} has no access to pipeline {pipeline!r}",

@@ -62,8 +62,10 @@ def test_options_of_seconds_and_files_have_their_unit() -> None:
     for name, command in COMMANDS.items():
         for option in command.params:
             metavar = option.metavar or ""
-            if "econds" in (option.help or "") and not option.hidden:
-                assert metavar == "SECONDS", (name, option.name)
+            unit = re.search(r"\b[Ss]econds|[Mm]illiseconds", option.help or "")
+            if unit and not option.hidden:
+                expected = "SECONDS" if unit[0].lower() == "seconds" else "MS"
+                assert metavar == expected, (name, option.name)
             if re.search(r"\(PEM\)|[Aa] file that", option.help or ""):
                 assert metavar == "FILE", (name, option.name)
 

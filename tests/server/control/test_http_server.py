@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import ssl
 import threading
 import urllib.error
 import urllib.request
@@ -13,8 +14,9 @@ from typing import Any
 import pytest
 
 from infeed.errors import ConfigError
+from infeed_server.control import http_server
 from infeed_server.control.app import ControlState, create_app
-from infeed_server.control.http_server import ControlServer, open_control_server
+from infeed_server.control.http_server import ControlAccess, ControlServer, open_control_server
 
 HOST = "127.43.0.4"
 """A loopback address of these tests alone, so that a free port stays free."""
@@ -65,12 +67,12 @@ def test_invalid_http_option_is_refused(
     state: ControlState, http: str, insecure: bool, message: str
 ):
     with pytest.raises(ConfigError, match=message):
-        open_control_server(state, http, insecure=insecure)
+        open_control_server(state, ControlAccess(http, insecure))
 
 
 @pytest.mark.parametrize("http", [None, "off"])
 def test_http_option_off_opens_no_server(state: ControlState, http: str | None):
-    assert open_control_server(state, http, insecure=False) is None
+    assert open_control_server(state, ControlAccess(http)) is None
 
 
 @pytest.mark.parametrize(
@@ -122,7 +124,7 @@ def test_signal_handlers_are_unchanged(state: ControlState):
 
 
 def test_host_names_other_than_the_given_ones_are_refused(state: ControlState):
-    server = open_control_server(state, f"{HOST}:0", insecure=False, host_names=["known"])
+    server = open_control_server(state, ControlAccess(f"{HOST}:0", host_names=("known",)))
     assert server is not None
     statuses = {}
     with server:
@@ -136,3 +138,21 @@ def test_host_names_other_than_the_given_ones_are_refused(state: ControlState):
                 with error:
                     statuses[name] = error.code
     assert statuses == {"known": 200, "localhost": 200, HOST: 200, "rebound.example": 421}
+
+
+def test_a_peer_that_does_not_finish_its_handshake_is_left(
+    state: ControlState, pki: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "REQUEST_TIMEOUT_SECONDS", 0.05)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(pki.server, pki.server_key)
+    with ControlServer(create_app(state), "127.0.0.1", 0, tls) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+            assert client.recv(1) == b""
+        # A handshake takes longer than this limit on a busy machine.
+        monkeypatch.setattr(http_server, "REQUEST_TIMEOUT_SECONDS", 60.0)
+    trusted = ssl.create_default_context(cafile=str(pki.ca))
+    with ControlServer(create_app(state), "127.0.0.1", 0, tls) as server:
+        url = f"https://{server.address}/livez"
+        with urllib.request.urlopen(url, timeout=60, context=trusted) as response:
+            assert response.status == 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -121,3 +122,34 @@ def test_renewed_files_are_reloaded(
     assert second.get_ca_certs(binary_form=True) == first.get_ca_certs(binary_form=True)
     trustme.CA().cert_pem.write_to_path(str(ca))
     assert context.value.get_ca_certs(binary_form=True) != first.get_ca_certs(binary_form=True)
+
+
+def test_http_uses_the_current_files_without_client_certificates(
+    pki: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reloading, "CHECK_INTERVAL_SECONDS", 0.0)
+    both = tmp_path / "both.pem"
+    both.write_bytes(pki.server_key.read_bytes() + pki.server.read_bytes())
+    context = TLSFiles(str(both), client_ca=str(pki.ca)).http_context()
+    assert presented(context) == ssl.PEM_cert_to_DER_cert(pki.server.read_text())
+    both.write_bytes(pki.elsewhere_key.read_bytes() + pki.elsewhere.read_bytes())
+    renewed = ssl.PEM_cert_to_DER_cert(pki.elsewhere.read_text())
+    assert presented(context) == presented(context, "infeed.example.org") == renewed
+
+
+def presented(server: ssl.SSLContext, name: str | None = None) -> bytes:
+    """Returns the certificate that a server presents to a client, which may send a name."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(to_client, to_server, server_hostname=name)
+    other = server.wrap_bio(to_server, to_client, server_side=True)
+    for _ in range(2):
+        for end in (client, other):
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    assert client.selected_alpn_protocol() == "http/1.1"
+    certificate = client.getpeercert(binary_form=True)
+    assert certificate is not None
+    return certificate

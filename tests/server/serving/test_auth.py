@@ -380,6 +380,21 @@ def test_missing_file_raises(tmp_path: Path) -> None:
         TokenAuthenticator(str(tmp_path / "none.yaml"))
 
 
+# Access to everything.
+
+
+def test_the_control_plane_needs_a_token_for_every_pipeline(write: Write) -> None:
+    file = write(grant(ANN, "ann", "photos", "*"), grant(BEN, "ben", "photo*"))
+    authenticator = TokenAuthenticator(file, option="--http-tokens")
+    authenticator.require_access_to_all(f"Bearer {ANN}")
+    with pytest.raises(PermissionDeniedError, match="of --http-tokens needs the pattern '\\*'"):
+        authenticator.require_access_to_all(f"Bearer {BEN}")
+    with pytest.raises(AuthenticationError, match="server's file of --http-tokens needs its entry"):
+        authenticator.require_access_to_all("Bearer infeed_other")
+    with pytest.raises(AuthenticationError, match="requires a token"):
+        authenticator.require_access_to_all(None)
+
+
 # Generated tokens.
 
 

@@ -1,0 +1,89 @@
+"""Tests of `control/token_check.py`, in front of the app of a control plane, over HTTP."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import pytest
+
+from infeed.errors import AuthenticationError, PermissionDeniedError
+from infeed_server.control.app import ControlState, create_app
+from infeed_server.control.http_server import ControlServer
+
+
+class Answer(NamedTuple):
+    """The answer to a request."""
+
+    status: int
+    body: str
+    challenges: list[str]
+
+
+Fetch = Callable[..., Answer]
+
+
+def authorize(authorization: str | None) -> None:
+    if authorization == "Bearer infeed_some":
+        raise PermissionDeniedError("it may read some")
+    if authorization != "Bearer infeed_all":
+        raise AuthenticationError("no token")
+
+
+@pytest.fixture
+def fetch(state: ControlState) -> Iterator[Fetch]:
+    """Returns a function that GETs a path, with an Authorization header if one is given."""
+    state.health.set("secret-project", False, "no file /data/secret")
+    with ControlServer(create_app(state, authorize=authorize), "127.0.0.1", 0) as server:
+
+        def fetch(path: str, authorization: str | None = None) -> Answer:
+            headers = {} if authorization is None else {"authorization": authorization}
+            with closing(http.client.HTTPConnection(server.address, timeout=60)) as connection:
+                connection.request("GET", path, headers=headers)
+                response = connection.getresponse()
+                challenges = response.headers.get_all("www-authenticate") or []
+                return Answer(response.status, response.read().decode(), challenges)
+
+        yield fetch
+
+
+def basic(password: str) -> str:
+    return f"Basic {base64.b64encode(f'any:{password}'.encode()).decode()}"
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/api/v1", "/nowhere", "/livez/"])
+def test_a_request_without_a_token_is_refused(fetch: Fetch, path: str) -> None:
+    answer = fetch(path)
+    assert (answer.status, json.loads(answer.body)) == (401, {"error": "no token"})
+    assert [each.split()[0] for each in answer.challenges] == ["Basic", "Bearer"]
+
+
+@pytest.mark.parametrize(
+    "header", ["Bearer infeed_all", basic("infeed_all"), "basic Zm86aW5mZWVkX2FsbA=="]
+)
+def test_a_token_is_accepted_as_bearer_or_password(fetch: Fetch, header: str) -> None:
+    assert fetch("/metrics", header).status == 200
+
+
+@pytest.mark.parametrize(
+    "header", ["Bearer other", basic("other"), "Basic !!!", "Basic /w==", "Basic", "Basic YQ=="]
+)
+def test_other_credentials_are_refused(fetch: Fetch, header: str) -> None:
+    assert fetch("/metrics", header).status == 401
+
+
+def test_a_token_without_access_to_all_is_refused(fetch: Fetch) -> None:
+    answer = fetch("/metrics", "Bearer infeed_some")
+    assert (answer.status, json.loads(answer.body)) == (403, {"error": "it may read some"})
+
+
+def test_probes_need_no_token_and_show_no_reasons(fetch: Fetch) -> None:
+    assert json.loads(fetch("/livez").body) == {"status": "ok"}
+    answer = fetch("/readyz")
+    assert (answer.status, json.loads(answer.body)) == (503, {"ready": False})
+    full: Any = json.loads(fetch("/readyz", "Bearer infeed_all").body)
+    assert full["pipelines"]["secret-project"]["reason"] == "no file /data/secret"
