@@ -130,14 +130,16 @@ class Jobs:
         }
 
     def _trainer_json(self, trainer: ConnectedTrainer) -> dict[str, Any]:
-        now, report = self._clock(), trainer.report
+        with self._lock:
+            report, report_at = trainer.report, trainer.report_at
+        now = self._clock()
         return {
             "rank": trainer.rank,
             "feed": trainer.feed_id[:8],
             "peer": trainer.peer,
             "connected_seconds": now - trainer.opened_at,
             "sent_position": trainer.position(),
-            "report_age_seconds": None if report is None else now - trainer.report_at,
+            "report_age_seconds": None if report is None else now - report_at,
             "report": None if report is None else report.to_json(),
             "wait_share": None if report is None else report.wait_share,
             "step_seconds": None if report is None else report.step_seconds,

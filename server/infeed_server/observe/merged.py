@@ -145,7 +145,11 @@ def _merge_reports(reports: list[ServerReport]) -> ServerReport:
 
 
 def _sums(documents: list[Document]) -> Document:
-    return {name: _combine(name, [each[name] for each in documents]) for name in documents[0]}
+    """Returns the sums by name. A process lacks a stage that it has not run."""
+    names = dict.fromkeys(chain.from_iterable(documents))
+    return {
+        name: _combine(name, [each[name] for each in documents if name in each]) for name in names
+    }
 
 
 def _combine(name: str, values: list[float]) -> float:

@@ -66,8 +66,11 @@ class Observer:
         self._desired.update(now, _demands(trainers), {n: self.report(n) for n in self._engines})
         points: dict[str, dict[str, float | None]] = {}
         for name, counters in totals.items():
-            old = before.get(name, counters)
-            rates = {f"{key}_per_second": (counters[key] - old[key]) / seconds for key in _COUNTERS}
+            old = before.get(name, {})  # at first, all since the start
+            rates = {
+                f"{key}_per_second": (counters[key] - old.get(key, 0)) / seconds
+                for key in _COUNTERS
+            }
             points[name] = {**rates, "wait_share": worst_wait(name, trainers)}
         self.history.add(self._unix_time(), points)
 

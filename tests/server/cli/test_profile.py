@@ -108,12 +108,12 @@ def test_interrupt_prints_what_was_measured_and_exits_with_130(
 
 def test_sigint_prints_what_was_measured_and_ends_the_process_with_130(folder: Path) -> None:
     (folder / "interrupting.py").write_text(
-        "import os\nimport signal\n\nREADS = 0\n\n\n"
+        "import itertools\nimport os\nimport signal\n\nREADS = itertools.count()\n\n\n"
         "class Numbers:\n    fingerprint = '1'\n\n"
         "    def __len__(self):\n        return 1000\n\n"
-        "    def __getitem__(self, index):\n        global READS\n        READS += 1\n"
+        "    def __getitem__(self, index):\n"
         # Behind the samples that the stages are measured on.
-        "        if READS == 500:\n            os.kill(os.getpid(), signal.SIGINT)\n"
+        "        if next(READS) == 500:\n            os.kill(os.getpid(), signal.SIGINT)\n"
         "        return index\n"
     )
     (folder / "interrupted.yaml").write_text(
