@@ -46,9 +46,11 @@ class Response:
 class Peer:
     """Client's side of one connection. Raises `ValueError` for invalid frames of the server."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, source: str | None = None) -> None:
+        """`source` is the host that connects; None: that of the system's choice."""
         host, port = address.rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout=20)
+        origin = None if source is None else (source, 0)
+        self.socket = socket.create_connection((host, int(port)), timeout=20, source_address=origin)
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.responses: dict[int, Response] = {}
