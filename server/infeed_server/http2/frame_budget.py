@@ -15,7 +15,7 @@ _DATA, _HEADERS, _RESET, _WINDOW_UPDATE = 0, 1, 3, 8
 _HEADERS_COST = 4
 """Charge for a stream's headers, in frames: they take as long as so many."""
 
-_RESET_COST = 12
+_RESET_COST = 6
 """Charge for the reset of an admitted call: a thread had begun to answer it, and is stopped."""
 
 _BYTES_PER_FRAME = 256
