@@ -12,8 +12,11 @@ from typing import NamedTuple
 
 _DATA, _HEADERS, _RESET, _WINDOW_UPDATE = 0, 1, 3, 8
 
-_STREAM_COST = 4
-"""Charge for a stream's headers, and for its reset, in frames: they take as long as so many."""
+_HEADERS_COST = 4
+"""Charge for a stream's headers, in frames: they take as long as so many."""
+
+_RESET_COST = 6
+"""Charge for the reset of an admitted call: a thread had begun to answer it, and is stopped."""
 
 _BYTES_PER_FRAME = 256
 """Bytes of headers or settings that are charged like one more frame."""
@@ -144,5 +147,7 @@ class FrameBudget:
     def _cost(self, kind: int, stream_id: int, size: int) -> int:
         if kind in {_DATA, _WINDOW_UPDATE}:
             return 1
-        is_costly = kind == _HEADERS or (kind == _RESET and stream_id in self._streams)
-        return (_STREAM_COST if is_costly else 1) + size // _BYTES_PER_FRAME
+        more = size // _BYTES_PER_FRAME
+        if kind == _HEADERS:
+            return _HEADERS_COST + more
+        return (_RESET_COST if kind == _RESET and stream_id in self._streams else 1) + more

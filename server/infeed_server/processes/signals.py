@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import queue
 import signal
 import threading
 import time
@@ -21,19 +22,22 @@ _INTERRUPT_TIMEOUT_SECONDS = 2.0
 
 @contextmanager
 def exit_after_interrupt(before_exit: Callable[[], object]) -> Iterator[None]:
-    """Ends the process after a SIGINT within the block, with status 130, unless it ends by itself.
+    """Ends the process after a SIGINT within the block, with status 130, unless its exception does.
 
     TensorFlow keeps the main thread from handling it while it waits for the user's code, which may
-    never return. `before_exit` is called on another thread.
+    never return, and Python ignores the exception in a callback of the garbage collector.
+    `before_exit` is called on any thread.
     """
     receiver, sender = os.pipe()
     os.set_blocking(sender, False)
     previous = signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
+    was_interrupted: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
     def watch() -> None:
         with os.fdopen(receiver, "rb", buffering=0) as signals:
             while (numbers := signals.read(1)) and signal.SIGINT not in numbers:
                 pass
+        was_interrupted.put(bool(numbers))
         if numbers:
             time.sleep(_INTERRUPT_TIMEOUT_SECONDS)
             before_exit()
@@ -46,6 +50,9 @@ def exit_after_interrupt(before_exit: Callable[[], object]) -> Iterator[None]:
         # After an interrupt, the thread has its byte already: it ends the process anyway.
         signal.set_wakeup_fd(previous)
         os.close(sender)
+    if was_interrupted.get():
+        before_exit()
+        raise SystemExit(128 + signal.SIGINT)
 
 
 class ShutdownSignal:

@@ -118,6 +118,27 @@ with signals.exit_after_interrupt(lambda: print("before the exit", flush=True)):
 """
 
 
+IGNORED = """
+import os, signal
+from infeed_server.processes import signals
+
+class Ignoring:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+with signals.exit_after_interrupt(lambda: print("before the exit", flush=True)):
+    Ignoring()
+print("not here")
+"""
+
+
+def test_interrupt_whose_exception_is_ignored_ends_the_process() -> None:
+    command = [sys.executable, "-c", IGNORED]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "KeyboardInterrupt" in ended.stderr
+    assert (ended.returncode, ended.stdout) == (130, "before the exit\n")
+
+
 def test_interrupt_ends_a_process_whose_main_thread_does_not_handle_it() -> None:
     command = [sys.executable, "-c", INTERRUPTED]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

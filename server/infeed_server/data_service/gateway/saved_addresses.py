@@ -7,9 +7,10 @@ starts its dispatcher and workers at the previous ones.
 from __future__ import annotations
 
 import json
+import random
 import time
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 
 from infeed.errors import ConfigError
@@ -22,6 +23,11 @@ FREE_TIMEOUT_SECONDS = 15.0
 """For the workers of a killed server to exit, which they do when they notice its end."""
 
 _FREE_POLL_INTERVAL_SECONDS = 0.2
+
+_FIRST_PORT = 20_000
+_TPU_PORTS = range(29_000, 29_007)
+_PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_DEFAULT_FIRST_ASSIGNED_PORT = 32_768
 
 
 @dataclass(frozen=True)
@@ -78,9 +84,26 @@ def _read(file: Path) -> tuple[str, list[str]]:
 
 
 def _free_addresses(host: str, count: int) -> list[str]:
-    with ExitStack() as stack:
-        listeners = [stack.enter_context(Address(host, 0).listen()) for _ in range(count)]
-        return [str(Address(host, each.getsockname()[1])) for each in listeners]
+    """Returns addresses that nothing listens on, with ports that the system gives to no other
+    process by itself: they are to be free at each later start."""
+    ports = [port for port in range(_FIRST_PORT, _first_assigned_port()) if port not in _TPU_PORTS]
+    random.shuffle(ports)
+    addresses = (str(Address(host, port)) for port in ports)
+    free = list(islice((each for each in addresses if not _in_use(each)), count))
+    if len(free) < count:
+        raise ConfigError(
+            f"--work-dir: {host} has {len(free)} free ports from {_FIRST_PORT} to "
+            f"{_first_assigned_port()}, and {count} are needed; give --dispatcher-listen"
+        )
+    return free
+
+
+def _first_assigned_port() -> int:
+    """Returns the first of the ports that the system assigns to connections and to port 0."""
+    try:
+        return int(_PORT_RANGE.read_text().split()[0])
+    except (OSError, ValueError, IndexError):  # not Linux
+        return _DEFAULT_FIRST_ASSIGNED_PORT
 
 
 def _in_use(address: str) -> bool:

@@ -58,9 +58,23 @@ def test_addresses_in_use_are_waited_for(tmp_path: Path, monkeypatch: pytest.Mon
     in_use = module._in_use
     monkeypatch.setattr(module, "_in_use", lambda address: polls.append(address) or in_use(address))
     addresses = load_saved_addresses(tmp_path, ANY, 1)
+    polls.clear()
     addresses.wait_until_free()
     assert polls == [addresses.dispatcher, *addresses.workers]
     port = int(addresses.workers[0].rpartition(":")[2])
     with closing(socket.create_server(("127.0.0.1", port))):
         addresses.wait_until_free()
     assert polls.count(addresses.workers[0]) > 2
+
+
+def test_ports_are_none_that_the_system_assigns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "range").write_text("20003\t60999\n")
+    monkeypatch.setattr(module, "_PORT_RANGE", tmp_path / "range")
+    busy = {"127.0.0.1:20001"}
+    monkeypatch.setattr(module, "_in_use", busy.__contains__)
+    addresses = load_saved_addresses(tmp_path, ANY, 1)
+    assert {addresses.dispatcher, *addresses.workers} == {"127.0.0.1:20000", "127.0.0.1:20002"}
+    with pytest.raises(ConfigError, match=r"2 free ports from 20000 to 20003, and 3 are needed"):
+        load_saved_addresses(tmp_path / "other", ANY, 2)
