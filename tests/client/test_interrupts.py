@@ -21,8 +21,9 @@ from infeed.feed import Feed
 from infeed.prefetch.feed_item import EndOfFeed
 from infeed.prefetch.feed_plan import plan_feed
 from infeed.prefetch.ready_batches import ReadyBatches
+from infeed.prefetch.reporter import Reporter
 from infeed.spec import Normalize
-from infeed.stats import PrefetchCounters
+from infeed.stats import PrefetchCounters, StatsRecorder
 from infeed.testing import FakeTransport
 from infeed.wire.assembler import ReceivedBatch
 
@@ -64,8 +65,15 @@ def feed_of(*, ready_at_once: bool) -> Feed:
         prefetch_bytes=1,
         reconnect_timeout=60.0,
     )
+    recorder = StatsRecorder()
     prefetcher: Any = SimpleNamespace(
-        ready=ready, start=lambda: None, stop=lambda: None, counters=PrefetchCounters()
+        ready=ready,
+        start=lambda: None,
+        stop=lambda: None,
+        counters=PrefetchCounters(),
+        recorder=recorder,
+        reporter=Reporter(recorder, dict, dict),
+        tracer=None,
     )
     return Feed(prefetcher, plan)
 

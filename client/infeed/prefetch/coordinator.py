@@ -177,6 +177,8 @@ class Coordinator:
         self._on_healthy(stream.server)
         if self._scheduler.on_received(stream.server, received.step, received):
             self._window.on_received(received.payload_bytes)
+        elif received.span is not None:
+            received.span.end("duplicate")
         self._deliver()
 
     def on_end_of_data(self, end: EndOfData) -> None:
