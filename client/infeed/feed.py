@@ -225,6 +225,7 @@ class Feed(Iterator[Batch]):
                 "%s guarantees no order, so a run cannot resume from this state: after a restart "
                 "of the trainer, connect without state",
                 spec.name,
+                extra={"fields": self._plan.log_fields},
             )
         seed = self._plan.contract.seed
         cursor = Cursor(spec.name, spec.fingerprint, seed, position, resumable=resumable)
@@ -292,7 +293,9 @@ class Feed(Iterator[Batch]):
                 self._recorder.waiting_since = None
                 raise self._stall_error(timeout or 0.0)
             if now >= warn_at:
-                log.warning("%s; still waiting", self._stall_error(warn_at - requested_at))
+                stall = self._stall_error(warn_at - requested_at)
+                fields = {**self._plan.log_fields, **stall.metadata}
+                log.warning("%s; still waiting", stall, extra={"fields": fields})
                 warn_at += warn_at - requested_at
 
     def _stall_error(self, seconds: float) -> StallError:

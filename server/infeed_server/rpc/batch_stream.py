@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from infeed.errors import InvalidRequestError, ServerUnavailableError
@@ -141,7 +143,8 @@ class RequestReader:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        threading.Thread(target=self._run, name="infeed-requests", daemon=True).start()
+        run = partial(contextvars.copy_context().run, self._run)  # the log has the call's fields
+        threading.Thread(target=run, name="infeed-requests", daemon=True).start()
 
     def stop(self) -> None:
         """Ends the stream's answers, and wakes the thread in `wait`. Nothing is submitted later.

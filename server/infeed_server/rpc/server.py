@@ -36,6 +36,7 @@ from infeed_server.rpc.admission import (
 from infeed_server.rpc.batch_encoder import BatchEncoder
 from infeed_server.rpc.call import CallCancelledError, ServerCall, StatusError
 from infeed_server.rpc.limits import Limits
+from infeed_server.rpc.log_context import logged_call
 from infeed_server.rpc.reflection import add_reflection
 from infeed_server.rpc.router import Router
 from infeed_server.rpc.servicer import SERVICE, FeedServicer
@@ -177,7 +178,7 @@ class RpcServer:
         try:
             count = self._admission.open_connection(peer, accepted.fileno())
         except RefusedError as error:
-            log.info("%s was refused: %s", peer, error)
+            log.info("%s was refused: %s", peer, error, extra={"fields": {"peer": peer}})
             self._monitor.on_refused(error.reason)
             accepted.close()
             return
@@ -249,7 +250,8 @@ class RpcServer:
     def _submit(self, call: ServerCall, close: Callable[[], None]) -> None:
         def handle() -> None:
             try:
-                self._router.handle(call)
+                with logged_call(call):
+                    self._router.handle(call)
             finally:
                 close()
                 self._count(call)
