@@ -53,7 +53,7 @@ def read_all(transport: FakeTransport, provider: Any, **options: Any) -> int:
 
 def test_each_batch_has_a_span_from_request_to_delivery() -> None:
     spans = Spans()
-    transport = RecordingTransport(finish_transforms=[Normalize("x", "float32", 255.0)])
+    transport = RecordingTransport(finish_transforms=[Normalize("x", 255.0)])
     assert read_all(transport, spans.provider, shard=infeed.Shard(1, 2)) == 5
     assert [attribute(span, "position") for span in spans.batches] == [4, 12, 20, 28, 36]
     assert [attribute(span, "step") for span in spans.batches] == [0, 1, 2, 3, 4]
