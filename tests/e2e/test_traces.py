@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -41,14 +42,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def exported(server: InfeedServer) -> list[dict[str, Any]]:
     """Returns the spans that the server has printed, after its end."""
-    text = server.process.stdout.partition("\n{")[2]
-    decoder, spans, rest = json.JSONDecoder(), [], "{" + text
-    while rest.strip():
-        rest = rest[rest.index("{") :]
-        span, end = decoder.raw_decode(rest)
-        spans.append(span)
-        rest = rest[end:]
-    return spans
+    found = re.findall(r"^\{$.*?^\}$", server.log, re.MULTILINE | re.DOTALL)
+    return [json.loads(each) for each in found]
 
 
 def nanoseconds(time: str) -> float:
