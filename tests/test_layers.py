@@ -21,7 +21,7 @@ LAYERS = {
         "v1 errors printable pytree sliding_window",
         "arguments report",
         "spec http2 verdict",
-        "batch cursor finish stats transport",
+        "batch cursor finish stats telemetry transport",
         "wire rpc named_fields",
         "prefetch",
         "feed",
@@ -51,14 +51,16 @@ LAYERS = {
 }
 SHARED = (
     *("errors", "finish", "http2", "printable", "spec", "v1", "wire"),
-    *("report", "sliding_window", "verdict"),
+    *("report", "sliding_window", "telemetry", "verdict"),
     *("rpc.tf_dispatcher", "tensorflow.finish", "tensorflow.from_callable"),
 )
 """What the server imports of the client, up to the layer of `runtime`."""
 
-CLIENT_REQUIREMENTS = {"google", "h2", "ml_dtypes", "numpy", "typing_extensions", "xxhash"}
-"""What the client's core imports of others, `typing_extensions` for type checkers alone; adapters
-and command line have more."""
+CLIENT_REQUIREMENTS = {
+    *("google", "h2", "ml_dtypes", "numpy", "opentelemetry", "typing_extensions", "xxhash"),
+}
+"""What the client's core imports of others, `typing_extensions` for type checkers alone, and
+`opentelemetry` where a provider is given; adapters and command line have more."""
 
 
 def modules() -> dict[str, Path]:

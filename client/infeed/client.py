@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from infeed.arguments import check_seconds, check_text
 from infeed.cursor import Cursor, Shard
@@ -12,10 +12,17 @@ from infeed.http2.tls_config import TLS
 from infeed.prefetch.feed_options import FeedOptions
 from infeed.prefetch.feed_plan import plan_feed
 from infeed.prefetch.prefetcher import Prefetcher
-from infeed.rpc.channel import open_transport
+from infeed.rpc.channel import missing_opentelemetry, open_transport
 from infeed.rpc.credentials import Token
 from infeed.spec import FinishPlacement, Remainder
 from infeed.transport import Transport
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+    from infeed.prefetch.feed_plan import FeedPlan
+    from infeed.telemetry.batch_tracer import BatchTracer
 
 PREFETCH_BYTES = 256 << 20
 """Default bound on the bytes of prefetched batches."""
@@ -39,6 +46,8 @@ class ConnectOptions(TypedDict, total=False):
     token: Token | None
     tls: TLS | bool | None
     transport: Transport | None
+    tracer_provider: TracerProvider | None
+    meter_provider: MeterProvider | None
 
 
 def connect(
@@ -60,6 +69,8 @@ def connect(
     token: Token | None = None,
     tls: TLS | bool | None = None,
     transport: Transport | None = None,
+    tracer_provider: TracerProvider | None = None,
+    meter_provider: MeterProvider | None = None,
 ) -> Feed:
     """Opens a feed and starts to prefetch its batches.
 
@@ -89,6 +100,10 @@ def connect(
                        each call; sent unencrypted only to this machine, unless `tls` is False
     tls                `infeed.TLS(...)`, or True for the system's authorities; None: no encryption
     transport          replaces gRPC, for example with a fake: `infeed.testing.FakeTransport`
+    tracer_provider    OpenTelemetry's provider for spans of batches, such as
+                       `opentelemetry.trace.get_tracer_provider()`; None: no batch is traced
+    meter_provider     OpenTelemetry's provider for the metrics of gRPC calls; None: they are not
+                       measured
 
     Raises `ServerUnavailableError`, `PipelineNotFoundError` (lists the available ones),
     `InvalidRequestError`, `ConfigError`, `AuthenticationError`, `PermissionDeniedError` and
@@ -109,13 +124,30 @@ def connect(
     check_text("pipeline", pipeline, '"photos"')
     timeout = check_seconds("timeout", timeout)
     cursor = None if state is None else Cursor.from_json(state)
-    channel = open_transport(target, token, tls, transport)
+    channel = open_transport(target, token, tls, transport, meter_provider)
     try:
         spec = channel.get_pipeline(pipeline, timeout)
         plan = plan_feed(spec, cursor=cursor, **vars(options))
-        feed = Feed(Prefetcher(channel, plan, owns_transport=transport is None), plan)
+        tracer = None if tracer_provider is None else _open_tracer(tracer_provider, plan)
+        prefetcher = Prefetcher(channel, plan, owns_transport=transport is None, tracer=tracer)
+        feed = Feed(prefetcher, plan)
     except BaseException:
         if transport is None:
             channel.close()
         raise
     return feed
+
+
+def _open_tracer(provider: TracerProvider, plan: FeedPlan) -> BatchTracer:
+    try:
+        from infeed.telemetry.batch_tracer import BatchTracer  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise missing_opentelemetry("tracer_provider") from None
+    message = plan.open_message
+    attributes: dict[str, str | int] = {
+        "pipeline": message.pipeline,
+        "feed": message.feed_id,
+        "rank": message.rank,
+        "world_size": message.world_size,
+    }
+    return BatchTracer(provider, attributes)

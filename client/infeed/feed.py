@@ -24,6 +24,7 @@ from infeed.report import RankReport
 from infeed.spec import FinishTransform, Guarantee, PipelineSpec, Spec
 from infeed.stats import Stats
 from infeed.verdict import judge
+from infeed.wire.assembler import ReceivedBatch
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class Feed(Iterator[Batch]):
         self._shard_plan = plan.shard_plan
         """Unlike the feed plan's, with the end of the data as soon as a delivered batch has it."""
         self._recorder = prefetcher.recorder
+        self._tracer = prefetcher.tracer
         self._pid = os.getpid()
         self._closed = False
         self._ended = False
@@ -180,6 +182,8 @@ class Feed(Iterator[Batch]):
         while True:
             ready = self._wait_for_item(requested_at, timeout)
             item = ready.item
+            if self._tracer is not None and not isinstance(item, ReceivedBatch):
+                self._tracer.close()
             if isinstance(item, BaseException):
                 raise item
             if item.position_count is not None:
@@ -187,7 +191,10 @@ class Feed(Iterator[Batch]):
             if isinstance(item, EndOfFeed):
                 self._ended = True
                 raise StopIteration
-            self._recorder.record(requested_at, time.monotonic(), ready.after)
+            received_at = time.monotonic()
+            self._recorder.record(requested_at, received_at, ready.after)
+            if self._tracer is not None:
+                self._tracer.on_taken(item.span, received_at - requested_at)
             batch, items, number = item.batch, self._ready.items, ready.before.steps
             self._ready.announce(number)
             try:
@@ -218,6 +225,7 @@ class Feed(Iterator[Batch]):
                 "%s guarantees no order, so a run cannot resume from this state: after a restart "
                 "of the trainer, connect without state",
                 spec.name,
+                extra={"fields": self._plan.log_fields},
             )
         seed = self._plan.contract.seed
         cursor = Cursor(spec.name, spec.fingerprint, seed, position, resumable=resumable)
@@ -285,7 +293,9 @@ class Feed(Iterator[Batch]):
                 self._recorder.waiting_since = None
                 raise self._stall_error(timeout or 0.0)
             if now >= warn_at:
-                log.warning("%s; still waiting", self._stall_error(warn_at - requested_at))
+                stall = self._stall_error(warn_at - requested_at)
+                fields = {**self._plan.log_fields, **stall.metadata}
+                log.warning("%s; still waiting", stall, extra={"fields": fields})
                 warn_at += warn_at - requested_at
 
     def _stall_error(self, seconds: float) -> StallError:

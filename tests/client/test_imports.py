@@ -22,6 +22,7 @@ HEAVY = (
     "rich",
     "pydantic",
     "yaml",
+    "opentelemetry",
 )
 
 STEPS = {

@@ -73,6 +73,7 @@ def feed_of(*, ready_at_once: bool) -> Feed:
         counters=PrefetchCounters(),
         recorder=recorder,
         reporter=Reporter(recorder, dict, dict),
+        tracer=None,
     )
     return Feed(prefetcher, plan)
 

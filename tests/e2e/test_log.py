@@ -27,6 +27,7 @@ def test_every_line_is_json_and_names_the_trainer(command_line: Any, tmp_path: P
         "world_size": 1,
         "position": 0,
     }
+    assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
     messages = [line["message"] for line in lines]
     assert any(message.startswith("pipeline n: ") for message in messages)
     assert "stopping" in messages

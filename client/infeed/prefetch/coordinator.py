@@ -134,7 +134,9 @@ class Coordinator:
         """Makes the server available for steps: it has accepted the stream."""
         server, stream.accepted = stream.server, True
         if self._servers[server].loss_logged:
-            log.warning("%s: %s is back", self._plan.spec.name, server)
+            log.warning(
+                *("%s: %s is back", self._plan.spec.name, server), extra=self._log_extra(server)
+            )
         self._servers[server].on_stream_accepted()
         self._scheduler.add_server(server)
         if server not in self._counters.servers:
@@ -177,6 +179,8 @@ class Coordinator:
         self._on_healthy(stream.server)
         if self._scheduler.on_received(stream.server, received.step, received):
             self._window.on_received(received.payload_bytes)
+        elif received.span is not None:
+            received.span.end("duplicate")
         self._deliver()
 
     def on_end_of_data(self, end: EndOfData) -> None:
@@ -228,10 +232,14 @@ class Coordinator:
                 problem = "no server accepted the feed at position {}"
             self._end_feed(self._no_server(f"{problem} within {timeout:g} s"))
 
+    def _log_extra(self, server: str) -> dict[str, dict[str, object]]:
+        """Returns the fields of a line about a server, for handlers that write JSON."""
+        return {"fields": {**self._plan.log_fields, "server": server}}
+
     def _on_healthy(self, server: str) -> None:
         state = self._servers[server]
         if state.left_out:
-            log.warning("%s serves the feed again", server)
+            log.warning("%s serves the feed again", server, extra=self._log_extra(server))
         state.on_batch()
 
     def _lose(self, stream: Stream, error: InfeedError) -> None:
@@ -245,6 +253,7 @@ class Coordinator:
             log.warning(
                 "%s: %s %s, and is tried again: %s",
                 *(self._plan.spec.name, stream.server, problem, error.message),
+                extra=self._log_extra(stream.server),
             )
         state.on_connection_lost(error, self._clock())
         self._remove_server(stream.server)
@@ -259,6 +268,7 @@ class Coordinator:
                 log.warning(
                     "%s is left out of the feed for now: %s: %s",
                     *(server, type(error).__name__, error.message),
+                    extra=self._log_extra(server),
                 )
         state.leave_out(error, self._scheduler.oldest_in_flight(server), self._clock())
         self._remove_server(server)

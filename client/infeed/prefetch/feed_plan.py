@@ -38,6 +38,17 @@ class FeedPlan:
         return self.spec.wire_spec if self.pending_transforms else self.spec.element_spec
 
     @property
+    def log_fields(self) -> dict[str, object]:
+        """The fields by which a line of the log names the feed, as a server's log does."""
+        message = self.open_message
+        return {
+            "pipeline": message.pipeline,
+            "feed": message.feed_id[:8],
+            "rank": message.rank,
+            "world_size": message.world_size,
+        }
+
+    @property
     def end_unknown(self) -> bool:
         """Whether the feed is finite and only the server can find its end."""
         return bool(self.open_message.epochs) and self.shard_plan.position_count is None

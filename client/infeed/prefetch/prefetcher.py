@@ -15,6 +15,7 @@ import os
 import time
 from dataclasses import replace
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from infeed.batch import Batch
 from infeed.errors import FeedClosedError, InfeedError, InvalidRequestError, StallError
@@ -34,6 +35,9 @@ from infeed.transport import Transport
 from infeed.wire.assembler import ReceivedBatch
 from infeed.wire.buffer_pool import BufferPool
 
+if TYPE_CHECKING:
+    from infeed.telemetry.batch_tracer import BatchTracer
+
 JOIN_TIMEOUT_SECONDS = 2.0
 """Bound on the time that `close` waits for threads."""
 
@@ -52,7 +56,16 @@ _MAX_FINISHED_BATCHES = 2
 class Prefetcher:
     """Prefetches the batches of a feed into `ready`, from `start` to `close`."""
 
-    def __init__(self, transport: Transport, plan: FeedPlan, *, owns_transport: bool) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        plan: FeedPlan,
+        *,
+        owns_transport: bool,
+        tracer: BatchTracer | None = None,
+    ) -> None:
+        self.tracer = tracer
+        """None: no batch is traced."""
         self._transport = transport
         self._owns_transport = owns_transport
         self._plan = plan
@@ -137,6 +150,8 @@ class Prefetcher:
         for reader in list(self._readers.values()):  # after the supervisor, which starts them
             reader.thread.wait_until(self._join_until)
         self.ready.close()  # again, for a batch that was put while it was closed
+        if self.tracer is not None:
+            self.tracer.close()
 
     def _no_batch(self, items: list[FeedItem], timeout: float) -> BaseException:
         """Returns the reason why there is no batch to look at."""
@@ -167,11 +182,15 @@ class Prefetcher:
                 for reader in self._readers.values():
                     reader.cancel_overdue()
             self.reporter.sample()
+            if self.tracer is not None:
+                self.tracer.flush()
             self._wakeup.wait(_CHECK_INTERVAL_SECONDS)
         if self._stopping:
             with self._pool.locked() as coordinator:
                 coordinator.close()
             self._received.put(None)
+        if self.tracer is not None:
+            self.tracer.flush()
         self._buffers.close()
         for reader in self._readers.values():
             reader.stop()
@@ -198,7 +217,7 @@ class Prefetcher:
             if server not in self._readers and not self._stopping:
                 reader = ServerReader(
                     *(server, self._transport, self._plan, self._pool, self._buffers),
-                    self.reporter,
+                    *(self.reporter, self.tracer),
                 )
                 reader.start()
                 self._readers[server] = reader
@@ -238,6 +257,9 @@ class Prefetcher:
             arrays = finish(dict(batch), transforms, batch.mask, self._buffers.empty)
         except Exception as error:  # noqa: BLE001 - raised in the trainer's thread
             return error
-        self._finish_meter.finish_seconds += time.monotonic() - began
+        seconds = time.monotonic() - began
+        self._finish_meter.finish_seconds += seconds
+        if item.span is not None:
+            item.span.add("finish", seconds)
         self._finish_meter.update_cpu()
         return replace(item, batch=batch.replaced(arrays))

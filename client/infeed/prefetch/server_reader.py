@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from infeed.errors import ProtocolError, ServerUnavailableError
 from infeed.prefetch.background_thread import BackgroundThread
@@ -26,6 +27,10 @@ from infeed.wire.assembler import (
 )
 from infeed.wire.buffer_pool import BufferPool
 
+if TYPE_CHECKING:
+    from infeed.telemetry.batch_span import BatchSpan
+    from infeed.telemetry.batch_tracer import BatchTracer
+
 
 class ServerReader:
     """Reads one server's stream on its own thread, and connects again when it is lost.
@@ -41,6 +46,7 @@ class ServerReader:
         pool: ServerPool,
         buffers: BufferPool,
         reporter: Reporter,
+        tracer: BatchTracer | None = None,
     ) -> None:
         self._server = server
         self._transport = transport
@@ -48,6 +54,7 @@ class ServerReader:
         self._pool = pool
         self._buffers = buffers
         self._reporter = reporter
+        self._tracer = tracer
         self.meter = ThreadMeter()
         self._call: Call | None = None
         self._stream: Stream | None = None
@@ -107,6 +114,8 @@ class ServerReader:
             with self._pool.locked():
                 stream.ended = True  # ends the thread that sends requests, for which `close` waits
             call.close()
+            if self._tracer is not None:
+                self._tracer.on_stream_ended(self._server)
         if not self._pool.ended:
             raise ServerUnavailableError(f"{call.server} ended the stream")
 
@@ -145,6 +154,8 @@ class ServerReader:
         self.meter.bytes += received.payload_bytes
         self.meter.receive_seconds += received.receive_seconds
         self.meter.update_cpu()
+        if received.span is not None:
+            received.span.on_received(received.receive_seconds, received.payload_bytes)
 
     def _check_end_of_data(self, end: EndOfData) -> None:
         required = self._plan.shard_plan.min_position_count(end.step)
@@ -185,8 +196,13 @@ class ServerReader:
                 yield stream_pb2.StreamBatchesRequest(report=self._reporter.report().to_proto())
                 continue
             start, count = shard_plan.batch_range(step)
-            pending.append(PendingRequest(step, start))
             batch = stream_pb2.BatchRequest(request_id=step, start=start, count=count)
+            span: BatchSpan | None = None
+            if self._tracer is not None:
+                span = self._tracer.begin(self._server, step, start)
+            if span is not None:
+                batch.traceparent, batch.tracestate = span.headers()
+            pending.append(PendingRequest(step, start, span))
             if self._plan.end_unknown:
                 batch.min_position_count = shard_plan.min_position_count(step)
             if self._plan.requests_step_end:

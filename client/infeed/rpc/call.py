@@ -18,7 +18,7 @@ from infeed.http2.socket import CONNECT_TIMEOUT_SECONDS, ClientSocket, TLSVerifi
 from infeed.http2.socket_factory import create_socket
 from infeed.http2.target import authority
 from infeed.rpc.credentials import Credentials
-from infeed.rpc.status import map_http_error, map_status
+from infeed.rpc.status import map_http_error, map_status, status_name
 from infeed.transport import Call
 
 _PREFIX_BYTES = 5
@@ -62,13 +62,17 @@ class GrpcCall:
         `socket`, which is not open yet, replaces that of the address and the credentials.
         """
         self.server = address
-        self._method = method
+        self.name = name or address
+        """The address as the user wrote it."""
+        self.method = method
+        self.began_at = time.monotonic()
+        self.sent_bytes = self.received_bytes = 0
+        """Messages with their prefixes."""
         self._requests = requests
         self._timeout = timeout
         self._on_closed = on_closed
-        self._name = name or address
         self._credentials = credentials
-        self._socket = socket or create_socket(address, self._name, credentials.tls_options)
+        self._socket = socket or create_socket(address, self.name, credentials.tls_options)
         self._http2 = Http2Request(
             self._socket, None if timeout is None else time.monotonic() + timeout, on_draining
         )
@@ -76,6 +80,16 @@ class GrpcCall:
         self._requests_error: BaseException | None = None
         """Raised by the iterator of the requests."""
         self._message_left = 0
+        self._failure: str | None = None
+        """The code of the error that ended the call."""
+        self._was_cancelled = self._closed = False
+
+    @property
+    def status(self) -> str:
+        """The name of the call's status, once it has ended: CANCELLED if this end has ended it."""
+        return status_name(self._http2.headers, self._http2.trailers) or (
+            self._failure or "CANCELLED"
+        )
 
     def next(self) -> int | None:
         with self._map_errors():
@@ -96,6 +110,7 @@ class GrpcCall:
                 f"{self.server} sent a message of {size} bytes; the limit is {MAX_MESSAGE_BYTES}"
             )
         self._message_left = size
+        self.received_bytes += _PREFIX_BYTES
         return size
 
     def read_into(self, memory: memoryview) -> None:
@@ -108,8 +123,10 @@ class GrpcCall:
             if memory and not self._read_exactly(memory):
                 raise self._truncation_error()
         self._message_left -= len(memory)
+        self.received_bytes += len(memory)
 
     def cancel(self) -> None:
+        self._was_cancelled = True
         self._http2.reset()  # so that the server knows that this trainer is not lost
         # The socket first: it wakes a blocked send, which holds the lock that `cancel` waits for.
         self._socket.abort()
@@ -121,7 +138,9 @@ class GrpcCall:
             # It must not send to another file that gets the socket's number.
             self._sender.join(_JOIN_TIMEOUT_SECONDS)
         self._socket.close()
-        self._on_closed(self)
+        if not self._closed:
+            self._closed = True
+            self._on_closed(self)
 
     def _start(self) -> None:
         self._socket.open(CONNECT_TIMEOUT_SECONDS if self._timeout is None else self._timeout)
@@ -135,8 +154,8 @@ class GrpcCall:
         headers: Headers = [
             (":method", "POST"),
             (":scheme", self._credentials.scheme),
-            (":path", self._method),
-            (":authority", authority(self._name)),
+            (":path", self.method),
+            (":authority", authority(self.name)),
             ("te", "trailers"),
             ("content-type", "application/grpc"),
             ("user-agent", "infeed"),
@@ -151,6 +170,7 @@ class GrpcCall:
             for request in self._requests:
                 message = request.SerializeToString()
                 self._http2.send_data(b"\0" + len(message).to_bytes(4, "big") + message)
+                self.sent_bytes += _PREFIX_BYTES + len(message)
             self._http2.send_data(b"", end=True)
         except (ConnectionLostError, OSError):
             pass  # the reading thread fails with it too
@@ -178,6 +198,17 @@ class GrpcCall:
 
     @contextlib.contextmanager
     def _map_errors(self) -> Iterator[None]:
+        """Maps exceptions of the connection to an `InfeedError`, and keeps its code."""
+        try:
+            with self._map_connection_errors():
+                yield
+        except InfeedError as error:
+            if not self._was_cancelled:
+                self._failure = error.code
+            raise
+
+    @contextlib.contextmanager
+    def _map_connection_errors(self) -> Iterator[None]:
         """Maps exceptions of the connection to an `InfeedError`; nothing else does."""
         try:
             yield

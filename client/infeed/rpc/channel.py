@@ -6,13 +6,14 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from infeed.errors import (
     AuthenticationError,
     ConfigError,
     InfeedError,
     InvalidRequestError,
+    MissingExtraError,
     PermissionDeniedError,
     PipelineNotFoundError,
     ProtocolError,
@@ -32,6 +33,11 @@ from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, Call, Tra
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
 
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+
+    from infeed.telemetry.call_metrics import CallMetrics
+
 _REFUSALS = (
     AuthenticationError,
     PermissionDeniedError,
@@ -48,21 +54,40 @@ _MAX_PAGES = 100
 
 
 def open_transport(
-    target: str, token: Token | None, tls: TLS | bool | None, transport: Transport | None
+    target: str,
+    token: Token | None,
+    tls: TLS | bool | None,
+    transport: Transport | None,
+    meter_provider: MeterProvider | None = None,
 ) -> Transport:
     """Returns `transport`, or a gRPC transport to the target if that is None.
 
-    Raises `InvalidRequestError` and `ConfigError`.
+    A gRPC transport measures its calls if there is a `meter_provider`. Raises
+    `InvalidRequestError`, `ConfigError` and `MissingExtraError`.
     """
     _check_types(token, tls, transport)
     credentials = Credentials(token, tls)
     if transport is None:
-        return GrpcTransport(target, credentials)
+        metrics = None if meter_provider is None else _open_metrics(meter_provider)
+        return GrpcTransport(target, credentials, metrics)
     if credentials != NO_CREDENTIALS:
         raise InvalidRequestError(
             "token and tls cannot be combined with transport; pass them to the transport"
         )
     return transport
+
+
+def missing_opentelemetry(argument: str) -> MissingExtraError:
+    """Returns the error for an argument that needs OpenTelemetry."""
+    return MissingExtraError(f"{argument} needs OpenTelemetry: pip install 'infeed[otel]'")
+
+
+def _open_metrics(provider: MeterProvider) -> CallMetrics:
+    try:
+        from infeed.telemetry.call_metrics import CallMetrics  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise missing_opentelemetry("meter_provider") from None
+    return CallMetrics(provider)
 
 
 def _check_types(token: object, tls: object, transport: object) -> None:
@@ -84,13 +109,19 @@ def _check_types(token: object, tls: object, transport: object) -> None:
 class GrpcTransport:
     """Transport to `host:port`, `dns:///host:port` or `unix:/path`, or several, comma-separated."""
 
-    def __init__(self, target: str, credentials: Credentials = NO_CREDENTIALS) -> None:
+    def __init__(
+        self,
+        target: str,
+        credentials: Credentials = NO_CREDENTIALS,
+        metrics: CallMetrics | None = None,
+    ) -> None:
         """Raises `InvalidRequestError` for an invalid target, `ConfigError` for credentials."""
         self.target = target
         self._addresses = parse_target(target)
         for address in self._addresses:
             credentials.validate(address)
         self._credentials = credentials
+        self._metrics = metrics
         self._names: dict[str, str] = {}
         """The address as the user wrote it, by server."""
         self._lock = threading.Lock()
@@ -140,7 +171,7 @@ class GrpcTransport:
 
     def for_server(self, server: str) -> GrpcTransport:
         """Returns a transport to one of `servers()` alone, with the same credentials."""
-        transport = GrpcTransport(server, self._credentials)
+        transport = GrpcTransport(server, self._credentials, self._metrics)
         transport._names = {server: self._names.get(server, server)}
         return transport
 
@@ -239,8 +270,16 @@ class GrpcTransport:
                 name=self._names.get(address),
             )
             self._calls.add(call)
-            return call
+        if self._metrics is not None:
+            self._metrics.on_started(call.method, call.name)
+        return call
 
     def _forget(self, call: GrpcCall) -> None:
         with self._lock:
             self._calls.discard(call)
+        if self._metrics is not None:
+            seconds = time.monotonic() - call.began_at
+            self._metrics.on_ended(
+                *(call.method, call.name, call.status, seconds),
+                *(call.sent_bytes, call.received_bytes),
+            )

@@ -58,6 +58,13 @@ def map_http_error(headers: Mapping[str, str], target: str) -> InfeedError | Non
     )
 
 
+def status_name(headers: Mapping[str, str], trailers: Mapping[str, str]) -> str | None:
+    """Returns the name of the status that a response has; None without a valid one."""
+    status = trailers.get("grpc-status", headers.get("grpc-status", ""))
+    is_known = status.isdecimal() and len(status) <= 2 and int(status) < len(CODES)
+    return CODES[int(status)] if is_known else None
+
+
 def map_status(
     headers: Mapping[str, str], trailers: Mapping[str, str], target: str
 ) -> InfeedError | None:
@@ -74,8 +81,7 @@ def map_status(
         return None
     if error := error_from_details(_decode_base64(source.get("grpc-status-details-bin", ""))):
         return error
-    is_known = status.isdecimal() and len(status) <= 2 and int(status) < len(CODES)
-    code = CODES[int(status)] if is_known else f"status {status}"
+    code = status_name(headers, trailers) or f"status {status}"
     return _error_of_code(
         code, unquote(source.get("grpc-message", "")) or "no reason given", target
     )

@@ -54,18 +54,22 @@ class StreamOpen(_message.Message):
     def __init__(self, pipeline: _Optional[str] = ..., fingerprint: _Optional[str] = ..., seed: _Optional[int] = ..., batch_size: _Optional[int] = ..., finish: _Optional[_Union[FinishPlacement, str]] = ..., epochs: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., feed_id: _Optional[str] = ..., job_name: _Optional[str] = ..., remainder: _Optional[_Union[_spec_pb2.Remainder, str]] = ...) -> None: ...
 
 class BatchRequest(_message.Message):
-    __slots__ = ("request_id", "start", "count", "min_position_count", "step_end")
+    __slots__ = ("request_id", "start", "count", "min_position_count", "step_end", "traceparent", "tracestate")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     MIN_POSITION_COUNT_FIELD_NUMBER: _ClassVar[int]
     STEP_END_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    TRACESTATE_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     start: int
     count: int
     min_position_count: int
     step_end: int
-    def __init__(self, request_id: _Optional[int] = ..., start: _Optional[int] = ..., count: _Optional[int] = ..., min_position_count: _Optional[int] = ..., step_end: _Optional[int] = ...) -> None: ...
+    traceparent: str
+    tracestate: str
+    def __init__(self, request_id: _Optional[int] = ..., start: _Optional[int] = ..., count: _Optional[int] = ..., min_position_count: _Optional[int] = ..., step_end: _Optional[int] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ...) -> None: ...
 
 class StreamBatchesResponse(_message.Message):
     __slots__ = ("opened", "header", "end", "heartbeat", "draining", "report", "chunk")

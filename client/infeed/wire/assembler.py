@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from infeed.v1 import stream_pb2
 from infeed.wire import batch as wire
 from infeed.wire.buffer_pool import ALIGNMENT, BufferPool
 from infeed.wire.chunk import MAX_HEAD_BYTES, ChunkHead, checksum, parse_head
+
+if TYPE_CHECKING:
+    from infeed.telemetry.batch_span import BatchSpan
 
 ReadInto = Callable[[memoryview], None]
 """Fills the memory with the next bytes of the message."""
@@ -54,6 +58,8 @@ class PendingRequest:
 
     request_id: int
     start: int
+    span: BatchSpan | None = None
+    """The span of the batch, if it is traced."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,8 @@ class ReceivedBatch:
     """Positions of a data set of unknown length that ends within the step; else None."""
     receive_seconds: float = 0.0
     """From the header to the last byte."""
+    span: BatchSpan | None = None
+    """The span of the batch, if it is traced."""
 
 
 class BatchAssembler:
@@ -96,6 +104,7 @@ class BatchAssembler:
         self._payload = _EMPTY
         self._filled = 0
         self._began_at = 0.0
+        self._span: BatchSpan | None = None
         self.is_open = False
         self.report_interval: float = 0.0
         """Minimum seconds between two reports to the server; 0: it takes none."""
@@ -192,7 +201,7 @@ class BatchAssembler:
             raise ProtocolError(
                 f"a batch of {header.payload_size} bytes does not fit into memory"
             ) from error
-        self._header, self._filled = header, 0
+        self._header, self._filled, self._span = header, 0, request.span
         self._began_at = time.monotonic()
         return self._finish_batch()
 
@@ -233,7 +242,9 @@ class BatchAssembler:
         self._header, self._payload = None, _EMPTY
         position_count = header.position_count or None
         seconds = time.monotonic() - self._began_at
-        return ReceivedBatch(header.request_id, batch, header.payload_size, position_count, seconds)
+        return ReceivedBatch(
+            *(header.request_id, batch, header.payload_size, position_count, seconds, self._span)
+        )
 
 
 def _parse_report(message: stream_pb2.ServerReport) -> ServerReport:

@@ -21,6 +21,8 @@ from infeed_server.cli.console import (
 log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
     from infeed_server.processes.signals import ShutdownSignal
     from infeed_server.runtime.options import ServerOptions
 
@@ -218,6 +220,7 @@ def serve(
     from infeed_server.runtime.certificate import tls_files_from_options
     from infeed_server.runtime.multiprocess import serve_processes
     from infeed_server.runtime.options import ServerOptions
+    from infeed_server.runtime.tracing import tracing
 
     # First: process 1 of a container ignores signals without a handler. Until the server serves, a
     # signal ends the process.
@@ -265,12 +268,18 @@ def serve(
     if one_of > 1:
         stop.set_when_parent_exits()
     out = sys.stdout
-    with redirect_stdout(sys.stderr):  # what the user's code prints is not the ready line
-        _serve(pipelines, options, one_of, stop, out)
+    # What the user's code prints is not the ready line.
+    with redirect_stdout(sys.stderr), tracing() as provider:
+        _serve(pipelines, options, one_of, stop, out, provider)
 
 
 def _serve(
-    pipelines: str, options: ServerOptions, one_of: int, stop: ShutdownSignal, out: TextIO
+    pipelines: str,
+    options: ServerOptions,
+    one_of: int,
+    stop: ShutdownSignal,
+    out: TextIO,
+    provider: TracerProvider | None,
 ) -> None:
     with loading_tensorflow():
         from infeed_server.cli.panel import server_panel
@@ -282,7 +291,7 @@ def _serve(
     keep_freed_memory()
     cgroup.set_process_count(one_of)
     with named_progress(console) as progress:
-        server = Server(load(pipelines), options, progress)
+        server = Server(load(pipelines), options, progress, provider)
     with server:
         if console.is_terminal and not console.quiet and one_of == 1:
             console.print(server_panel(server))

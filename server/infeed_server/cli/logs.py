@@ -1,7 +1,8 @@
 """The log of a command: options of its format and level, for text and JSON on standard error.
 
 Records may have `fields`, a mapping of values that their message contains too; JSON has them as
-keys of their own: `log.info("...", extra={"fields": {"rank": 3}})`.
+keys of their own: `log.info("...", extra={"fields": {"rank": 3}})`. A line that is logged during a
+call of a trainer has the fields of the call as well.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from infeed.errors import ConfigError
 from infeed.printable import printable_lines
 from infeed_server.cli.console import console
 from infeed_server.processes.stderr_relay import LOG_LEVEL
+from infeed_server.rpc.log_context import current_log_fields
 
 FORMAT_VARIABLE = "INFEED_LOG_FORMAT"
 LEVEL_VARIABLE = "INFEED_LOG_LEVEL"
@@ -129,6 +131,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
+            **current_log_fields(),
             **getattr(record, "fields", {}),
         }
         if record.exc_info:

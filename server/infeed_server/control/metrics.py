@@ -249,8 +249,10 @@ class Metrics:
         self._samples.labels(pipeline).inc(samples)
         self._sent_bytes.labels(pipeline).inc(size)
 
-    def on_stage(self, pipeline: str, stage: Stage, seconds: float) -> None:
-        self._seconds.labels(pipeline, stage).observe(seconds)
+    def on_stage(self, pipeline: str, stage: Stage, seconds: float, trace_id: str = "") -> None:
+        # An exemplar has at most 128 characters of names and values; OpenMetrics alone shows it.
+        exemplar = {"trace_id": trace_id} if trace_id else None
+        self._seconds.labels(pipeline, stage).observe(seconds, exemplar)
 
     def on_bad_sample(self, pipeline: str, action: OnError) -> None:
         self._bad.labels(pipeline, action).inc()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 from infeed.errors import InvalidRequestError, ServerUnavailableError
 from infeed.spec import Array, PipelineSpec, Remainder
 from infeed.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed_server.engines.state_clock import StateSeconds
+
+if TYPE_CHECKING:
+    from infeed.telemetry.batch_span import BatchSpan
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Request:
     slots: int
     min_position_count: int = 0
     step_end: int = 0
+    span: BatchSpan | None = field(default=None, compare=False)
+    """The span of the batch, if it is traced."""
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from infeed.spec import OnError
 from infeed_server.http2.refusals import Refusal
+
+if TYPE_CHECKING:
+    from infeed.telemetry.batch_span import BatchSpan
 
 Stage = Literal["read", "transform", "encode", "send"]
 """A stage of a batch on the server: reading the source, running the graph, encoding messages (with
@@ -30,8 +34,8 @@ class EndedCall:
 class Monitor(Protocol):
     """Counts and times events by pipeline. Every method is cheap and thread-safe."""
 
-    def on_stage(self, pipeline: str, stage: Stage, seconds: float) -> None:
-        """Records the duration of one stage of one batch."""
+    def on_stage(self, pipeline: str, stage: Stage, seconds: float, trace_id: str = "") -> None:
+        """Records the duration of one stage of one batch, and its trace if there is one."""
 
     def on_bad_sample(self, pipeline: str, action: OnError) -> None:
         """Records a sample that could not be read or transformed, and the action taken."""
@@ -62,9 +66,9 @@ class Monitors:
     def __init__(self, *monitors: Monitor) -> None:
         self._monitors = monitors
 
-    def on_stage(self, pipeline: str, stage: Stage, seconds: float) -> None:
+    def on_stage(self, pipeline: str, stage: Stage, seconds: float, trace_id: str = "") -> None:
         for each in self._monitors:
-            each.on_stage(pipeline, stage, seconds)
+            each.on_stage(pipeline, stage, seconds, trace_id)
 
     def on_bad_sample(self, pipeline: str, action: OnError) -> None:
         for each in self._monitors:
@@ -97,3 +101,18 @@ class Monitors:
     def on_connections(self, count: int) -> None:
         for each in self._monitors:
             each.on_connections(count)
+
+
+def record_stage(
+    monitor: Monitor, pipeline: str, stage: Stage, began_at: float, span: BatchSpan | None
+) -> None:
+    """Records a stage that ends now, also in the span of a batch that is traced.
+
+    `began_at` is of `time.perf_counter`.
+    """
+    seconds = time.perf_counter() - began_at
+    if span is None:
+        monitor.on_stage(pipeline, stage, seconds)
+    else:
+        monitor.on_stage(pipeline, stage, seconds, span.trace_id)
+        span.add(stage, seconds)

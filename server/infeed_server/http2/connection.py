@@ -83,7 +83,8 @@ class Connection:
                 self._process(data)
                 self._flush()
         except refusals.RefusedPeerError as error:
-            log.info("%s was refused: %s", self.peer, error)
+            fields = {"peer": self.peer}
+            log.info("%s was refused: %s", self.peer, error, extra={"fields": fields})
             self._on_refused(error.reason)
         except OSError as error:
             log.debug("%s: %s", self.peer, error)

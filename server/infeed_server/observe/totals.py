@@ -26,7 +26,13 @@ class Totals:
 
     # The methods of `engines.monitor.Monitor`.
 
-    def on_stage(self, pipeline: str, stage: Stage, seconds: float) -> None:
+    def on_stage(
+        self,
+        pipeline: str,
+        stage: Stage,
+        seconds: float,
+        trace_id: str = "",  # noqa: ARG002
+    ) -> None:
         self._add(pipeline, **{f"{stage}_seconds": seconds})
 
     def on_bad_sample(self, pipeline: str, action: OnError) -> None:  # noqa: ARG002

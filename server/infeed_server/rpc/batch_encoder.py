@@ -5,15 +5,19 @@ from __future__ import annotations
 import time
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from infeed.errors import ServerUnavailableError
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import EncodedBatch
 from infeed_server.engines import cgroup
 from infeed_server.engines.base import Answer
-from infeed_server.engines.monitor import Monitor
+from infeed_server.engines.monitor import Monitor, record_stage
 from infeed_server.rpc.call import GrpcFrames, grpc_frames
 from infeed_server.serving.catalog import BatchStream
+
+if TYPE_CHECKING:
+    from infeed.telemetry.batch_span import BatchSpan
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,8 @@ class EncodedAnswer:
     samples: int | None
     """Filled slots; None when the answer is not a batch."""
     payload_bytes: int
+    span: BatchSpan | None = None
+    """The span of the batch, if it is traced."""
 
 
 class BatchEncoder:
@@ -34,7 +40,11 @@ class BatchEncoder:
         self._pool = ThreadPoolExecutor(cgroup.cpu_count(), "infeed-encode")
 
     def encode(
-        self, stream: BatchStream, request_id: int, answer: Future[Answer]
+        self,
+        stream: BatchStream,
+        request_id: int,
+        answer: Future[Answer],
+        span: BatchSpan | None = None,
     ) -> Future[EncodedAnswer]:
         """Returns a future of the encoded answer, which is cancelled when the answer is."""
         encoded: Future[EncodedAnswer] = Future()
@@ -43,7 +53,7 @@ class BatchEncoder:
         # until the next garbage collection.
         def on_answer(answered: Future[Answer]) -> None:
             try:
-                self._pool.submit(self._encode, stream, request_id, answered, encoded)
+                self._pool.submit(self._encode, stream, request_id, answered, encoded, span)
             except RuntimeError:  # the pool is shut down
                 encoded.set_exception(ServerUnavailableError("the server is shutting down"))
 
@@ -59,21 +69,24 @@ class BatchEncoder:
         request_id: int,
         answer: Future[Answer],
         encoded: Future[EncodedAnswer],
+        span: BatchSpan | None,
     ) -> None:
         try:
-            encoded.set_result(self._encode_answer(stream, request_id, answer.result()))
+            encoded.set_result(self._encode_answer(stream, request_id, answer.result(), span))
         except CancelledError:
             encoded.cancel()
         except Exception as error:  # noqa: BLE001 - raised by `encoded.result()`
             encoded.set_exception(error)
 
-    def _encode_answer(self, stream: BatchStream, request_id: int, answer: Answer) -> EncodedAnswer:
+    def _encode_answer(
+        self, stream: BatchStream, request_id: int, answer: Answer, span: BatchSpan | None
+    ) -> EncodedAnswer:
         begin = time.perf_counter()
         batch = stream.encode(request_id, answer)
         if not isinstance(batch, EncodedBatch):
             end = stream_pb2.StreamBatchesResponse(end=batch)
-            return EncodedAnswer(grpc_frames([end.SerializeToString()]), None, 0)
+            return EncodedAnswer(grpc_frames([end.SerializeToString()]), None, 0, span)
         frames = grpc_frames(*batch.messages())
-        self._monitor.on_stage(stream.pipeline.name, "encode", time.perf_counter() - begin)
+        record_stage(self._monitor, stream.pipeline.name, "encode", begin, span)
         samples = sum(sample >= 0 for sample in batch.header.sample_ids)
-        return EncodedAnswer(frames, samples, batch.header.payload_size)
+        return EncodedAnswer(frames, samples, batch.header.payload_size, span)

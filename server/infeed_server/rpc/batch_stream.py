@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
-from typing import Any, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from infeed.errors import InvalidRequestError, ServerUnavailableError
 from infeed.report import REPORT_INTERVAL_SECONDS, ServerReport, TrainerReport
 from infeed.v1 import stream_pb2
-from infeed_server.engines.monitor import Monitor
+from infeed_server.engines.monitor import Monitor, record_stage
 from infeed_server.observe.jobs import JobKey, Jobs
 from infeed_server.rpc.batch_encoder import BatchEncoder, EncodedAnswer
 from infeed_server.rpc.call import CallCancelledError, GrpcFrames, ServerCall, grpc_frames
@@ -21,6 +23,10 @@ from infeed_server.rpc.shutdown import Shutdown
 from infeed_server.rpc.trainer_log import FeedProgress, TrainerLog
 from infeed_server.serving.auth import Caller
 from infeed_server.serving.catalog import BatchStream, Catalog
+
+if TYPE_CHECKING:
+    from infeed.telemetry.batch_span import BatchSpan
+    from infeed_server.rpc.request_tracer import RequestTracer, StreamTracer
 
 _HEARTBEAT_INTERVAL_SECONDS = 5.0
 """Between messages to a client while no batch is ready."""
@@ -39,10 +45,11 @@ def serve_stream(
     shutdown: Shutdown,
     trainers: TrainerLog,
     jobs: Jobs,
+    tracer: RequestTracer | None,
     messages: Iterator[bytes],
     context: ServerCall,
 ) -> Iterator[GrpcFrames]:
-    """Yields the responses of one call."""
+    """Yields the responses of one call; without a `tracer`, no batch is traced."""
     requests = (parse_message(stream_pb2.StreamBatchesRequest, each) for each in messages)
     try:
         first = next(requests, None)
@@ -61,18 +68,22 @@ def serve_stream(
     trainer = jobs.connect(
         key, first.open.rank, first.open.feed_id, context.peer(), lambda: feed.position
     )
+    traces = None if tracer is None else tracer.open_stream(first.open, context.peer())
     reader = RequestReader(
         stream,
         encoder,
         feed.watch(requests),
         lambda: caller.require_access(name),
         lambda report: jobs.on_report(trainer, report),
+        traces,
     )
 
     def end() -> None:
         jobs.disconnect(trainer)
         reader.stop()
         stream.session.close()
+        if traces is not None:
+            traces.close()
         monitor.on_stream_closed(name)
 
     end_once = Once(end)
@@ -113,9 +124,11 @@ class RequestReader:
         requests: Iterator[stream_pb2.StreamBatchesRequest],
         check_access: Callable[[], None],
         on_report: Callable[[TrainerReport], ServerReport | None],
+        traces: StreamTracer | None = None,
     ) -> None:
         """`check_access` raises when the caller's access has ended since the stream was opened.
         `on_report` returns the answer to a report, or None to ignore it."""
+        self._traces = traces
         self._check_access = check_access
         self._on_report = on_report
         self._report: ServerReport | None = None
@@ -130,7 +143,8 @@ class RequestReader:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        threading.Thread(target=self._run, name="infeed-requests", daemon=True).start()
+        run = partial(contextvars.copy_context().run, self._run)  # the log has the call's fields
+        threading.Thread(target=run, name="infeed-requests", daemon=True).start()
 
     def stop(self) -> None:
         """Ends the stream's answers, and wakes the thread in `wait`. Nothing is submitted later.
@@ -224,8 +238,11 @@ class RequestReader:
         if len(self._pending) >= _MAX_PENDING_REQUESTS:
             raise InvalidRequestError(f"more than {_MAX_PENDING_REQUESTS} requests are unanswered")
         self._check_access()
-        answer = self._stream.submit(message.batch)
-        return self._encoder.encode(self._stream, message.batch.request_id, answer)
+        span: BatchSpan | None = None
+        if self._traces is not None and message.batch.traceparent:
+            span = self._traces.begin(message.batch)
+        answer = self._stream.submit(message.batch, span)
+        return self._encoder.encode(self._stream, message.batch.request_id, answer, span)
 
 
 def _responses(
@@ -266,7 +283,9 @@ def _send(stream: BatchStream, encoded: EncodedAnswer, monitor: Monitor) -> Iter
     if encoded.samples is not None:
         name = stream.pipeline.name
         monitor.on_batch_sent(name, encoded.samples, encoded.payload_bytes)
-        monitor.on_stage(name, "send", time.perf_counter() - begin)
+        record_stage(monitor, name, "send", begin, encoded.span)
+    if encoded.span is not None:
+        encoded.span.end("sent")
 
 
 def _frames(**event: Any) -> GrpcFrames:

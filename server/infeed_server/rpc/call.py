@@ -25,6 +25,9 @@ GrpcFrames: TypeAlias = "list[Buffer]"
 _MAX_REQUEST_BYTES = 64 << 10
 """The largest message that a client may send; requests have a few dozen bytes."""
 
+_MAX_LOGGED_METHOD_CHARS = 200
+"""Length of a method's name in the log; the client chooses it."""
+
 Metadata: TypeAlias = "Sequence[tuple[str, Any]]"
 """Names and values: text, or bytes for names that end with `-bin`."""
 
@@ -76,6 +79,13 @@ class ServerCall:
 
     def peer(self) -> str:
         return self._stream.peer
+
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        """The keys that lines of the log about this call have in JSON."""
+        if self.feed is not None:
+            return self.feed.fields
+        return {"peer": self.peer(), "method": self.method[:_MAX_LOGGED_METHOD_CHARS]}
 
     @property
     def authorization(self) -> str | None:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent import futures
+from typing import TYPE_CHECKING
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -35,6 +36,7 @@ from infeed_server.rpc.admission import (
 from infeed_server.rpc.batch_encoder import BatchEncoder
 from infeed_server.rpc.call import CallCancelledError, ServerCall, StatusError
 from infeed_server.rpc.limits import Limits
+from infeed_server.rpc.log_context import logged_call
 from infeed_server.rpc.reflection import add_reflection
 from infeed_server.rpc.router import Router
 from infeed_server.rpc.servicer import SERVICE, FeedServicer
@@ -44,6 +46,9 @@ from infeed_server.rpc.timeouts import parse_timeout
 from infeed_server.rpc.trainer_log import TrainerLog
 from infeed_server.serving.auth import AllowAll, Authenticator
 from infeed_server.serving.catalog import Catalog
+
+if TYPE_CHECKING:
+    from infeed_server.rpc.request_tracer import RequestTracer
 
 log = logging.getLogger(__name__)
 
@@ -84,12 +89,13 @@ class RpcServer:
         connection_age: float | None = None,
         connection_age_grace: float = Lifetime.age_grace,
         jobs: Jobs | None = None,
+        tracer: RequestTracer | None = None,
     ) -> None:
         """Without `tls`, nothing is encrypted; without `authenticator`, every client has access.
 
         `connection_age` is the time in seconds after which clients open new connections. `jobs`
-        keeps the trainers' reports. Raises
-        `ConfigError` when the address cannot be bound.
+        keeps the trainers' reports, `tracer` makes the spans of batches. Raises `ConfigError` when
+        the address cannot be bound.
         """
         self._tls = tls
         self._requires_token = authenticator is not None
@@ -106,7 +112,7 @@ class RpcServer:
         self._trainers = TrainerLog()
         jobs = jobs or Jobs(lambda _: ServerReport())
         servicer = FeedServicer(
-            catalog, self._encoder, monitor, self._shutdown, self._trainers, jobs
+            catalog, self._encoder, monitor, self._shutdown, self._trainers, jobs, tracer
         )
         self._router = Router(servicer)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._router)
@@ -172,7 +178,7 @@ class RpcServer:
         try:
             count = self._admission.open_connection(peer, accepted.fileno())
         except RefusedError as error:
-            log.info("%s was refused: %s", peer, error)
+            log.info("%s was refused: %s", peer, error, extra={"fields": {"peer": peer}})
             self._monitor.on_refused(error.reason)
             accepted.close()
             return
@@ -244,7 +250,8 @@ class RpcServer:
     def _submit(self, call: ServerCall, close: Callable[[], None]) -> None:
         def handle() -> None:
             try:
-                self._router.handle(call)
+                with logged_call(call):
+                    self._router.handle(call)
             finally:
                 close()
                 self._count(call)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -21,6 +21,9 @@ from infeed_server.rpc.status import to_call_error
 from infeed_server.rpc.trainer_log import TrainerLog
 from infeed_server.serving.auth import Caller
 from infeed_server.serving.catalog import Catalog
+
+if TYPE_CHECKING:
+    from infeed_server.rpc.request_tracer import RequestTracer
 
 SERVICE = messages.DESCRIPTOR.services_by_name["FeedService"].full_name
 
@@ -43,6 +46,7 @@ class FeedServicer(grpc.GenericRpcHandler):
         shutdown: Shutdown,
         trainers: TrainerLog,
         jobs: Jobs,
+        tracer: RequestTracer | None = None,
     ) -> None:
         self._catalog = catalog
         self._encoder = encoder
@@ -50,6 +54,7 @@ class FeedServicer(grpc.GenericRpcHandler):
         self._shutdown = shutdown
         self._trainers = trainers
         self._jobs = jobs
+        self._tracer = tracer
         self._handlers = {
             f"/{SERVICE}/ListPipelines": _unary(self._list, messages.ListPipelinesRequest),
             f"/{SERVICE}/GetPipeline": _unary(self._get, messages.GetPipelineRequest),
@@ -99,6 +104,7 @@ class FeedServicer(grpc.GenericRpcHandler):
                 self._shutdown,
                 self._trainers,
                 self._jobs,
+                self._tracer,
                 messages,
                 context,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -31,6 +32,11 @@ from infeed_server.serving.catalog import Catalog
 from infeed_server.sources import ProgressCallback
 from infeed_server.version import VERSION
 
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+    from infeed_server.rpc.request_tracer import RequestTracer
+
 _WARM_UP_INTERVAL_SECONDS = 10.0
 """Between attempts to make the first batch of a pipeline whose storage had a fault."""
 
@@ -46,9 +52,11 @@ class Server:
         pipelines: Pipelines,
         options: ServerOptions | None = None,
         progress: NamedProgress | None = None,
+        tracer_provider: TracerProvider | None = None,
     ) -> None:
         """Opens every source and binds the port. The control plane answers, gRPC does not yet.
 
+        `tracer_provider` is OpenTelemetry's for the spans of batches; None: there are none.
         Raises `ConfigError`, `SourceError` or `UserCodeError`.
         """
         options = options or ServerOptions()
@@ -103,6 +111,7 @@ class Server:
                 connection_age=options.max_connection_age,
                 connection_age_grace=options.max_connection_age_grace,
                 jobs=self.observer.jobs,
+                tracer=None if tracer_provider is None else _request_tracer(tracer_provider),
             )
         except BaseException:
             self._close()
@@ -226,6 +235,12 @@ class Server:
             self._service.stop()
         if self._control:
             self._control.stop()
+
+
+def _request_tracer(provider: TracerProvider) -> RequestTracer:
+    from infeed_server.rpc.request_tracer import RequestTracer  # noqa: PLC0415 - an extra
+
+    return RequestTracer(provider)
 
 
 def _require_shareable(engine: Engine) -> None:

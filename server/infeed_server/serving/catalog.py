@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from infeed.errors import InvalidRequestError, PipelineNotFoundError
 from infeed.finish import finish
@@ -15,6 +16,9 @@ from infeed.wire.batch import EncodedBatch, encode_batch
 from infeed_server.engines.base import Answer, EndOfData, Engine, HostBatch, Request, Session
 from infeed_server.serving import request_checks
 from infeed_server.serving.auth import Caller
+
+if TYPE_CHECKING:
+    from infeed.telemetry.batch_span import BatchSpan
 
 _MAX_POSITION = 1 << 62
 
@@ -126,7 +130,9 @@ class BatchStream:
             batch_stride=self.stride,
         )
 
-    def submit(self, message: stream_pb2.BatchRequest) -> Future[Answer]:
+    def submit(
+        self, message: stream_pb2.BatchRequest, span: BatchSpan | None = None
+    ) -> Future[Answer]:
         """Submits a request to the engine. Raises `InvalidRequestError` for invalid positions."""
         if not 0 <= message.start <= _MAX_POSITION:
             raise InvalidRequestError(
@@ -157,6 +163,7 @@ class BatchStream:
                 self.batch_size,
                 message.min_position_count,
                 message.step_end,
+                span,
             )
         )
 

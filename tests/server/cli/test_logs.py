@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +16,7 @@ from infeed.errors import ConfigError
 from infeed_server.cli import logs
 from infeed_server.cli.console import console
 from infeed_server.cli.logs import JsonFormatter, LogFormat, TextFormatter
+from infeed_server.rpc.log_context import logged_call
 
 LEVELS = ["debug", "info", "warning"]
 ZONES = {"UTC0": timedelta(0), "INF+03:30": timedelta(hours=-3, minutes=-30)}
@@ -66,6 +68,15 @@ def test_time_is_local_with_its_offset(
     parsed = datetime.fromisoformat(line["time"])
     assert parsed.timestamp() == 1763800000.25
     assert parsed.utcoffset() == ZONES[zone]
+
+
+def test_json_has_the_fields_of_the_current_call(record: logging.LogRecord) -> None:
+    call = SimpleNamespace(log_fields={"peer": "10.0.0.7:5", "feed": "1f2e", "rank": 0})
+    record.fields = {"rank": 3}
+    with logged_call(call):
+        inside = json.loads(JsonFormatter().format(record))
+    assert [inside[key] for key in ("peer", "feed", "rank")] == ["10.0.0.7:5", "1f2e", 3]
+    assert "peer" not in json.loads(JsonFormatter().format(record))
 
 
 def test_json_is_one_line_with_fields_and_traceback(record: logging.LogRecord) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from infeed_server.control.metrics import Metrics
@@ -46,6 +47,17 @@ def test_stages_are_measured_in_seconds(metrics: Metrics):
     assert shown["infeed_stage_seconds_bucket{le=0.005,pipeline=train,stage=read}"] == 1
     assert shown["infeed_stage_seconds_bucket{le=30.0,pipeline=train,stage=send}"] == 0
     assert shown["infeed_stage_seconds_bucket{le=+Inf,pipeline=train,stage=send}"] == 1
+
+
+def test_trace_is_an_exemplar_in_openmetrics_only(metrics: Metrics):
+    trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
+    metrics.on_stage("train", "read", 0.003, trace_id)
+    metrics.on_stage("train", "send", 0.003)
+    text = openmetrics.generate_latest(metrics.registry).decode()
+    (line,) = [line for line in text.splitlines() if " # {" in line]
+    assert line.startswith('infeed_stage_seconds_bucket{le="0.005",pipeline="train",stage="read"}')
+    assert f' # {{trace_id="{trace_id}"}} 0.003 ' in line
+    assert trace_id not in generate_latest(metrics.registry).decode()
 
 
 def test_bad_samples_are_counted_by_action(metrics: Metrics):

@@ -32,7 +32,7 @@ class FakeStream:
     def __init__(self, error: Exception | None = None) -> None:
         self._error = error
 
-    def submit(self, _: stream_pb2.BatchRequest) -> Future[Any]:
+    def submit(self, _: stream_pb2.BatchRequest, span: Any = None) -> Future[Any]:
         if self._error:
             raise self._error
         return Future()
@@ -43,7 +43,9 @@ class RequestIdEncoder(BatchEncoder):
 
     def __init__(self) -> None: ...
 
-    def encode(self, stream: Any, request_id: int, answer: Future[Any]) -> Future[Any]:
+    def encode(
+        self, stream: Any, request_id: int, answer: Future[Any], span: Any = None
+    ) -> Future[Any]:
         encoded: Future[Any] = Future()
         encoded.set_result(request_id)
         return encoded
@@ -144,7 +146,7 @@ def test_answer_is_taken_once_it_is_ready() -> None:
 def test_nothing_is_submitted_after_stop() -> None:
     """A closed session would never free the request."""
     submitted: list[Any] = []
-    stream: Any = SimpleNamespace(submit=submitted.append)
+    stream: Any = SimpleNamespace(submit=lambda request, _: submitted.append(request))
 
     def requests() -> Iterator[Any]:
         yield BATCH
@@ -199,7 +201,7 @@ class FakeCall:
         return SimpleNamespace(
             pipeline=SimpleNamespace(name="n"),
             session=SimpleNamespace(close=close, on_sent=on_sent),
-            submit=lambda request: None,
+            submit=lambda request, span: None,
             seed=7,
             batch_size=4,
             world_size=1,
@@ -209,7 +211,7 @@ class FakeCall:
     def visible_to(self, caller: Any) -> Any:
         return self
 
-    def encode(self, stream: Any, request_id: int, answer: Any) -> Future[Any]:
+    def encode(self, stream: Any, request_id: int, answer: Any, span: Any = None) -> Future[Any]:
         self.answers.append(Future())
         return self.answers[-1]
 
@@ -217,7 +219,7 @@ class FakeCall:
         fake: Any = self
         return serve_stream(
             *(fake, fake, NullMonitor(), self.shutdown, TrainerLog()),
-            *(Jobs(lambda _: ServerReport()), messages, fake),
+            *(Jobs(lambda _: ServerReport()), None, messages, fake),
         )
 
 

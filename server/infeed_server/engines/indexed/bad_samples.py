@@ -240,7 +240,10 @@ class QuarantineLog:
                 "reason": error.reason,
                 "error": error.message,
             }
-            log.warning("bad sample in %r (%s): %s", self._pipeline, self._action, error.message)
+            log.warning(
+                *("bad sample in %r (%s): %s", self._pipeline, self._action, error.message),
+                extra={"fields": {"pipeline": self._pipeline, **error.metadata}},
+            )
             try:
                 self.file.parent.mkdir(parents=True, exist_ok=True)
                 with self.file.open("a", encoding="utf-8") as out:

@@ -29,7 +29,7 @@ from infeed_server.engines.indexed.batch_task import BatchTask, complete
 from infeed_server.engines.indexed.fair_queue import FairQueue
 from infeed_server.engines.indexed.graph_options import graph_options
 from infeed_server.engines.memory_budget import StreamQuota
-from infeed_server.engines.monitor import Monitor
+from infeed_server.engines.monitor import Monitor, record_stage
 from infeed_server.engines.state_clock import PipelineState, StateClock
 from infeed_server.engines.tf_iterator import TfIterator
 from infeed_server.pipeline.indexed_plan import IndexedPlan
@@ -136,8 +136,8 @@ class BatchPipeline:
             raise ServerError(
                 f"tf.data returned another batch than that of position {task.request.start}"
             )
-        seconds = time.perf_counter() - task.entered_at
-        self._monitor.on_stage(self._plan.spec.name, "transform", seconds)
+        span = task.request.span
+        record_stage(self._monitor, self._plan.spec.name, "transform", task.entered_at, span)
         fields = {name: np.asarray(value) for name, value in arrays.items()}
         complete(task, task.to_batch(fields))
         self._leave_graph()
@@ -233,7 +233,7 @@ class BatchPipeline:
             self._bad_samples.substitute_known(task)
         begin = time.perf_counter()
         columns = self._plan.read(task.index, task.key)
-        self._monitor.on_stage(self._plan.spec.name, "read", time.perf_counter() - begin)
+        record_stage(self._monitor, self._plan.spec.name, "read", begin, task.request.span)
         return columns
 
     def _fail_all(self, error: InfeedError) -> None:

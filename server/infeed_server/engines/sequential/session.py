@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
@@ -98,7 +99,10 @@ class SequentialSession:
         try:
             if self._closed:
                 raise shutting_down()
+            began_at = time.perf_counter()
             answer = self._answer(request, lambda: not self._closed)
+            if request.span is not None:
+                request.span.add("transform", time.perf_counter() - began_at)
             self._unsent.put(request)
             future.set_result(answer)
         except InfeedError as error:

@@ -1,0 +1,90 @@
+"""Request tracer: the server's spans of the batches that a trainer has sampled.
+
+The trainer decides which batches are traced: a request without a sampled trace context has no
+span. The sampler of the server's provider may choose fewer of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from opentelemetry.context import Context
+from opentelemetry.trace import SpanKind, Tracer, TracerProvider, get_current_span
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from infeed.telemetry.batch_span import SPAN_NAME, BatchSpan, address_attributes
+from infeed.v1 import stream_pb2
+from infeed_server.version import VERSION
+
+_MAX_TRACEPARENT_CHARS = 256
+"""W3C's version has 55; later ones may have more. A longer one is ignored."""
+
+_MAX_TRACESTATE_CHARS = 512
+"""W3C's limit. A longer one is ignored."""
+
+_NOT_SENT = "the stream ended before the batch was sent"
+
+_PROPAGATOR = TraceContextTextMapPropagator()
+
+
+class RequestTracer:
+    """Traces the requests of all streams of a server."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        self._tracer = provider.get_tracer("infeed_server", VERSION)
+
+    def open_stream(self, message: stream_pb2.StreamOpen, peer: str) -> StreamTracer:
+        """Returns the tracer of a stream that is open."""
+        attributes = {
+            "infeed.pipeline": message.pipeline,
+            "infeed.feed": message.feed_id,
+            "infeed.rank": message.rank,
+            "infeed.world_size": message.world_size or 1,
+            **address_attributes("client", peer),
+        }
+        return StreamTracer(self._tracer, attributes)
+
+
+class StreamTracer:
+    """Traces the requests of one stream. Thread-safe."""
+
+    def __init__(self, tracer: Tracer, attributes: Mapping[str, str | int]) -> None:
+        self._tracer = tracer
+        self._attributes = attributes
+        self._open: set[BatchSpan] = set()
+
+    def begin(self, request: stream_pb2.BatchRequest) -> BatchSpan | None:
+        """Returns the span of a request, which is the child of the trainer's.
+
+        None if the trace context is malformed or not sampled, or the server's sampler drops it.
+        """
+        parent = _parse_context(request.traceparent, request.tracestate)
+        if not get_current_span(parent).get_span_context().trace_flags.sampled:
+            return None
+        attributes = {
+            **self._attributes,
+            "infeed.request_id": request.request_id,
+            "infeed.position": request.start,
+        }
+        span = self._tracer.start_span(SPAN_NAME, parent, SpanKind.SERVER, attributes)
+        if not span.get_span_context().trace_flags.sampled:
+            span.end()
+            return None
+        batch_span = BatchSpan(self._tracer, span, self._open.discard)
+        self._open.add(batch_span)
+        return batch_span
+
+    def close(self) -> None:
+        """Ends the spans of the batches that were not sent."""
+        for span in tuple(self._open):
+            span.end("failed", _NOT_SENT)
+
+
+def _parse_context(traceparent: str, tracestate: str) -> Context:
+    """Returns a context with the trainer's span, without one if it is malformed."""
+    if len(traceparent) > _MAX_TRACEPARENT_CHARS:
+        return Context()
+    carrier = {"traceparent": traceparent}
+    if tracestate and len(tracestate) <= _MAX_TRACESTATE_CHARS:
+        carrier["tracestate"] = tracestate
+    return _PROPAGATOR.extract(carrier, Context())

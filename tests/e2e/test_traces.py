@@ -1,0 +1,86 @@
+"""Traces of real processes: a trainer here, `infeed serve` with the console exporter."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("opentelemetry.sdk.trace")
+
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from tests.harness.server import InfeedServer
+from tests.harness.spans import Spans, attribute
+
+import infeed
+
+PIPELINE = """
+pipelines:
+  n:
+    source: {arrays: n.npz}
+    transforms: [{resize: {field: x, size: [4, 4]}}, {normalize: {field: x, scale: 255.0}}]
+    batch: {size: 4}
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "feeders")
+    np.savez(tmp_path / "n.npz", x=np.zeros((20, 8, 8, 3), np.uint8))
+    definition = tmp_path / "pipelines.yaml"
+    definition.write_text(PIPELINE)
+    log = tmp_path / "log"
+    with InfeedServer(definition, log, cwd=tmp_path, http="127.0.0.1:0") as running:
+        yield running
+
+
+def exported(server: InfeedServer) -> list[dict[str, Any]]:
+    """Returns the spans that the server has printed, after its end."""
+    found = re.findall(r"^\{$.*?^\}$", server.log, re.MULTILINE | re.DOTALL)
+    return [json.loads(each) for each in found]
+
+
+def nanoseconds(time: str) -> float:
+    return datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp() * 1e9
+
+
+def test_both_ends_are_one_trace_and_nothing_is_traced_unsampled(server: InfeedServer) -> None:
+    unsampled, spans = Spans(ALWAYS_OFF), Spans()
+    for each in (unsampled, spans):
+        with (
+            each.provider.get_tracer("t").start_as_current_span("training"),
+            infeed.connect(server.address, "n", epochs=1, tracer_provider=each.provider) as feed,
+        ):
+            assert len(list(feed)) == 5
+    assert server.terminate() == 0
+    assert unsampled.all == []
+    batches = spans.batches
+    assert [attribute(span, "position") for span in batches] == [0, 4, 8, 12, 16]
+    printed = exported(server)
+    (trace_id,) = {each["context"]["trace_id"] for each in printed}
+    assert {f"0x{span.context.trace_id:032x}" for span in spans.all} == {trace_id}
+    for span in batches:
+        parent = f"0x{span.context.span_id:016x}"
+        (remote,) = [each for each in printed if each["parent_id"] == parent]
+        assert remote["kind"] == "SpanKind.SERVER"
+        assert remote["resource"]["attributes"]["service.name"] == "feeders"
+        for name in ("pipeline", "feed", "rank", "position"):
+            assert remote["attributes"][f"infeed.{name}"] == attribute(span, name)
+        own = remote["context"]["span_id"]
+        phases = {each["name"]: each for each in printed if each["parent_id"] == own}
+        order = [f"infeed.{stage}" for stage in ("read", "transform", "encode", "send")]
+        assert sorted(phases) == sorted(order)
+        ends = [nanoseconds(phases[name]["end_time"]) for name in order]
+        assert ends == sorted(ends)
+        assert span.start_time is not None
+        assert span.end_time is not None
+        # Printed with microseconds; one host has one clock.
+        assert span.start_time - 1e3 <= nanoseconds(remote["start_time"])
+        assert nanoseconds(remote["start_time"]) <= nanoseconds(phases["infeed.read"]["end_time"])
+        assert nanoseconds(remote["start_time"]) <= span.end_time

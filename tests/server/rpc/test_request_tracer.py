@@ -1,0 +1,93 @@
+"""Trace contexts of requests: the server makes spans for those that a trainer has sampled."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("opentelemetry.sdk.trace")
+
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from tests.harness.spans import Spans, attribute
+
+from infeed.v1 import stream_pb2
+from infeed_server.rpc.request_tracer import RequestTracer, StreamTracer
+
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+SAMPLED = f"00-{TRACE}-{PARENT}-01"
+
+
+def open_stream(spans: Spans) -> StreamTracer:
+    opened = stream_pb2.StreamOpen(pipeline="photos", feed_id="f1", rank=3, world_size=8)
+    return RequestTracer(spans.provider).open_stream(opened, "10.0.0.7:5123")
+
+
+def request(traceparent: str, tracestate: str = "") -> stream_pb2.BatchRequest:
+    return stream_pb2.BatchRequest(
+        request_id=7, start=64, traceparent=traceparent, tracestate=tracestate
+    )
+
+
+def test_span_is_the_child_of_the_trainers() -> None:
+    spans = Spans()
+    span = open_stream(spans).begin(request(SAMPLED, "vendor=1"))
+    assert span is not None
+    span.add("read", 0.0)
+    span.end("sent")
+    (batch,) = spans.batches
+    assert batch.parent is not None
+    assert f"{batch.parent.trace_id:032x}-{batch.parent.span_id:016x}" == f"{TRACE}-{PARENT}"
+    assert batch.context.trace_state.get("vendor") == "1"
+    names = ("pipeline", "feed", "rank", "world_size", "request_id", "position")
+    assert [attribute(batch, name) for name in names] == ["photos", "f1", 3, 8, 7, 64]
+    assert batch.attributes is not None
+    assert batch.attributes["client.address"] == "10.0.0.7"
+    assert list(spans.phases(batch)) == ["read"]
+
+
+@pytest.mark.parametrize(
+    "traceparent",
+    [
+        f"00-{TRACE}-{PARENT}-00",
+        f"00-{'0' * 32}-{PARENT}-01",
+        f"00-{TRACE}-{'0' * 16}-01",
+        f"ff-{TRACE}-{PARENT}-01",
+        f"00-{TRACE}-{PARENT}-01-more",
+        f"01-{TRACE}-{PARENT}-01-{'x' * 300}",
+        f"00-{TRACE.upper()}-{PARENT}-01",
+        "00-" + "\x00" * 32,
+        "\r\ntraceparent: 1",
+        "é" * 55,
+        "-" * 55,
+    ],
+)
+def test_context_that_is_malformed_or_not_sampled_is_ignored(traceparent: str) -> None:
+    spans = Spans()
+    stream = open_stream(spans)
+    assert stream.begin(request(traceparent)) is None
+    stream.close()
+    assert spans.all == []
+
+
+@pytest.mark.parametrize("tracestate", ["a=" + "b" * 600, "=,=,;", "\x00"])
+def test_malformed_state_is_left_out(tracestate: str, caplog: pytest.LogCaptureFixture) -> None:
+    span = open_stream(Spans()).begin(request(SAMPLED, tracestate))
+    assert span is not None
+    assert not span.span.get_span_context().trace_state
+    span.end("sent")
+
+
+def test_the_servers_sampler_may_choose_fewer() -> None:
+    spans = Spans(ALWAYS_OFF)
+    assert open_stream(spans).begin(request(SAMPLED)) is None
+    assert spans.all == []
+
+
+def test_batches_that_are_not_sent_have_failed() -> None:
+    spans = Spans()
+    stream = open_stream(spans)
+    sent, _ = stream.begin(request(SAMPLED)), stream.begin(request(SAMPLED))
+    assert sent is not None
+    sent.end("sent")
+    stream.close()
+    assert [attribute(span, "outcome") for span in spans.batches] == ["sent", "failed"]
+    assert [span.status.is_unset for span in spans.batches] == [True, False]
