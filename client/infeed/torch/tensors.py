@@ -77,6 +77,6 @@ def copy_to_device(x: torch.Tensor, device: torch.device) -> torch.Tensor:
         if torch.cuda.is_available():
             raise
         raise InvalidRequestError(
-            f"device '{device}': PyTorch finds no CUDA device on this machine, or was built without "
-            'CUDA; give device="cpu", or none'
+            f"device '{device}': PyTorch finds no CUDA device on this machine, or was built "
+            'without CUDA; give device="cpu", or none'
         ) from error
