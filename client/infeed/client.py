@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from infeed.arguments import check_seconds, check_text
+from infeed.arguments import check_seconds, check_text, did_you_mean
 from infeed.cursor import Cursor, Shard
 from infeed.feed import Feed
 from infeed.http2.tls_config import TLS
@@ -48,6 +48,18 @@ class ConnectOptions(TypedDict, total=False):
     transport: Transport | None
     tracer_provider: TracerProvider | None
     meter_provider: MeterProvider | None
+
+
+def check_option_names(options: Mapping[str, Any]) -> None:
+    """Raises `TypeError` for a name that is no option of `connect`, as calling it would: for the
+    adapters that connect later."""
+    known = list(ConnectOptions.__annotations__)
+    for name in options:
+        if name not in known:
+            raise TypeError(
+                f"infeed.connect has no option {name!r}{did_you_mean(name, known)}; "
+                f"options: {', '.join(known)}"
+            )
 
 
 def connect(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from infeed.arguments import check_text
-from infeed.client import connect
+from infeed.client import check_option_names, connect
 from infeed.cursor import Cursor
 from infeed.errors import FeedClosedError, InvalidRequestError
 from infeed.feed import Feed
@@ -26,7 +26,7 @@ class LazyFeed:
     """A feed of `infeed.connect`, opened when it is first needed; thread-safe.
 
     Raises `InvalidRequestError` for a target of another type, and if a feed comes with more
-    arguments; `CursorError` if its option `state` is no cursor.
+    arguments; `CursorError` if its option `state` is no cursor; `TypeError` for an unknown option.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class LazyFeed:
             check_text("target", target, '"localhost:7470"')
             if pipeline is None:
                 raise InvalidRequestError("pipeline is missing: give its name after the target")
+            check_option_names(options)
         self._target, self._pipeline = target, pipeline
         if (state := options.get("state")) is not None:
             options["state"] = Cursor.from_json(state).to_json()

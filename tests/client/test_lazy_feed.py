@@ -134,6 +134,11 @@ def test_close_in_a_signal_handler_of_the_thread_that_connects(
         next(feed.open())
 
 
+def test_unknown_option_raises_at_once() -> None:
+    with pytest.raises(TypeError, match=r"no option 'epoch'.*'epochs'"):
+        LazyFeed("fake", "fake", epoch=1)  # type: ignore[call-arg]
+
+
 def test_state_is_checked_at_once_and_integers_become_pythons() -> None:
     with infeed.connect("fake", "fake", transport=fake()) as other:
         next(other)

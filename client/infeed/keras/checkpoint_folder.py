@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from infeed.cursor import Cursor
 from infeed.errors import CursorError, InvalidRequestError
@@ -21,6 +21,16 @@ _WEIGHTS_FILE = "model.weights.h5"
 """Keras requires the ending."""
 
 
+class Seeds(NamedTuple):
+    """The states of the random generators that a training step draws from."""
+
+    model: list[list[int]] | None
+    """Of the model's generators; None in a checkpoint of an older version."""
+    torch: Mapping[str, str]
+    """Of PyTorch's generators by device, in base64; empty on other backends, and in checkpoints of
+    an older version."""
+
+
 @dataclass(frozen=True)
 class SavedRun:
     """A run as it was saved: the cursor, and the Keras epoch in which it continues."""
@@ -28,8 +38,7 @@ class SavedRun:
     folder: Path
     state: Mapping[str, Any]
     epoch: int
-    seeds: list[list[int]] | None
-    """Of the model's random generators; None in a checkpoint of an older version."""
+    seeds: Seeds
 
     @property
     def weights(self) -> Path:
@@ -58,8 +67,8 @@ class CheckpointFolder:
         try:
             document = json.loads((folder / _STATE_FILE).read_text(encoding="utf-8"))
             Cursor.from_json(document["state"])
-            epoch, seeds = int(document["epoch"]), document.get("seeds")
-            return SavedRun(folder, document["state"], epoch, seeds)
+            seeds = Seeds(document.get("seeds"), dict(document.get("torch_seeds", {})))
+            return SavedRun(folder, document["state"], int(document["epoch"]), seeds)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CursorError(
                 f"the checkpoint {folder} cannot be read: {type(error).__name__}: {error}; remove "
@@ -71,7 +80,7 @@ class CheckpointFolder:
         state: Mapping[str, Any],
         epoch: int,
         save_weights: Callable[[str], None],
-        seeds: list[list[int]],
+        seeds: Seeds,
     ) -> None:
         """Saves a checkpoint, then removes older ones. A kill leaves the old one or the new."""
         target = self.folder / f"epoch-{epoch:06}-position-{state['position']:016}"
@@ -82,7 +91,9 @@ class CheckpointFolder:
             shutil.rmtree(left)
         unfinished.mkdir(parents=True)
         save_weights(str(unfinished / _WEIGHTS_FILE))
-        document = {"epoch": epoch, "state": dict(state), "seeds": seeds}
+        document = {"epoch": epoch, "state": dict(state), "seeds": seeds.model}
+        if seeds.torch:
+            document["torch_seeds"] = dict(seeds.torch)
         (unfinished / _STATE_FILE).write_text(json.dumps(document), encoding="utf-8")
         older = self._checkpoints()
         unfinished.rename(target)

@@ -3,18 +3,14 @@
 state = FeedCheckpoint.saved_state("checkpoint")  # None at the first start
 with infeed.connect("localhost:7470", "photos", state=state) as feed:
     checkpoint = FeedCheckpoint(feed, "checkpoint", save_every=1000)
-    model.fit(
-        infeed.keras.generator(feed),  # or infeed.tensorflow.from_generator
-        steps_per_epoch=feed.steps_per_epoch,
-        epochs=90,
-        initial_epoch=checkpoint.initial_epoch,
-        callbacks=[checkpoint],
-    )
+    epochs = {"steps_per_epoch": feed.steps_per_epoch, "initial_epoch": checkpoint.initial_epoch}
+    model.fit(infeed.keras.generator(feed), callbacks=[checkpoint], epochs=90, **epochs)
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import keras
@@ -25,13 +21,11 @@ from infeed.errors import CursorError, InvalidRequestError
 from infeed.feed import Feed
 from infeed.keras.batch_reader import reader_of
 from infeed.keras.checkpoint_folder import CheckpointFolder, SavedRun
-from infeed.keras.seeds import seeds_of, set_seeds
+from infeed.keras.seeds import seeds_of, set_seeds, set_torch_seeds
 
 IN_FIT = "fit(..., steps_per_epoch=feed.steps_per_epoch)"
 DATASET = "infeed.tensorflow.from_generator(feed, steps_per_epoch=feed.steps_per_epoch)"
-
 SaveEvery = int | Literal["epoch"]
-
 Logs = dict[str, Any] | None
 
 
@@ -80,6 +74,7 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         """The epoch that `fit` must begin with, until it has begun."""
         self._epoch = 0
         self._last_batch = -1
+        self._torch_seeds: Mapping[str, str] = {}
         self._is_first = True
         """Whether `fit` has completed no step yet."""
         self._unsaved_steps = 0
@@ -120,6 +115,10 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
             )
         self._epoch = epoch
         self._last_batch = -1
+
+    def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
+        saved, self._torch_seeds = self._torch_seeds, {}
+        set_torch_seeds(saved)  # not before: Keras' loader draws from them when an epoch begins
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
         steps = batch - self._last_batch  # several with steps_per_execution
@@ -185,6 +184,7 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
             self.model.optimizer.build(self.model.trainable_variables)
         self.model.load_weights(str(saved.weights))
         set_seeds(self.model, saved.seeds)
+        self._torch_seeds = saved.seeds.torch
         self._first_epoch = saved.epoch
 
     def _rest_of_epoch(self, *, restored: bool) -> int | None:

@@ -1,33 +1,68 @@
-"""Seeds: the states of a model's random generators, such as dropout's.
+"""Seeds: the states of random generators, a model's own and PyTorch's, such as dropout's.
 
-Keras does not save them with the weights.
+Keras does not save them with the weights. On the torch backend, a dropout without a `seed` draws
+from PyTorch's global generator, and not from the model's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from keras import Model, Variable, ops
+from keras import Model, Variable, backend, ops
+
+from infeed.keras.checkpoint_folder import Seeds
 
 _NAME = "seed_generator_state"
 
 
-def seeds_of(model: Model) -> list[list[int]]:
-    """Returns the state of each random generator of the model, in the order of its layers."""
-    return [ops.convert_to_numpy(each).tolist() for each in _states(model)]
+def seeds_of(model: Model) -> Seeds:
+    """Returns the state of each random generator of the model, in the order of its layers, and
+    on the torch backend of PyTorch's."""
+    states = [ops.convert_to_numpy(each).tolist() for each in _states(model)]
+    return Seeds(states, _torch_states())
 
 
-def set_seeds(model: Model, seeds: Sequence[Sequence[int]] | None) -> None:
-    """Restores what `seeds_of` has returned. Does nothing if it is None, as in an older checkpoint,
-    or of another number of generators."""
+def set_seeds(model: Model, seeds: Seeds) -> None:
+    """Restores those of the model. Does nothing for those of an older checkpoint without them, or
+    of another number of generators."""
     states = _states(model)
-    if seeds is None or len(seeds) != len(states):
+    if seeds.model is not None and len(seeds.model) == len(states):
+        for state, seed in zip(states, seeds.model, strict=True):
+            state.assign(np.asarray(seed, state.dtype))
+
+
+def set_torch_seeds(states: Mapping[str, str]) -> None:
+    """Restores PyTorch's generators, on the torch backend. Does nothing without states."""
+    if not states or backend.backend() != "torch":
         return
-    for state, seed in zip(states, seeds, strict=True):
-        state.assign(np.asarray(seed, state.dtype))
+    import torch  # noqa: PLC0415 - for its backend alone
+
+    for device, text in states.items():
+        state = torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
+        if device == "cpu":
+            torch.set_rng_state(state)
+        elif torch.cuda.is_available():
+            torch.cuda.set_rng_state(state)
 
 
 def _states(model: Any) -> list[Variable]:
     return [each for each in model.variables if each.path.rpartition("/")[2] == _NAME]
+
+
+def _torch_states() -> dict[str, str]:
+    """Returns the states of PyTorch's global generators in base64: `cpu`, and with CUDA `cuda`, of
+    the current device. Empty on other backends."""
+    if backend.backend() != "torch":
+        return {}
+    import torch  # noqa: PLC0415 - for its backend alone
+
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return {
+        device: base64.b64encode(state.numpy().tobytes()).decode()
+        for device, state in states.items()
+    }

@@ -18,6 +18,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 from infeed.arguments import check_flag, check_integer
+from infeed.client import check_option_names
 from infeed.cursor import Cursor
 from infeed.errors import FeedClosedError, InvalidRequestError
 from infeed.feed import Feed
@@ -69,7 +70,8 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
                    for one without an end. `state` may be a result of `state_dict`; if its pass is
                    finished, the first iteration is empty
 
-        Raises `InvalidRequestError` for a feed, and `CursorError` for a state that is none.
+        Raises `InvalidRequestError` for a feed, `CursorError` for a state that is none, and
+        `TypeError` for an unknown option.
         """
         super().__init__()
         if isinstance(target, Feed):
@@ -77,6 +79,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
                 "FeedDataset connects for each of its passes, so it takes the address of a server, "
                 "and no feed; infeed.torch.connect takes one"
             )
+        check_option_names(options)
         self._target, self._pipeline = target, pipeline
         self._convert = TensorConverter(device, ids, mask)
         self._restart = check_flag("restart", restart)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
 import types
 import warnings
@@ -227,13 +228,13 @@ def test_a_callback_validates_on_each_sample_after_each_epoch() -> None:
 # --- checkpoints ---
 
 
-def learning_model(**options: Any) -> Any:
+def learning_model(*, dropout_seed: int | None = 3, **options: Any) -> Any:
     first, last = (keras.initializers.GlorotUniform(seed) for seed in (1, 2))
     model = keras.Sequential(
         [
             keras.Input((1,)),
             keras.layers.Dense(4, activation="tanh", kernel_initializer=first),
-            keras.layers.Dropout(0.5, seed=3),
+            keras.layers.Dropout(0.5, seed=dropout_seed),
             keras.layers.Dense(1, kernel_initializer=last),
         ]
     )
@@ -278,6 +279,23 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
     saved_state = FeedCheckpoint.saved_state(tmp_path / "run")
     assert saved_state is not None
     assert saved_state["position"] == 3 * COUNT
+
+
+def test_dropout_without_a_seed_of_its_own_is_restored(tmp_path: Path) -> None:
+    def seed_all(seed: int) -> None:  # keras.utils.set_random_seed imports TensorFlow
+        random.seed(seed)
+        if keras.backend.backend() == "torch":
+            pytest.importorskip("torch").manual_seed(seed)
+
+    options: dict[str, Any] = {"dropout_seed": None, "epochs": 2}
+    seed_all(1)
+    whole = train(tmp_path / "whole", **options)
+    seed_all(1)
+    train(tmp_path / "run", KillAfter(3), **options)
+    seed_all(2)  # another process
+    resumed = train(tmp_path / "run", **options)
+    for given, expected in zip(resumed, whole, strict=True):
+        np.testing.assert_array_equal(given, expected)
 
 
 def test_another_end_of_fit_is_kept_at_the_end_of_a_continued_epoch(tmp_path: Path) -> None:

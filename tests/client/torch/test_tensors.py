@@ -120,3 +120,9 @@ def test_copy_to_another_device_blocks() -> None:
     tensor = FakeTensor()
     copy_to_device(tensor, torch.device("mps"))
     assert tensor.calls == [("mps", False)]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_cuda_on_a_machine_without_it_raises() -> None:
+    with pytest.raises(infeed.InvalidRequestError, match=r'finds no CUDA device.*device="cpu"'):
+        first_batch({"x": np.arange(4)}, device="cuda")
