@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from itertools import islice
 from typing import Any
 
@@ -25,15 +25,10 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
     `feed`. Errors of the feed arrive as they are; after `close`, `next` raises `FeedClosedError`.
     """
 
-    def __init__(
-        self, feed: LazyFeed, fields: NamedFields, first_state: Callable[[], dict[str, Any]]
-    ) -> None:
-        """Takes what returns the state of position 0, called at most once."""
+    def __init__(self, feed: LazyFeed, fields: NamedFields) -> None:
         super().__init__()
         self._feed = feed
         self._fields = fields
-        self._new_first_state = first_state
-        self._first_state: dict[str, Any] | None = None
         self._taken: tuple[Feed | None, deque[Batch]] = (None, deque())
         """A feed, and its batch that was taken and not yet returned, if any."""
 
@@ -68,11 +63,7 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
             feed = self._feed.open()
             taken = self._taken[1] if self._taken[0] is feed else ()
             return feed.state(steps=feed.delivered - len(taken))
-        if (state := self._feed.initial_state) is not None:
-            return state
-        if self._first_state is None:
-            self._first_state = self._new_first_state()
-        return dict(self._first_state)
+        return self._feed.first_state()
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continues at a state of `get_state`, of any rank and any number of ranks.
