@@ -19,7 +19,7 @@ PACKAGES = {"infeed": ROOT / "client", "infeed_server": ROOT / "server"}
 LAYERS = {
     "infeed": (
         "v1 errors printable pytree",
-        "arguments",
+        "arguments copies",
         "spec http2",
         "batch cursor finish stats transport",
         "wire rpc named_fields",

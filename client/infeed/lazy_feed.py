@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from infeed.arguments import check_seconds, check_text
 from infeed.client import connect
+from infeed.copies import refuse_copy
 from infeed.cursor import Cursor
 from infeed.errors import FeedClosedError, InvalidRequestError
 from infeed.feed import Feed
@@ -63,6 +64,8 @@ class LazyFeed:
         self._closed = False
         # A signal handler may call `open` within the `open` of its thread.
         self._lock = threading.RLock()
+
+    __reduce__ = refuse_copy
 
     @property
     def is_open(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import grain
 
 from infeed.batch import Batch
+from infeed.copies import refuse_copy
 from infeed.feed import Feed
 from infeed.grain.checkpoint import load_into, save_of
 from infeed.lazy_feed import LazyFeed
@@ -99,6 +100,8 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
     async def load(self, directory: Any) -> Awaitable[None]:
         """Returns what reads and sets the state, saved by any number of processes."""
         return load_into(self, directory)
+
+    __reduce__ = refuse_copy
 
     def __str__(self) -> str:
         return "FeedIterator"

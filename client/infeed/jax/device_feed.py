@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from infeed.batch import Batch
+from infeed.copies import refuse_copy
 from infeed.errors import FeedClosedError
 from infeed.feed import Feed
 from infeed.jax.global_arrays import GlobalArrays, TransferredBatch
@@ -114,6 +115,8 @@ class DeviceFeed(Iterator[dict[str, Any]]):
     def close(self) -> None:
         """Ends the feed within two seconds, even if another thread waits for a batch."""
         self._lazy.close()
+
+    __reduce__ = refuse_copy
 
     def __enter__(self) -> DeviceFeed:
         return self

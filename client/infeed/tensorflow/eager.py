@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from infeed.batch import Batch
+from infeed.copies import refuse_copy
 from infeed.errors import CursorError
 from infeed.feed import Feed
 from infeed.lazy_feed import LazyFeed
@@ -95,6 +96,8 @@ class TensorFeed(tf.train.experimental.PythonState):  # type: ignore[misc]
     def close(self) -> None:
         """Closes the feed; its tensors stay valid."""
         self._lazy.close()
+
+    __reduce__ = refuse_copy
 
     def __enter__(self) -> TensorFeed:
         return self

@@ -5,6 +5,8 @@ A test module of an adapter subclasses `AdapterContract` as `TestContract` and i
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -70,6 +72,10 @@ def assert_equal(given: Mapping[str, Any], expected: Arrays) -> None:
         actual = np.asarray(given[name])
         assert actual.dtype == x.dtype, name
         np.testing.assert_array_equal(actual, x, strict=True, err_msg=name)
+
+
+def pickled(x: Any) -> Any:
+    return pickle.loads(pickle.dumps(x))
 
 
 class AdapterContract:
@@ -183,6 +189,29 @@ class AdapterContract:
         for batches in (given, *rest):
             for batch, other in zip(batches, expected, strict=True):
                 assert_equal(batch, other)
+
+    @pytest.mark.parametrize("steps", [0, 2])
+    @pytest.mark.parametrize(
+        "copy_of", [copy.copy, copy.deepcopy, pickled], ids=["copy", "deepcopy", "pickle"]
+    )
+    def test_copy_of_the_iterator_takes_no_batch_from_it(
+        self, opened: Callable[..., Adapter], copy_of: Callable[[Any], Any], steps: int
+    ) -> None:
+        iterator = iter(opened(fake(), epochs=1))
+        given = [next(iterator) for _ in range(steps)]
+        expected = numpy_batches(fake(), epochs=1)
+        copied, problem = None, ""
+        try:
+            copied = copy_of(iterator)
+        except (infeed.InvalidRequestError, TypeError, NotImplementedError) as error:
+            problem = str(error)  # that of generators is Python's, that of loaders PyTorch's
+        if copied is None:
+            assert type(iterator).__name__ in problem
+        else:
+            for batch, other in zip(copied, expected[steps:], strict=True):
+                assert_equal(batch, other)
+        for batch, other in zip([*given, *iterator], expected, strict=True):
+            assert_equal(batch, other)
 
     def test_early_exit_ends_every_thread(self, opened: Callable[..., Adapter]) -> None:
         adapter = opened(fake())
