@@ -19,7 +19,7 @@ PACKAGES = {"infeed": ROOT / "client", "infeed_server": ROOT / "server"}
 LAYERS = {
     "infeed": (
         "v1 errors printable pytree sliding_window",
-        "arguments report",
+        "arguments copies report",
         "spec http2 verdict",
         "batch cursor finish stats telemetry transport",
         "wire rpc named_fields",

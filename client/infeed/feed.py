@@ -13,6 +13,7 @@ from typing import Any
 
 from infeed.arguments import check_integer, check_seconds
 from infeed.batch import Batch
+from infeed.copies import refuse_copy
 from infeed.cursor import Cursor, Shard
 from infeed.errors import FeedClosedError, StallError
 from infeed.prefetch.feed_item import EndOfFeed
@@ -252,6 +253,8 @@ class Feed(Iterator[Batch]):
             return
         self._closed = True
         self._prefetcher.close()
+
+    __reduce__ = refuse_copy
 
     def __enter__(self) -> Feed:
         return self

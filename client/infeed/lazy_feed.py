@@ -10,11 +10,14 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from infeed.arguments import check_text
+from infeed.arguments import check_seconds, check_text
 from infeed.client import check_option_names, connect
+from infeed.copies import refuse_copy
 from infeed.cursor import Cursor
 from infeed.errors import FeedClosedError, InvalidRequestError
 from infeed.feed import Feed
+from infeed.prefetch.feed_options import FeedOptions
+from infeed.rpc.channel import open_transport
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -22,8 +25,14 @@ if TYPE_CHECKING:
     from infeed.client import ConnectOptions
 
 
+_TIMEOUT_SECONDS = 20.0
+"""That of `infeed.connect`: how long a server may take to start."""
+
+
 class LazyFeed:
     """A feed of `infeed.connect`, opened when it is first needed; thread-safe.
+
+    A signal handler may call every method, also while its thread is within another one.
 
     Raises `InvalidRequestError` for a target of another type, and if a feed comes with more
     arguments; `CursorError` if its option `state` is no cursor; `TypeError` for an unknown option.
@@ -52,8 +61,12 @@ class LazyFeed:
         if (state := options.get("state")) is not None:
             options["state"] = Cursor.from_json(state).to_json()
         self._options = options
+        self._first_state: dict[str, Any] | None = None
         self._closed = False
-        self._lock = threading.Lock()
+        # A signal handler may call `open` within the `open` of its thread.
+        self._lock = threading.RLock()
+
+    __reduce__ = refuse_copy
 
     @property
     def is_open(self) -> bool:
@@ -66,6 +79,24 @@ class LazyFeed:
         state = self._options.get("state")
         return None if state is None else dict(state)
 
+    def first_state(self) -> dict[str, Any]:
+        """Returns the state before the first batch, for JSON, without opening the feed.
+
+        For an own feed without `initial_state` it is the cursor of position 0, from the pipeline's
+        spec alone: frameworks take a state before they restore another one, and servers would make
+        batches of the beginning, to drop them. Raises as `infeed.connect` does for what it needs:
+        server, pipeline and seed.
+        """
+        if (feed := self._feed) is not None:
+            return feed.state(steps=0)
+        if (state := self.initial_state) is not None:
+            return state
+        if self._first_state is None:
+            assert isinstance(self._target, str)
+            assert self._pipeline is not None
+            self._first_state = _fetch_first_state(self._target, self._pipeline, self._options)
+        return dict(self._first_state)
+
     def update_options(self, **options: Unpack[ConnectOptions]) -> None:
         """Sets options of `infeed.connect` that are known late, for an own feed's next `open`."""
         with self._lock:
@@ -77,15 +108,21 @@ class LazyFeed:
         if (feed := self._feed) is not None:
             return feed
         with self._lock:
-            if self._feed is None:
+            while (feed := self._feed) is None:
                 if self._closed:
                     raise FeedClosedError(f"the feed of {self._pipeline!r} was closed")
                 assert isinstance(self._target, str)
                 assert self._pipeline is not None
-                self._feed = connect(self._target, self._pipeline, **self._options)
-                if self._closed:
-                    self._feed.close()
-            return self._feed
+                options = self._options
+                feed = connect(self._target, self._pipeline, **options)
+                # A signal handler has opened the feed or replaced its options meanwhile, if any.
+                if self._feed is None and self._options is options:
+                    self._feed = feed
+                    if self._closed:
+                        feed.close()
+                else:
+                    feed.close()
+            return feed
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continues at a cursor: the next `open` connects there; an own feed is closed before.
@@ -116,6 +153,24 @@ class LazyFeed:
         self._closed = True
         if (feed := self._feed) is not None:
             feed.close()
+
+
+def _fetch_first_state(target: str, pipeline: str, options: ConnectOptions) -> dict[str, Any]:
+    """Returns the cursor of position 0 of the feed that `infeed.connect` opens with these options.
+
+    Opens no stream.
+    """
+    seed = FeedOptions(seed=options.get("seed")).seed
+    check_text("pipeline", pipeline)
+    timeout = check_seconds("timeout", options.get("timeout", _TIMEOUT_SECONDS))
+    transport = options.get("transport")
+    channel = open_transport(target, options.get("token"), options.get("tls"), transport)
+    try:
+        spec = channel.get_pipeline(pipeline, timeout)
+    finally:
+        if transport is None:
+            channel.close()
+    return Cursor(spec.name, spec.fingerprint, spec.seed if seed is None else seed, 0).to_json()
 
 
 __all__ = ["LazyFeed"]

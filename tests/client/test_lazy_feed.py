@@ -139,6 +139,58 @@ def test_unknown_option_raises_at_once() -> None:
         LazyFeed("fake", "fake", epoch=1)  # type: ignore[call-arg]
 
 
+def open_with_handler(
+    monkeypatch: pytest.MonkeyPatch, feed: LazyFeed, handler: Any
+) -> list[infeed.Feed]:
+    """Opens a feed; calls a function within the first connection, as a signal handler would be.
+
+    Returns the feeds of all connections, and at last the one of `open`.
+    """
+    connected: list[infeed.Feed] = []
+
+    def connect(*args: Any, **options: Any) -> infeed.Feed:
+        feed = infeed.connect(*args, **options)
+        connected.append(feed)
+        if len(connected) == 1:
+            handler()
+        return feed
+
+    monkeypatch.setattr(lazy_feed, "connect", connect)
+    opened: list[infeed.Feed] = []
+    thread = threading.Thread(target=lambda: opened.append(feed.open()), daemon=True)
+    thread.start()
+    thread.join(HANG_SECONDS)
+    assert not thread.is_alive()
+    return connected + opened
+
+
+def test_open_in_a_signal_handler_of_the_thread_that_connects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    feed = LazyFeed("fake", "fake", transport=fake())
+    opened: list[infeed.Feed] = []
+    first, second, last = open_with_handler(monkeypatch, feed, lambda: opened.append(feed.open()))
+    assert last is second is opened[0]
+    with pytest.raises(infeed.FeedClosedError):
+        next(first)
+    feed.close()
+
+
+def test_load_state_in_a_signal_handler_of_the_thread_that_connects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with infeed.connect("fake", "fake", transport=fake()) as other:
+        next(other)
+        state = other.state()
+    feed = LazyFeed("fake", "fake", transport=fake())
+    first, second, last = open_with_handler(monkeypatch, feed, lambda: feed.load_state(state))
+    assert last is second
+    assert last.state() == state
+    with pytest.raises(infeed.FeedClosedError):
+        next(first)
+    feed.close()
+
+
 def test_state_is_checked_at_once_and_integers_become_pythons() -> None:
     with infeed.connect("fake", "fake", transport=fake()) as other:
         next(other)
@@ -169,3 +221,22 @@ def test_interrupted_load_state_never_goes_back_to_the_state_before() -> None:
         if not interrupted:
             break
     assert at > 10
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+def test_first_state_is_that_of_the_feed_and_opens_no_stream(seed: int | None) -> None:
+    transport = fake()
+    feed = LazyFeed("fake", "fake", transport=transport, seed=seed)
+    state = feed.first_state()
+    assert transport.streams == 0
+    assert not feed.is_open
+    next(feed.open())
+    assert feed.first_state() == state == feed.open().state(steps=0)
+    feed.close()
+
+
+def test_first_state_is_the_one_to_continue_at() -> None:
+    with infeed.connect("fake", "fake", transport=fake()) as other:
+        next(other)
+        state = other.state()
+    assert LazyFeed("fake", "fake", state=state).first_state() == state

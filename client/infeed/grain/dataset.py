@@ -9,7 +9,6 @@ import grain
 
 from infeed.errors import InvalidRequestError
 from infeed.feed import Feed
-from infeed.grain.first_state import first_state
 from infeed.grain.iterator import FeedIterator
 from infeed.lazy_feed import LazyFeed
 from infeed.named_fields import NamedFields
@@ -66,7 +65,7 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
                     "iteration connects its own"
                 )
             self._is_iterated = True
-        return FeedIterator(self._new_feed(), self._fields, self._first_state)
+        return FeedIterator(self._new_feed(), self._fields)
 
     def mp_prefetch(self, *_: Any, **__: Any) -> NoReturn:
         """Raises `InvalidRequestError`: a feed prefetches by itself, and workers would each read
@@ -93,11 +92,6 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
         # In Grain's visualization and summaries, which may be published: without target and token.
         name = self._target.spec.name if isinstance(self._target, Feed) else self._pipeline
         return f"FeedDataset({name!r})"
-
-    def _first_state(self) -> dict[str, Any]:
-        assert isinstance(self._target, str)  # a feed that was given has its own state
-        assert self._pipeline is not None
-        return first_state(self._target, self._pipeline, self._options)
 
     def _new_feed(self) -> LazyFeed:
         return LazyFeed(self._target, self._pipeline, **self._options)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from itertools import islice
 from typing import Any
 
 import grain
 
 from infeed.batch import Batch
+from infeed.copies import refuse_copy
 from infeed.feed import Feed
 from infeed.grain.checkpoint import load_into, save_of
 from infeed.lazy_feed import LazyFeed
@@ -25,15 +26,10 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
     `feed`. Errors of the feed arrive as they are; after `close`, `next` raises `FeedClosedError`.
     """
 
-    def __init__(
-        self, feed: LazyFeed, fields: NamedFields, first_state: Callable[[], dict[str, Any]]
-    ) -> None:
-        """Takes what returns the state of position 0, called at most once."""
+    def __init__(self, feed: LazyFeed, fields: NamedFields) -> None:
         super().__init__()
         self._feed = feed
         self._fields = fields
-        self._new_first_state = first_state
-        self._first_state: dict[str, Any] | None = None
         self._taken: tuple[Feed | None, deque[Batch]] = (None, deque())
         """A feed, and its batch that was taken and not yet returned, if any."""
 
@@ -68,11 +64,7 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
             feed = self._feed.open()
             taken = self._taken[1] if self._taken[0] is feed else ()
             return feed.state(steps=feed.delivered - len(taken))
-        if (state := self._feed.initial_state) is not None:
-            return state
-        if self._first_state is None:
-            self._first_state = self._new_first_state()
-        return dict(self._first_state)
+        return self._feed.first_state()
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continues at a state of `get_state`, of any rank and any number of ranks.
@@ -108,6 +100,8 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
     async def load(self, directory: Any) -> Awaitable[None]:
         """Returns what reads and sets the state, saved by any number of processes."""
         return load_into(self, directory)
+
+    __reduce__ = refuse_copy
 
     def __str__(self) -> str:
         return "FeedIterator"

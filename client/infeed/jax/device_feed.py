@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from infeed.batch import Batch
+from infeed.copies import refuse_copy
 from infeed.errors import FeedClosedError
 from infeed.feed import Feed
 from infeed.jax.global_arrays import GlobalArrays, TransferredBatch
@@ -22,8 +23,8 @@ from infeed.stats import Stats
 class DeviceFeed(Iterator[dict[str, Any]]):
     """Iterates over dicts of field → global `jax.Array`, in order, each once.
 
-    Returned by `infeed.jax.connect`. The first batch connects; so do `len`, `feed`, `stats` and
-    `state`. Fields of byte strings are NumPy arrays with the rows of this process. One thread
+    Returned by `infeed.jax.connect`. The first batch connects; so do `len`, `feed` and
+    `stats`. Fields of byte strings are NumPy arrays with the rows of this process. One thread
     iterates; any may call `close`.
     """
 
@@ -92,10 +93,13 @@ class DeviceFeed(Iterator[dict[str, Any]]):
         """Returns the cursor after the last batch that the loop has taken, for JSON.
 
         Batches on the devices that the loop has not taken do not count. It is the same on every
-        process: save it with the model, once.
+        process: save it with the model, once. Neither connects nor initialises JAX: before the
+        first batch it is the state to begin at, or that of position 0, from the pipeline's spec.
         """
-        state = self._lazy.initial_state if self._opened is None else None
-        return state if state is not None else self.feed.state(steps=self._returned)
+        # Without `feed`: a signal handler may call it while its thread holds a lock of JAX.
+        if (opened := self._opened) is not None:
+            return opened[0].state(steps=self._returned)
+        return self._lazy.open().state() if self._lazy.is_open else self._lazy.first_state()
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continues at a cursor with the next batch. Raises `CursorError` if it is none."""
@@ -111,6 +115,8 @@ class DeviceFeed(Iterator[dict[str, Any]]):
     def close(self) -> None:
         """Ends the feed within two seconds, even if another thread waits for a batch."""
         self._lazy.close()
+
+    __reduce__ = refuse_copy
 
     def __enter__(self) -> DeviceFeed:
         return self

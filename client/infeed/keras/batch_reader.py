@@ -63,6 +63,12 @@ class BatchReader:
             self.completed += count
             return count
 
+    def untrained(self) -> int:
+        """Returns how many batches the current iteration has got and not been trained on, if it has
+        reported its end; 0 before."""
+        with self._lock:
+            return self._replayed if self._ended else 0
+
     def epoch_step(self, feed: Feed, in_training: int = 0) -> int:
         """Returns the step within an epoch that is trained on next, 0 without `steps_per_epoch`.
 

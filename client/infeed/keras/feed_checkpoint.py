@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import keras
 
@@ -77,6 +77,8 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         self._torch_seeds: Mapping[str, str] = {}
         self._is_first = True
         """Whether `fit` has completed no step yet."""
+        self._is_short = False
+        """Whether an execution of this epoch has had fewer batches than steps, as the last may."""
         self._unsaved_steps = 0
         self._rest: int | None = None
         """Steps that are left of a continued epoch, which the callback ends."""
@@ -115,6 +117,7 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
             )
         self._epoch = epoch
         self._last_batch = -1
+        self._is_short = False
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
         saved, self._torch_seeds = self._torch_seeds, {}
@@ -123,12 +126,16 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
         steps = batch - self._last_batch  # several with steps_per_execution
         self._last_batch = batch
-        if not self._reader.complete(steps) and self._is_first:
+        completed = self._reader.complete(steps)
+        if not completed and self._is_first:
             raise InvalidRequestError(
                 f"fit has trained on no batch of this feed of {self._feed.spec.name!r}, so its "
                 "cursor would not move; give FeedCheckpoint the feed that fit reads"
             )
         self._is_first = False
+        if self._is_short or (completed < steps and self.model.steps_per_execution == 1):
+            self._refuse_other_batches("more")
+        self._is_short = completed < steps
         self._unsaved_steps += steps
         is_due = self._save_every is not None and self._unsaved_steps >= self._save_every
         if self._rest is not None:
@@ -141,10 +148,21 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
             self.model.stop_training = self.model.stop_training or _END_OF_EPOCH
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
+        is_whole = self.params.get("steps") is None and not self.model.stop_training
+        if is_whole and self._reader.untrained():
+            self._refuse_other_batches("fewer")
         if self._rest is not None and self.model.stop_training is _END_OF_EPOCH:
             self.model.stop_training = False
         self._rest = None
         self._save(epoch + 1)
+
+    def _refuse_other_batches(self, number: str) -> NoReturn:
+        raise InvalidRequestError(
+            f"fit has trained on {number} batches than the feed of {self._feed.spec.name!r} has "
+            "given, so its cursor would be wrong: each element of the dataset must be one batch of "
+            "the feed, in its order; leave out unbatch, batch, filter, skip and shuffle between "
+            "from_generator and fit, and give infeed.connect another batch_size"
+        )
 
     def _is_epoch_end(self, batch: int) -> bool:
         if self._rest is not None:

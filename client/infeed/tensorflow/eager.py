@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from infeed.batch import Batch
+from infeed.copies import refuse_copy
 from infeed.errors import CursorError
 from infeed.feed import Feed
 from infeed.lazy_feed import LazyFeed
@@ -80,10 +81,11 @@ class TensorFeed(tf.train.experimental.PythonState):  # type: ignore[misc]
     def state(self) -> dict[str, Any]:
         """Returns the cursor after the last batch that was returned, for `connect(state=...)`.
 
-        Does not connect to continue at a cursor: that is the state before the first batch.
+        Does not connect: before the first batch it is the cursor to continue at, or that of
+        position 0, from the pipeline's spec.
         """
-        if not self._lazy.is_open and (state := self._lazy.initial_state) is not None:
-            return dict(state)
+        if not self._lazy.is_open:
+            return self._lazy.first_state()
         reader = self._open()
         return reader.feed.state(reader.taken)
 
@@ -94,6 +96,8 @@ class TensorFeed(tf.train.experimental.PythonState):  # type: ignore[misc]
     def close(self) -> None:
         """Closes the feed; its tensors stay valid."""
         self._lazy.close()
+
+    __reduce__ = refuse_copy
 
     def __enter__(self) -> TensorFeed:
         return self

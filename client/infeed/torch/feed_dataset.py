@@ -227,7 +227,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         further pass can begin."""
         feed = reader.feed
         if self._restart:
-            return self._first if reader.returned or reader.ended else None
+            return self._first if reader.returned else None
         ended = reader.ended if feed.steps is None else reader.taken >= feed.steps
         if self._finishes or not ended:
             return None

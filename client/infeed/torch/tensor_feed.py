@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from infeed.copies import refuse_copy
 from infeed.feed import Feed
 from infeed.lazy_feed import LazyFeed
 from infeed.stats import Stats
@@ -69,6 +70,8 @@ class TensorFeed(Iterator[Tensors]):
     def close(self) -> None:
         """Closes the feed; tensors stay valid."""
         self.feed.close()
+
+    __reduce__ = refuse_copy
 
     def __enter__(self) -> TensorFeed:
         return self

@@ -5,18 +5,22 @@ A test module of an adapter subclasses `AdapterContract` as `TestContract` and i
 
 from __future__ import annotations
 
+import copy
+import pickle
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 import pytest
 from tests.client.conftest import Server
-from tests.client.waiting import infeed_threads, until
+from tests.client.waiting import HANG_SECONDS, infeed_threads, until
 
 import infeed
-from infeed.errors import ServerUnavailableError
-from infeed.spec import Normalize
+from infeed.errors import FingerprintError, ServerUnavailableError
+from infeed.spec import Normalize, PipelineSpec
 from infeed.testing import FakeTransport
 
 COUNT = 26
@@ -68,6 +72,10 @@ def assert_equal(given: Mapping[str, Any], expected: Arrays) -> None:
         actual = np.asarray(given[name])
         assert actual.dtype == x.dtype, name
         np.testing.assert_array_equal(actual, x, strict=True, err_msg=name)
+
+
+def pickled(x: Any) -> Any:
+    return pickle.loads(pickle.dumps(x))
 
 
 class AdapterContract:
@@ -155,6 +163,56 @@ class AdapterContract:
             assert len(given) == len(expected) == steps
             assert_equal(given[-1], expected[-1])
 
+    def test_state_in_a_signal_handler_of_a_thread_that_connects(
+        self, opened: Callable[..., Adapter]
+    ) -> None:
+        states = []
+
+        class Transport(FakeTransport):
+            def get_pipeline(self, name: str, timeout: float = 20.0) -> PipelineSpec:
+                if adapters and not in_handler.is_set():  # else it has connected when it was made
+                    in_handler.set()
+                    states.append(adapters[0].state())
+                return super().get_pipeline(name, timeout)
+
+        in_handler = threading.Event()
+        adapters: list[Adapter] = []
+        options: Any = {"finish_transforms": [Normalize("image", scale=255.0)], "seed": 3}
+        adapters.append(opened(Transport(arrays(), batch_size=BATCH_SIZE, **options), epochs=1))
+        given: list[Any] = []
+        thread = threading.Thread(target=lambda: given.extend(adapters[0]), daemon=True)
+        thread.start()
+        thread.join(HANG_SECONDS)
+        assert not thread.is_alive()
+        expected = numpy_batches(fake(), epochs=1)
+        rest = [list(opened(fake(), epochs=1, state=state)) for state in states]
+        for batches in (given, *rest):
+            for batch, other in zip(batches, expected, strict=True):
+                assert_equal(batch, other)
+
+    @pytest.mark.parametrize("steps", [0, 2])
+    @pytest.mark.parametrize(
+        "copy_of", [copy.copy, copy.deepcopy, pickled], ids=["copy", "deepcopy", "pickle"]
+    )
+    def test_copy_of_the_iterator_takes_no_batch_from_it(
+        self, opened: Callable[..., Adapter], copy_of: Callable[[Any], Any], steps: int
+    ) -> None:
+        iterator = iter(opened(fake(), epochs=1))
+        given = [next(iterator) for _ in range(steps)]
+        expected = numpy_batches(fake(), epochs=1)
+        copied, problem = None, ""
+        try:
+            copied = copy_of(iterator)
+        except (infeed.InvalidRequestError, TypeError, NotImplementedError) as error:
+            problem = str(error)  # that of generators is Python's, that of loaders PyTorch's
+        if copied is None:
+            assert type(iterator).__name__ in problem
+        else:
+            for batch, other in zip(copied, expected[steps:], strict=True):
+                assert_equal(batch, other)
+        for batch, other in zip([*given, *iterator], expected, strict=True):
+            assert_equal(batch, other)
+
     def test_early_exit_ends_every_thread(self, opened: Callable[..., Adapter]) -> None:
         adapter = opened(fake())
         for _ in adapter:
@@ -187,6 +245,24 @@ class AdapterContract:
 
         given = list(opened(fake(before_batch=lose), epochs=1))
         for batch, other in zip(given, numpy_batches(fake(), epochs=1), strict=True):
+            assert_equal(batch, other)
+
+    def test_server_restarted_with_another_fingerprint_ends_the_feed_and_the_state_is_right(
+        self, opened: Callable[..., Adapter]
+    ) -> None:
+        def restart(start: int) -> None:
+            if start == 4 * BATCH_SIZE:
+                transport.spec = replace(transport.spec, fingerprint="another")
+                raise ServerUnavailableError("lost")
+
+        transport = fake(before_batch=restart)
+        adapter = opened(transport, epochs=1)
+        given = []
+        with pytest.raises(FingerprintError, match="another"):
+            given.extend(adapter)  # takes those before
+        rest = opened(fake(), epochs=1, state=adapter.state())
+        expected = numpy_batches(fake(), epochs=1)
+        for batch, other in zip([*given, *rest], expected, strict=True):
             assert_equal(batch, other)
 
     def test_restarted_server_continues(self, opened: Callable[..., Adapter]) -> None:

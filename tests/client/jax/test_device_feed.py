@@ -74,6 +74,25 @@ def test_state_counts_what_the_loop_has_taken(batches: infeed.jax.DeviceFeed) ->
     assert batches.feed.delivered == 3 + 2  # some are on the devices
 
 
+def test_state_before_the_first_batch_neither_connects_nor_calls_jax(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    transport = fake()
+    with infeed.jax.connect("fake", "fake", transport=transport) as batches:
+        with monkeypatch.context() as patch:
+            # It waits for a lock that a signal handler's thread may hold.
+            patch.delattr("infeed.jax.connection.data_groups")
+            state = batches.state()
+        assert transport.streams == 0
+        assert state == batches.feed.state()
+
+
+def test_state_of_a_given_feed_is_the_feeds() -> None:
+    with infeed.connect("fake", "fake", transport=fake()) as feed:
+        next(feed)
+        assert infeed.jax.connect(feed).state() == feed.state()
+
+
 def test_state_before_connecting_is_the_one_to_resume_from() -> None:
     with infeed.jax.connect("fake", "fake", transport=fake()) as batches:
         next(batches)

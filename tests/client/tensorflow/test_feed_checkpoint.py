@@ -199,6 +199,28 @@ def test_a_checkpoint_of_another_feed_is_refused() -> None:
             reset_model().fit(by_epochs(feed), **options)
 
 
+@pytest.mark.parametrize(
+    ("change", "number"),
+    [
+        (lambda dataset: dataset.unbatch().batch(1), "more"),
+        (lambda dataset: dataset.unbatch().batch(3), "fewer"),
+        (lambda dataset: dataset.filter(lambda _, label: label[0] != 0.0), "fewer"),
+    ],
+)
+@pytest.mark.parametrize("steps_per_execution", [1, 2])
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+def test_a_dataset_of_other_batches_is_refused(
+    change: Callable[[Any], Any], number: str, steps_per_execution: int, tmp_path: Path
+) -> None:
+    def dataset_of(feed: infeed.Feed) -> Any:
+        return change(by_epochs(feed))
+
+    problem = rf"trained on {number} batches than .* leave out unbatch, batch, filter"
+    model = new_model(steps_per_execution=steps_per_execution)
+    with pytest.raises(InvalidRequestError, match=problem):
+        fit(tmp_path, dataset_of=dataset_of, model=model)
+
+
 def test_several_steps_per_execution_are_counted(tmp_path: Path, whole: Run) -> None:
     class Positions(tf.keras.callbacks.Callback):  # type: ignore[misc]
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

@@ -80,8 +80,13 @@ def test_second_sharding_of_a_connected_dataset_is_refused() -> None:
             next(iter(sharded))
 
 
-def test_dispatcher_of_several_processes_is_refused_with_the_remedy() -> None:
-    loader = DataLoaderDispatcher(dataset(), batch_size=None)
+class OwnDispatcher(DataLoaderDispatcher):
+    """A loader of one's own."""
+
+
+@pytest.mark.parametrize("kind", [DataLoaderDispatcher, OwnDispatcher])
+def test_dispatcher_of_several_processes_is_refused_with_the_remedy(kind: Any) -> None:
+    loader = kind(dataset(), batch_size=None)
     loader.state = SimpleNamespace(num_processes=2, process_index=0)
     with pytest.raises(infeed.InvalidRequestError, match="under Accelerate's DataLoaderDispatcher"):
         next(iter(loader))

@@ -1,0 +1,76 @@
+"""Tests of the state of a dataset: where a pass ends, with other options than those it was saved
+with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from tests.client.torch.fakes import COUNT, STEPS, fake, ids, passes, stream
+
+import infeed
+from infeed.spec import Guarantee
+from infeed.torch import FeedDataset
+from infeed.torch.shard import with_shard
+
+
+def dataset(**options: Any) -> FeedDataset:
+    return FeedDataset("fake", "fake", **{"transport": fake(), **options})
+
+
+def state_of_a_step(**options: Any) -> dict[str, Any]:
+    """Returns the state after the first batch."""
+    with dataset(**options) as data:
+        next(iter(data))
+        return data.state_dict()
+
+
+def test_state_of_a_finite_pass_continues_in_an_endless_one() -> None:
+    with dataset(state=state_of_a_step(epochs=1)) as data:
+        given = ids(batch for _, batch in zip(range(2 * STEPS), data, strict=False))
+    assert given == stream(2 * STEPS + 1)[1:]
+
+
+def test_state_before_the_first_batch_leaves_the_epochs_to_the_dataset() -> None:
+    with dataset(epochs=2, state=dataset(epochs=1).state_dict()) as data:
+        assert ids(data) == stream(2 * COUNT // 4)
+
+
+def test_length_after_a_state_of_a_longer_pass_is_that_of_the_rest() -> None:
+    with dataset(epochs=1, state=state_of_a_step(epochs=3)) as data:
+        assert len(data) == len(ids(data)) == 3 * COUNT // 4 - 1
+
+
+def test_next_pass_begins_behind_epochs_that_were_left_out_with_the_remainder() -> None:
+    shard = infeed.Shard(0, 2)
+    with dataset(epochs=3, batch_size=25, shard=shard) as data:
+        assert len(ids(data)) == 1  # of 50 samples over both ranks; 28 remain
+        iter(data)
+        assert data.state_dict()["cursor"]["position"] == 3 * COUNT
+
+
+def test_second_pass_of_a_pipeline_without_an_order_is_refused_with_the_remedy() -> None:
+    transport = fake()
+    transport.spec = replace(transport.spec, guarantee=Guarantee(order="none", resume="none"))
+    with dataset(epochs=1, transport=transport) as data:
+        assert len(ids(data)) == STEPS
+        with pytest.raises(infeed.FeedClosedError, match="no further pass of it can begin"):
+            next(iter(data))
+
+
+def test_restart_before_the_first_batch_keeps_the_connection() -> None:
+    transport = fake()
+    with dataset(epochs=1, restart=True, transport=transport) as data:
+        assert len(data) == STEPS
+        assert ids(data) == passes(1)[0]
+        assert transport.streams == 1
+
+
+def test_options_are_not_changed_by_the_default_shard() -> None:
+    options: Any = {"epochs": 1}
+    with_shard(options)["epochs"] = 2
+    assert options == {"epochs": 1}
