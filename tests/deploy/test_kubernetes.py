@@ -73,7 +73,7 @@ def http_port(container: Manifest) -> int:
 def test_every_container_is_restricted(manifests: list[Manifest]) -> None:
     for pod in pods(manifests):
         security = pod.spec["securityContext"]
-        assert security["runAsNonRoot"] and security["runAsUser"] == 10001, pod.owner
+        assert (security["runAsNonRoot"], security["runAsUser"]) == (True, 10001), pod.owner
         assert security["seccompProfile"] == {"type": "RuntimeDefault"}
         assert pod.spec["automountServiceAccountToken"] is False
         for container in pod.containers:
