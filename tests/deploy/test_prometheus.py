@@ -161,7 +161,7 @@ class Trainer(threading.Thread):
                         next(feed)
                         if self.stopping.wait(STEP_SECONDS):
                             break
-        except BaseException as error:
+        except Exception as error:  # noqa: BLE001 - the fixture raises it
             self.error = error
 
 
