@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Start-up script of a TPU VM: sizes the server of this host, and installs it as a service.
 #
-#   sudo IMAGE=REGISTRY/infeed-server:TAG DATA=/mnt/data TRAINER=alice ./startup.sh
-#   ./startup.sh --print      only prints the settings
+#   sudo IMAGE=REGISTRY/infeed-server:TAG DATA=/mnt/data TRAINER=alice deploy/tpu-vm/startup.sh
+#   deploy/tpu-vm/startup.sh --print      only prints the settings
 #
 # Run it again after a change of the pipelines or of the service. docs/tpu-vm.md has the arithmetic.
 set -euo pipefail
