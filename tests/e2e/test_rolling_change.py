@@ -9,9 +9,9 @@ import hashlib
 import threading
 from contextlib import ExitStack
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.harness.nursery import Nursery
 from tests.harness.ports import ReservedPort
@@ -20,7 +20,7 @@ from tests.harness.waiting import wait_until
 
 import infeed
 
-WORLD, SLOTS = 2, 4
+WORLD, SLOTS, SAMPLES = 2, 4, 100
 STEPS_BETWEEN = 12
 """Steps that every rank takes between two events."""
 
@@ -29,10 +29,9 @@ PACE_SECONDS = 0.01
 
 PIPELINE = """
   {name}:
-    source: {{images: {folder}, labels: {folder}/labels.csv}}
+    source: {{arrays: a.npz}}
     shuffle: {{seed: 17}}
     transforms:
-      - decode_image: {{field: image, channels: 3}}
       - random_resized_crop: {{field: image, size: [{size}, {size}]}}
     batch: {{size: {slots}}}
 """
@@ -130,15 +129,14 @@ def roll(servers: list[InfeedServer], *jobs: Job) -> None:
 
 
 @pytest.fixture
-def definition(photos: SimpleNamespace, tmp_path: Path) -> Any:
+def definition(tmp_path: Path) -> Any:
     """Writes the pipelines of the given names; their images differ in size."""
     file, sizes = tmp_path / "pipelines.yaml", {"photos": 32, "photos-2": 48}
+    images = np.random.default_rng(0).integers(0, 256, (SAMPLES, 64, 64, 3), np.uint8)
+    np.savez(tmp_path / "a.npz", image=images)
 
     def write(*names: str) -> Path:
-        parts = [
-            PIPELINE.format(name=name, folder=photos.folder, size=sizes[name], slots=SLOTS)
-            for name in names
-        ]
+        parts = [PIPELINE.format(name=name, size=sizes[name], slots=SLOTS) for name in names]
         file.write_text("pipelines:" + "".join(parts))
         return file
 
