@@ -4,8 +4,8 @@
 
 Builds the sdist, and the wheel from the unpacked sdist, so that the sdist is complete. With each
 `--python`, installs the wheel alone into a new environment, trains on a fake, and runs the command
-of the extra `cli`; with `--server`, installs it with the server's extra and trains on a real server. `--sbom` writes a
-CycloneDX list of what that environment contains, `infeed.cdx.json`, beside the wheel.
+of the extra `cli`; with `--server`, installs it with the server's extra and trains on a real
+server. `--sbom` writes a CycloneDX list of what that environment contains, `infeed.cdx.json`.
 
 Needs hatchling, and the network or a cache of pip: TensorFlow is large.
 """
@@ -39,7 +39,7 @@ arrays = {"image": np.zeros((40, 8, 8, 3), np.uint8), "label": np.arange(40)}
 with infeed.connect("fake", "fake", epochs=2, transport=FakeTransport(arrays)) as feed:
     ids = [number for batch in feed for number in batch.sample_ids.tolist()]
 assert sorted(ids) == sorted(2 * list(range(40))), ids
-print(f"trainer: Python {platform.python_version()}, infeed {infeed.__version__}, each sample twice")
+print(f"trainer: Python {platform.python_version()}, {infeed.__version__}, each sample twice")
 """
 
 SERVING = """

@@ -58,7 +58,7 @@ class Rank(threading.Thread):
                 while not self.end.wait(PACE_SECONDS):
                     self.digests.append(digest(next(feed)))
                 self.stats = feed.stats()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised by `advance`
             self.error = error
 
 
