@@ -119,7 +119,7 @@ class SimulatedPrefetcher:
 
 
 def _name(number: int, server_count: int) -> str:
-    """Returns a server's name; one of two, three or five is local, so that the others are spared."""
+    """Returns a server's name; of two, three or five one is local, so that others are spared."""
     local = {2: 0, 3: 2, 5: 0}.get(server_count)
     return f"unix:/server{number}" if number == local else f"server{number}"
 
