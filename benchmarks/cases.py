@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 
-from benchmarks import memory, records, servers
+from benchmarks import hybrid, memory, records, servers
 from benchmarks.duel import (
     Goal,
     Plan,
@@ -244,6 +244,10 @@ CASES: dict[str, Case] = {
     "trainers-16": _many_trainers(16, Target(0.95)),
     "first-batch": Case("from connect to the first batch of a warm server", _first_batch),
     "index-1m": Case("the record index of a million small records", records.compare),
+    "hybrid": Case(
+        "JPEGs to float32: a local server on one core and a remote one, 30 ms away, as one target",
+        hybrid.compare,
+    ),
     "memory": Case(
         "9.6 MB batches",
         partial(memory.compare, _infeed("uint8"), _service("uint8")),

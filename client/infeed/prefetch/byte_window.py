@@ -32,6 +32,13 @@ class PrefetchWindow:
             return MIN_BATCHES
         return min(self._max_batches, max(MIN_BATCHES, self._prefetch_bytes // self._batch_bytes))
 
+    def is_half_ready(self, next_step: int) -> bool:
+        """Returns whether at least half of the window waits for the consumer, in order.
+
+        `next_step` is the first step that was not received in order.
+        """
+        return 2 * (next_step - self._consumed) >= self.depth
+
     @property
     def step_limit(self) -> int:
         """The first step that may not be requested yet."""

@@ -21,6 +21,7 @@ from infeed.errors import (
     ServerUnavailableError,
     UserCodeError,
 )
+from infeed.http2.target import is_unix
 from infeed.prefetch.byte_window import PrefetchWindow
 from infeed.prefetch.feed_item import EndOfFeed, FeedItem
 from infeed.prefetch.feed_plan import FeedPlan
@@ -154,6 +155,8 @@ class Coordinator:
             return None
         if self._servers[stream.server].left_out:
             return self._scheduler.probe(stream.server, self._window.step_limit)
+        if self._is_spared(stream.server):
+            return None
         return self._scheduler.assign(stream.server, self._window.step_limit)
 
     def may_hedge(self, stream: Stream) -> bool:
@@ -235,6 +238,16 @@ class Coordinator:
     def _log_extra(self, server: str) -> dict[str, dict[str, object]]:
         """Returns the fields of a line about a server, for handlers that write JSON."""
         return {"fields": {**self._plan.log_fields, "server": server}}
+
+    def _is_spared(self, server: str) -> bool:
+        """Returns whether servers on this machine keep up, so that a remote one is not needed.
+
+        Only a `unix:` socket is surely on this machine: a port of loopback can be a tunnel.
+        """
+        if is_unix(server) or not any(map(is_unix, self._scheduler.servers)):
+            return False
+        ready = self._window.is_half_ready(self._scheduler.next_step)
+        return ready and not self._scheduler.has_reassigned
 
     def _on_healthy(self, server: str) -> None:
         state = self._servers[server]

@@ -69,6 +69,11 @@ class StepScheduler(Generic[T]):
         return self._steps is not None and self.next_step >= self._steps
 
     @property
+    def has_reassigned(self) -> bool:
+        """Whether steps wait for another server than the one that was to send them."""
+        return bool(self._reassigned)
+
+    @property
     def servers(self) -> list[str]:
         """The servers that steps can be assigned to."""
         return list(self._in_flight)

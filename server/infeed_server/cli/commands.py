@@ -284,12 +284,15 @@ def _serve(
     with loading_tensorflow():
         from infeed_server.cli.panel import server_panel
         from infeed_server.engines import cgroup
+        from infeed_server.engines.memory_budget import default_limit
         from infeed_server.pipeline.load import load
         from infeed_server.processes.malloc import keep_freed_memory
         from infeed_server.runtime.server import Server
 
     keep_freed_memory()
     cgroup.set_process_count(one_of)
+    unsent = (options.memory_limit or default_limit()) >> 20
+    log.info("limits: %s; %d MiB of unsent batches", cgroup.describe(), unsent)
     with named_progress(console) as progress:
         server = Server(load(pipelines), options, progress, provider)
     with server:

@@ -30,10 +30,13 @@ def cpu_count() -> int:
 
 def memory_bytes() -> int:
     """Returns the host's memory in bytes, cut to the container's limit."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limits = [_read(group / "memory.max") for group in _groups("")]
+    # Above memory.high the kernel slows a process down; above the others it kills it.
+    limits = [
+        _read(group / name) for group in _groups("") for name in ("memory.max", "memory.high")
+    ]
     limits += [_read(group / "memory.limit_in_bytes") for group in _groups("memory")]
-    return min([total, *(int(limit) for limit in limits if limit.isdigit())]) // _process_count
+    numbers = (int(limit) for limit in limits if limit.isdigit())
+    return min([_host_memory_bytes(), *numbers]) // _process_count
 
 
 def pids_left() -> int | None:
@@ -45,6 +48,24 @@ def pids_left() -> int | None:
         and (count := _read(group / "pids.current")).isdigit()
     ]
     return min(left, default=None)
+
+
+def describe() -> str:
+    """Returns the CPUs and the memory of this process, and what they were derived from."""
+    allowed, total = len(os.sched_getaffinity(0)), _host_memory_bytes()
+    quota = min(_cpu_quotas(), default=math.inf)
+    cpus = f"quota of {quota:g} CPUs" if quota < allowed else f"{allowed} allowed, no lower quota"
+    limited = memory_bytes() * _process_count < total - _process_count
+    memory = "limit of the control group" if limited else "of the host, no lower limit"
+    shared = f"; a share of 1/{_process_count} of both" if _process_count > 1 else ""
+    return (
+        f"{cpu_count()} CPU threads ({cpus}), {memory_bytes() / 2**30:.2f} GiB of memory "
+        f"({memory}){shared}"
+    )
+
+
+def _host_memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _cpu_quotas() -> Iterator[float]:

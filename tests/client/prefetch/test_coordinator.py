@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,7 +76,7 @@ def new_coordinator(clock: Clock) -> Callable[..., Recorded]:
     serves at a time if `multi_server` is False."""
 
     def make(
-        servers: str = "a",
+        servers: Sequence[str] = "a",
         *,
         epochs: int | None = None,
         position: int = 0,
@@ -599,3 +599,44 @@ def test_servers_wait_for_their_turn_if_one_serves_at_a_time(
     coordinator.end("b", MISMATCH)
     clock.now += 1
     assert coordinator.connect_delay("a") == 0
+
+
+LOCAL, REMOTE = "unix:/s", "host:7470"
+
+
+@pytest.fixture
+def hybrid(new_coordinator: Any) -> tuple[Recorded, Stream, Stream]:
+    """A feed of a local and a remote server, with a window of eight batches of which four wait for
+    the trainer; and the streams."""
+    coordinator = new_coordinator((LOCAL, REMOTE))
+    local, remote = connect(coordinator, LOCAL, REMOTE)
+    for expected in range(4):
+        assert coordinator.next_request(local) == expected
+        coordinator.on_batch(local, batch(expected))
+    return coordinator, local, remote
+
+
+def test_remote_server_is_spared_while_the_local_one_keeps_up(hybrid: Any) -> None:
+    coordinator, local, remote = hybrid
+    assert coordinator.next_request(remote) is None
+    assert coordinator.next_request(local) == 4
+    coordinator.on_consumed(1)  # the trainer takes more than the local server sends
+    assert coordinator.next_request(remote) == 5
+    coordinator.on_batch(local, batch(4))
+    assert coordinator.next_request(remote) is None
+
+
+def test_remote_server_takes_the_steps_of_a_lost_local_one(hybrid: Any) -> None:
+    coordinator, local, remote = hybrid
+    assert coordinator.next_request(local) == 4
+    coordinator.end(LOCAL, LOST)
+    assert coordinator.next_request(remote) == 4
+
+
+def test_no_server_is_spared_where_none_is_known_to_be_local(new_coordinator: Any) -> None:
+    coordinator = new_coordinator(("127.0.0.1:7470", REMOTE))
+    first, second = connect(coordinator, "127.0.0.1:7470", REMOTE)
+    for expected in range(4):
+        assert coordinator.next_request(first) == expected
+        coordinator.on_batch(first, batch(expected))
+    assert coordinator.next_request(second) == 4

@@ -98,3 +98,21 @@ def test_threads_left_are_the_limit_less_those_that_run(groups: Path, controller
     assert module.pids_left() is None
     (folder / "pids.max").write_text("100\n")
     assert module.pids_left() == 10
+
+
+def test_limits_of_a_cpu_and_2_gib_are_described_with_their_origin(groups: Path) -> None:
+    assert "no lower quota" in module.describe()
+    assert "of the host" in module.describe()
+    (groups / "cpu.max").write_text("100000 100000\n")
+    (groups / "memory.max").write_text(f"{2 << 30}\n")
+    expected = "1 CPU threads (quota of 1 CPUs), 2.00 GiB of memory (limit of the control group)"
+    if len(os.sched_getaffinity(0)) > 1:
+        assert module.describe() == expected
+
+
+def test_memory_above_which_a_process_is_slowed_down_is_a_limit(groups: Path) -> None:
+    (groups / "memory.max").write_text("3000000\n")
+    (groups / "memory.high").write_text("2000000\n")
+    assert module.memory_bytes() == 2_000_000
+    (groups / "memory.high").write_text("max\n")
+    assert module.memory_bytes() == 3_000_000

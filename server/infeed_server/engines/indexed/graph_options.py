@@ -5,6 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from infeed_server.engines import cgroup
+from infeed_server.engines.dataset_limits import RAM_BUDGET_DIVISOR
 
 
 def graph_options() -> tf.data.Options:
@@ -16,7 +17,7 @@ def graph_options() -> tf.data.Options:
     cpus = cgroup.cpu_count()
     options.autotune.cpu_budget = cpus
     # tf.data's default is half of the host's memory, for each pipeline.
-    options.autotune.ram_budget = cgroup.memory_bytes() // 8
+    options.autotune.ram_budget = cgroup.memory_bytes() // RAM_BUDGET_DIVISOR
     # A private pool: the thread that waits for requests would starve others in a shared one.
     # TensorFlow's shared pools also count the host's CPUs, whatever the quota is.
     options.threading.private_threadpool_size = cpus + 2

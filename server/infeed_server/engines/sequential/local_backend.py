@@ -15,6 +15,7 @@ from infeed.errors import InfeedError, SourceError
 from infeed.spec import PipelineSpec
 from infeed.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed_server.engines.base import requires_data_service
+from infeed_server.engines.dataset_limits import within_limits
 from infeed_server.engines.sequential.window import Block, ReadKey
 from infeed_server.engines.tf_iterator import TfIterator
 from infeed_server.pipeline.sequential_plan import SequentialPlan
@@ -76,7 +77,7 @@ class LocalBackend:
 # until the next garbage collection.
 def _read(plan: SequentialPlan, key: ReadKey) -> Generator[Block, None, None]:
     position = epoch = 0
-    dataset = plan.dataset(key.seed, key.slots)
+    dataset = within_limits(plan.dataset(key.seed, key.slots))
     while not key.epochs or epoch < key.epochs:
         samples = 0
         with contextlib.closing(TfIterator(dataset)) as elements:

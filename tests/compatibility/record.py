@@ -1,0 +1,117 @@
+"""Recorder of the wire of this release: run once when a version is released.
+
+    python -m tests.compatibility.record
+
+Plays the session between today's client and today's server through a proxy, and writes
+recordings/VERSION. A recording is never written again: it is what that release sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import hpack
+from tests.compatibility import recording, session
+from tests.harness.listener import Listener
+from tests.stress.fuzz import frames
+
+import infeed
+from infeed.v1 import stream_pb2
+
+_REPORT_SECONDS = 2.5
+"""Time until both ends have exchanged reports, which are part of the recording."""
+
+_DROPPED = (frames.RST, frames.PING, frames.GOAWAY)
+
+
+class _Tap:
+    """Both directions of one connection."""
+
+    def __init__(self) -> None:
+        self.sent = {"client": bytearray(), "server": bytearray()}
+
+    def pump(self, name: str, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                self.sent[name] += data
+                sink.sendall(data)
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+    def connection(self) -> recording.Connection:
+        """Returns the recording of the connection, without what depends on timing."""
+        client = bytes(self.sent["client"]).removeprefix(frames.PREFACE)
+        kept, method = [], ""
+        for kind, _, body, whole in recording.split_frames(client):
+            if kind == frames.HEADERS:
+                method = dict(hpack.Decoder().decode(body))[":path"]
+            if kind not in _DROPPED:
+                kept.append(whole)
+        settings, headers, data = b"", [], b""
+        for kind, flags, body, whole in recording.split_frames(bytes(self.sent["server"])):
+            settings += whole if kind == frames.SETTINGS and not flags else b""
+            headers += [whole] if kind == frames.HEADERS else []
+            data += body if kind == frames.DATA else b""
+        messages = recording.split_messages(data)
+        if method.endswith("StreamBatches"):
+            parse = stream_pb2.StreamBatchesResponse.FromString
+            messages = [each for each in messages if not parse(each).HasField("heartbeat")]
+        return recording.Connection(
+            method=method.removeprefix(recording.SERVICE),
+            client=(frames.PREFACE + b"".join(kept)).hex(),
+            settings=(settings + frames.frame(frames.SETTINGS, frames.ACK, 0)).hex(),
+            headers=headers[0].hex(),
+            messages=[each.hex() for each in messages],
+            trailers=headers[-1].hex() if len(headers) > 1 else "",
+        )
+
+
+@contextlib.contextmanager
+def _recording_proxy(server: str, taps: list[_Tap]) -> Iterator[str]:
+    host, _, port = server.rpartition(":")
+
+    def handle(client: socket.socket) -> None:
+        tap = _Tap()
+        taps.append(tap)
+        client.settimeout(None)
+        with socket.create_connection((host, int(port))) as upstream:
+            pumps = (
+                threading.Thread(target=tap.pump, args=("client", client, upstream)),
+                threading.Thread(target=tap.pump, args=("server", upstream, client)),
+            )
+            for each in pumps:
+                each.start()
+            for each in pumps:
+                each.join()
+
+    with Listener(handle) as listener:
+        yield listener.address
+
+
+def record() -> recording.Recording:
+    """Plays the session and returns its recording."""
+    taps: list[_Tap] = []
+    with session.running_server() as server, _recording_proxy(server, taps) as target:
+        received = session.play(target, lambda: time.sleep(_REPORT_SECONDS))
+    connections = [tap.connection() for tap in taps]
+    schema = recording.schema_of_today()
+    return recording.Recording(infeed.__version__, connections, received, schema)
+
+
+def main() -> int:
+    if infeed.__version__ in recording.versions():
+        print(f"{infeed.__version__} has a recording, and a recording never changes")
+        return 1
+    recording_of_today = record()
+    recording_of_today.save()
+    print(f"recorded {len(recording_of_today.connections)} connections")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
