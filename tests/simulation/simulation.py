@@ -69,6 +69,7 @@ class SimulatedPrefetcher:
         self._world = world
         self.ready = ReadyBatches(self.wake_all)
         self.recorder = StatsRecorder()
+        self.tracer = None
         self.wakeup = self.ready._arrived = SimulatedWakeup(world)  # type: ignore[assignment]
         self.coordinator = Coordinator("simulated", self.plan, self._put, world.monotonic)
         self.servers = [
