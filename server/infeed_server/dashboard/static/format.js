@@ -11,7 +11,11 @@ export function number(value) {
   return value.toLocaleString("en", { maximumFractionDigits: value % 1 ? digits : 0 });
 }
 
-export const count = (value) => (isNumber(value) ? Math.round(value).toLocaleString("en") : NONE);
+// An integer; those that a browser's numbers would round are text.
+export function count(value) {
+  if (typeof value === "string" && /^-?\d+$/.test(value)) return BigInt(value).toLocaleString("en");
+  return isNumber(value) ? Math.round(value).toLocaleString("en") : NONE;
+}
 
 export function percent(share, digits = 0) {
   return isNumber(share) ? `${(100 * share).toFixed(digits)} %` : NONE;
