@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,12 @@ from tests.harness.server import InfeedServer
 from tests.harness.waiting import wait_until
 
 import infeed
+from infeed.errors import AuthenticationError
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.health import Health
 from infeed_server.control.http_server import ControlServer
 from infeed_server.control.metrics import Metrics
+from infeed_server.runtime.certificate import TLSFiles
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=REASON)
 
@@ -133,7 +136,8 @@ def test_hostile_names_and_peers_leave_the_page_live(
         wait_for_text(browser, ".server .state", "no connection")
         assert browser.run("return document.getElementById('link').dataset.state") == "live"
         assert browser.run("return document.title") == "highly input-bound: infeed"
-        assert texts(browser, ".pick") == [HOSTILE, "__proto__", "constructor"]
+        shown = HOSTILE.replace("\x1b", r"\u001b").replace("\u202e", r"\u202e")
+        assert texts(browser, ".pick") == [shown, "__proto__", "constructor"]
         assert BAD_SAMPLE["file"] in texts(browser, '#bad [data-f="file"]')[0]
         assert browser.run("return document.querySelectorAll('img').length") == 0
         width, window = browser.run("return [document.documentElement.scrollWidth, innerWidth]")
@@ -163,6 +167,25 @@ def test_a_restart_with_other_pipelines_is_followed(
 def _app(*names: str) -> Any:
     registry = Metrics("1.2.3", "2.21.0").registry
     return create_app(ControlState(Health(), registry, "1.2.3", observer=observed(*names)))
+
+
+def test_the_page_with_tls_and_a_password(browser: Browser, pki: SimpleNamespace) -> None:
+    def authorize(authorization: str | None) -> None:
+        if authorization != "Bearer infeed_all":
+            raise AuthenticationError("no token")
+
+    app = create_app(
+        ControlState(Health(), Metrics("1", "2").registry, "1", observer=observed("photos")),
+        authorize=authorize,
+    )
+    tls = TLSFiles(str(pki.server), str(pki.server_key)).http_context()
+    with ControlServer(app, "127.0.0.1", 0, tls) as server:
+        browser.console()
+        # As after the browser's prompt.
+        browser.open(f"https://any:infeed_all@{server.address}/")
+        wait_for_text(browser, "#link-text", "live")
+        assert texts(browser, ".pick") == ["photos"]
+        assert browser.console() == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

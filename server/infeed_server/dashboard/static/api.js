@@ -9,7 +9,8 @@ export async function getJson(path, origin = "", timeout = TIMEOUT_MS) {
   let response;
   let text;
   try {
-    response = await fetch(origin + path, {
+    // Not a relative path: the address of the page may have a name and a password.
+    response = await fetch((origin || location.origin) + path, {
       cache: "no-store",
       credentials: origin ? "omit" : "same-origin",
       headers: { accept: "application/json" },

@@ -61,4 +61,6 @@ export function clockTime(unixSeconds) {
   return new Date(unixSeconds * 1000).toLocaleTimeString("en-GB");
 }
 
-export const plural = (value, noun, nouns = `${noun}s`) => `${count(value)} ${value === 1 ? noun : nouns}`;
+export function plural(value, noun, nouns = `${noun}s`) {
+  return isNumber(value) ? `${count(value)} ${value === 1 ? noun : nouns}` : NONE;
+}

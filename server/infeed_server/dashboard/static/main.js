@@ -88,7 +88,10 @@ function show() {
   byId("main").dataset.empty = !pipeline;
   if (!pipeline) return;
   showPipelines(status.pipelines, pipeline.name, select);
-  for (const each of document.querySelectorAll("[data-pipeline]")) setText(each, pipeline.name);
+  for (const each of document.querySelectorAll("[data-pipeline]")) {
+    setText(each, pipeline.name);
+    setAttribute(each, "title", pipeline.name);
+  }
   showPath(pipeline);
   showJobs(pipeline, status.verdict);
   badSamples.show(pipeline, page.bad.samples);

@@ -160,8 +160,8 @@ export function createStages(stages, title) {
     });
     node.querySelector("dl").append(...Object.entries(values).flatMap(([field, text]) => {
       const [term, value] = [document.createElement("dt"), document.createElement("dd")];
-      term.textContent = field;
-      value.textContent = text;
+      setText(term, field);
+      setText(value, text);
       return [term, value];
     }));
     return node;

@@ -6,6 +6,7 @@ import { levelOf } from "./verdict.js";
 import { worstJob } from "./path.js";
 
 const MANY_RANKS = 12;
+const MANY_PIPELINES = 12;
 
 const perSecond = (pipeline, name) => {
   const { seconds } = pipeline.report;
@@ -23,6 +24,7 @@ export function showPipelines(pipelines, selected, select) {
     row.querySelector(".pick").addEventListener("click", () => select(pipeline.name));
     return row;
   };
+  setAttribute(byId("pipelines").closest(".scroll"), "data-many", pipelines.length > MANY_PIPELINES);
   reconcile(byId("pipelines"), pipelines, (each) => each.name, create, (row, each) => {
     const trainers = each.jobs.reduce((sum, job) => sum + job.trainers.length, 0);
     const { job } = worstJob(each);
