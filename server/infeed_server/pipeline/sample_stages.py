@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from infeed.errors import InfeedError
 from infeed.finish import apply
 from infeed.spec import Array
 from infeed_server.pipeline import sample_graph
@@ -23,12 +24,15 @@ _JPEG_START = b"\xff\xd8"
 _MAX_RECOVERED_PIXELS = 1 << 25
 """Of a damaged file, which is decoded to be looked at alone."""
 
+_MAX_MESSAGE = 500
+"""Characters; the traceback of a function of the user is longer."""
+
 
 def sample_stages(plan: IndexedPlan, index: int, key: Array) -> Iterator[SampleStage]:
     """Yields the stages of a sample under a key, int64[2], each when it is requested.
 
     The transforms are those of the plan, so the last stage of the server has the bits that are
-    sent. A failing one ends the stages. Raises `SourceError` for a fault of storage.
+    sent. A failing read or transform ends the stages, as one with an `error`.
     """
     fields: dict[str, Any] = {}
     name = "source"
@@ -104,9 +108,11 @@ def _recovered(fields: Mapping[str, Any]) -> Array | None:
 
 
 def _message(error: Exception) -> str:
-    text = error.message if isinstance(error, tf.errors.OpError) else str(error)
+    text = error.message if isinstance(error, tf.errors.OpError | InfeedError) else str(error)
+    # TensorFlow wraps the kernel's message: "{{function_node ...}} Input is empty. [Op:Decode...]".
     text = text.rpartition("}} ")[2].partition(" [Op:")[0]
-    return " ".join(text.split()) or type(error).__name__
+    text = " ".join(text.split()) or type(error).__name__
+    return text if len(text) <= _MAX_MESSAGE else f"{text[: _MAX_MESSAGE - 3]}..."
 
 
 def _snake(name: str) -> str:

@@ -5,7 +5,7 @@ import { byId, clone, fill, setText } from "./dom.js";
 import * as format from "./format.js";
 
 const NOTE = byId("preview-note").textContent;
-const TIMEOUT_MS = 30000;
+const TIMEOUT_MS = 45000;
 const BUSY_MS = 2100;
 const TRIES = 5;
 

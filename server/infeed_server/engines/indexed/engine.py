@@ -109,7 +109,8 @@ class IndexedEngine:
         order = self._plan.order(seed)
         drawn = order.slots(position, 1)
         for _ in range(_MAX_SUBSTITUTES):
-            index, key = int(drawn.index[0]), drawn.key[0]
+            index = int(drawn.index[0])
+            key: Array = drawn.key[0]
             if index == sample_id:
                 return key
             drawn = order.substitute(index, key)

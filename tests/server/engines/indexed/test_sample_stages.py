@@ -12,10 +12,12 @@ import pytest
 import tensorflow as tf
 from tests.harness.monitor import NullMonitor
 from tests.harness.pictures import encode
+from tests.harness.waiting import TIMEOUT_SECONDS
 
 from infeed.errors import InvalidRequestError
 from infeed.finish import finish
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
+from infeed_server.observe import preview
 from infeed_server.observe.preview import Previews
 from infeed_server.pipeline.load import parse
 from infeed_server.pipeline.sample_key import format_key, parse_key
@@ -69,6 +71,13 @@ def make(images: Path) -> Iterator[Any]:
     yield build_engine
     for engine in engines:
         engine.close()
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets the time limits of previews to those of tests: the machine may be busy."""
+    for name in ("_TIMEOUT_SECONDS", "_STAGES_SECONDS"):
+        monkeypatch.setattr(preview, name, TIMEOUT_SECONDS)
 
 
 def served(engine: Engine, start: int = 0, count: int = COUNT) -> HostBatch:
@@ -156,6 +165,7 @@ def test_an_unknown_sample_has_no_stages(make: Any) -> None:
     assert engine.sample_key(SEED, 0, COUNT) is None
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_preview_has_the_stages_as_pictures(make: Any) -> None:
     engine = make()
     document = asyncio.run(Previews({"photos": engine}).make("photos", 0, stages=True))
@@ -171,6 +181,7 @@ def test_a_preview_has_the_stages_as_pictures(make: Any) -> None:
         assert (last["place"], last["removed"], last["error"]) == ("trainer", [], None)
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_preview_of_a_truncated_image_has_what_can_be_decoded(make: Any) -> None:
     engine = make()
     key = np.array([5, -6], np.int64)
