@@ -15,6 +15,7 @@ import { showVerdict } from "./verdict.js";
 const page = {
   status: null,
   selected: null,
+  judged: null,
   seconds: 300,
   bad: { key: "", samples: [] },
   answeredAt: null,
@@ -83,8 +84,9 @@ function show() {
   const { status } = page;
   if (!status) return;
   showFacts(status.server);
-  showVerdict(status);
+  page.judged = showVerdict(status);
   const pipeline = current();
+  byId("verdict-show").hidden = !page.judged || page.judged === pipeline?.name;
   byId("main").dataset.empty = !pipeline;
   if (!pipeline) return;
   showPipelines(status.pipelines, pipeline.name, select);
@@ -158,6 +160,11 @@ byId("pause").addEventListener("click", () => {
   setAttribute(byId("pause"), "aria-pressed", page.paused);
   run(!page.paused);
   showLink();
+});
+
+byId("verdict-show").addEventListener("click", () => {
+  select(page.judged);
+  byId("main").focus();
 });
 
 byId("ranges").addEventListener("click", ({ target }) => {
