@@ -17,6 +17,7 @@ from infeed_server.observe.observer import Observer
 BAD_SAMPLE: dict[str, Any] = {
     "time": "2026-01-02T03:04:05.678+00:00",
     "sample_id": 7,
+    "key": "00000000000000070000000000000009",
     "file": "/photos/<b>seven</b>.jpg",
     "offset": 4096,
     "epoch": 1,
@@ -44,6 +45,8 @@ def fake_engine(name: str, **values: Any) -> Any:
         unsent_bytes=lambda: 7_000,
         window_bytes=lambda: 0,
         bad_samples=lambda: values.get("bad", []),
+        sample_key=lambda seed, position, sample_id: np.array([sample_id, -1], np.int64),
+        sample_stages=lambda sample_id, key: iter(()),
     )
 
 

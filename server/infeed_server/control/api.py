@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from typing_extensions import override
 
 from infeed.errors import InfeedError, InvalidRequestError, PipelineNotFoundError
 from infeed_server.control.health import HealthView
 from infeed_server.observe.preview import BusyError, Previews
+from infeed_server.pipeline.sample_key import parse_key
 
 MAX_HISTORY_SECONDS = 600
 
@@ -23,7 +27,8 @@ API_ENDPOINTS = {
 }
 
 PREVIEW_ENDPOINTS = {
-    "/api/v1/pipelines/NAME/preview": "a few samples from `position`, with their files"
+    "/api/v1/pipelines/NAME/preview": "a few samples from `position`, with `stages=1` each "
+    "transform of them, or one `sample_id` under a `key`",
 }
 
 _PREVIEW_ERRORS: Mapping[type[InfeedError], int] = {
@@ -89,21 +94,32 @@ def preview_route(previews: Previews) -> Route:
     """Returns the route of the previews."""
 
     async def show_preview(request: Request) -> Response:
-        text = request.query_params.get("position", "0")
+        name, query = request.path_params["name"], request.query_params
         try:
-            position = int(text)
-        except ValueError:
-            position = -1
-        try:
-            return _json(await previews.make(request.path_params["name"], position))
+            if "sample_id" in query:
+                sample_id, key = _integer(query, "sample_id"), parse_key(query.get("key", "0" * 32))
+                return _json(await previews.make_sample(name, sample_id, key))
+            stages = bool(_integer(query, "stages"))
+            return _json(await previews.make(name, _integer(query, "position"), stages=stages))
         except BusyError:
             problem = "one preview at a time, and one every other second"
             return JSONResponse({"error": problem}, status_code=429, headers={"retry-after": "2"})
         except InfeedError as error:
             status = _PREVIEW_ERRORS.get(type(error), 503)
-            return JSONResponse({"error": error.message}, status_code=status)
+            return _json({"error": error.message}, status)
+        except ValueError as problem:
+            return _json({"error": str(problem)}, 400)
 
     return Route("/api/v1/pipelines/{name:path}/preview", show_preview)
+
+
+def _integer(query: QueryParams, name: str) -> int:
+    """Returns a number of a query, 0 without it. Raises `ValueError`."""
+    text = query.get(name, "0")
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{name}={text!r} must be an integer") from None
 
 
 def readiness_by_name(health: HealthView) -> dict[str, tuple[bool, str]]:
@@ -112,5 +128,13 @@ def readiness_by_name(health: HealthView) -> dict[str, tuple[bool, str]]:
     return {name: (each.ready, each.reason) for name, each in named.items()}
 
 
-def _json(document: dict[str, Any]) -> Response:
-    return JSONResponse(document, headers={"cache-control": "no-store"})
+def _json(document: dict[str, Any], status: int = 200) -> Response:
+    return _Json(document, status, headers={"cache-control": "no-store"})
+
+
+class _Json(JSONResponse):
+    """JSON of any text: the names of files may be no valid Unicode."""
+
+    @override
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")

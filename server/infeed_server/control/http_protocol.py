@@ -15,6 +15,9 @@ REQUEST_TIMEOUT_SECONDS = 5.0
 """Time for a request to arrive, from the connection's begin or from the previous response; and then
 for the peer to take the response."""
 
+ANSWER_TIMEOUT_SECONDS = 60.0
+"""Time for the answer to be made: a preview waits for its turn behind the trainers' batches."""
+
 
 class LimitedProtocol(H11Protocol):
     """One connection. uvicorn limits neither their number nor the time that a peer may take."""
@@ -38,7 +41,16 @@ class LimitedProtocol(H11Protocol):
         previous = self.cycle
         super().handle_events()
         if self.cycle is not previous:
-            self._await_peer()
+            self._await_answer()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._await_peer()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.cycle and not self.cycle.response_complete:
+            self._await_answer()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -47,9 +59,18 @@ class LimitedProtocol(H11Protocol):
 
     def _await_peer(self) -> None:
         """Ends the connection unless the peer sends its request, or takes its response, in time."""
+        self._start_timer(REQUEST_TIMEOUT_SECONDS)
+
+    def _await_answer(self) -> None:
+        """Ends the connection unless its answer is made in time."""
+        # While nothing can be written, the answer waits for the peer to take the previous one.
+        paused = self.flow.write_paused
+        self._start_timer(REQUEST_TIMEOUT_SECONDS if paused else ANSWER_TIMEOUT_SECONDS)
+
+    def _start_timer(self, seconds: float) -> None:
         self._cancel_timer()
         self._waits_since = time.monotonic()
-        self._timer = self.loop.call_later(REQUEST_TIMEOUT_SECONDS, self.transport.abort)
+        self._timer = self.loop.call_later(seconds, self.transport.abort)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

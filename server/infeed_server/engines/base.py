@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -10,6 +11,7 @@ from infeed.errors import InvalidRequestError, ServerUnavailableError
 from infeed.spec import Array, PipelineSpec, Remainder
 from infeed.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed_server.engines.state_clock import StateSeconds
+from infeed_server.pipeline.sample_stage import SampleStage
 
 if TYPE_CHECKING:
     from infeed.telemetry.batch_span import BatchSpan
@@ -136,6 +138,18 @@ class Engine(Protocol):
 
     def provenance(self, sample_id: int) -> tuple[str | None, int | None]:
         """Returns the file of a sample and its offset there in bytes; None where unknown."""
+
+    def sample_key(self, seed: int, position: int, sample_id: int) -> Array | None:
+        """Returns the random key, int64[2], of the sample that is delivered at a position.
+
+        None where samples have no keys, or another sample is delivered there.
+        """
+
+    def sample_stages(self, sample_id: int, key: Array) -> Iterator[SampleStage]:
+        """Yields a sample as it is read, and after each transform; nothing where that is unknown.
+
+        Each stage runs when it is requested. Raises `InvalidRequestError` for an unknown sample.
+        """
 
     def close(self) -> None:
         """Ends all work; pending requests fail with `ServerUnavailableError`."""

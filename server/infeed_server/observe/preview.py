@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import io
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
-
-import numpy as np
-from PIL import Image
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from infeed.errors import InfeedError, InvalidRequestError, PipelineNotFoundError
 from infeed.spec import Array
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
+from infeed_server.observe.pictures import data_url, picture_field, text_of
+from infeed_server.observe.stage_pictures import is_sent, stages_json
+from infeed_server.pipeline.sample_key import format_key
+from infeed_server.processes.daemon_executor import DaemonExecutor
 
 MAX_SAMPLES = 8
+
+MAX_STAGED_SAMPLES = 4
+"""Samples whose stages are made: their transforms run once more, on one thread."""
 
 INTERVAL_SECONDS = 2.0
 """Between two previews of a server: trainers must not notice them."""
 
 _TIMEOUT_SECONDS = 20.0
-_MAX_SIDE = 256
-"""Pixels; larger pictures are made smaller."""
-_MIN_GREY_SIDE = 8
-"""Pixels; a smaller matrix is hardly an image."""
-_MAX_VALUE_LENGTH = 60
+
+_STAGES_SECONDS = 5.0
+"""After this time, no stages of another sample are made."""
 _MAX_POSITION = 1 << 62
 
 
 class BusyError(Exception):
     """There was a preview a moment ago, or there is one now."""
+
+
+Result = TypeVar("Result")
 
 
 class Previews:
@@ -43,38 +47,81 @@ class Previews:
         self._engines = engines
         self._clock = clock
         self._next_at = clock()
+        self._thread: DaemonExecutor | None = None
         self._busy = False
+        """Whether the thread draws, which may go on after a time-out."""
 
-    async def make(self, pipeline: str, position: int) -> dict[str, Any]:
+    async def make(self, pipeline: str, position: int, *, stages: bool = False) -> dict[str, Any]:
         """Returns the samples from a position of the default order, for JSON.
 
-        Raises `BusyError`, `PipelineNotFoundError`, `InvalidRequestError` for a position or a
-        pipeline that has no previews, and the errors of a stream.
+        With `stages`, they are fewer, each with what every transform makes of it. Raises
+        `BusyError`, `PipelineNotFoundError`, `InvalidRequestError` for a position or a pipeline
+        that has no previews, and the errors of a stream.
         """
-        engine = self._engines.get(pipeline)
-        if engine is None:
-            names = ", ".join(map(repr, self._engines)) or "none"
-            raise PipelineNotFoundError(f"there is no pipeline {pipeline!r}; there is: {names}")
+        engine = self._engine(pipeline)
         if not 0 <= position <= _MAX_POSITION:
             raise InvalidRequestError(f"position={position} must be from 0 to 2^62")
         if engine.spec.guarantee.resume != "constant_time":
             raise InvalidRequestError(
                 f"{pipeline!r} is read from its beginning, so a preview would cost too much"
             )
+        with self._turn():
+            slots = min(MAX_STAGED_SAMPLES if stages else MAX_SAMPLES, engine.spec.batch_size)
+            batch = await _batch(engine, position, slots)
+            return await self._on_thread(_to_json, pipeline, engine, batch, stages)
+
+    async def make_sample(self, pipeline: str, sample_id: int, key: Array) -> dict[str, Any]:
+        """Returns one sample with its stages under a random key, for JSON; also of a bad sample.
+
+        Raises the errors of `make`.
+        """
+        engine = self._engine(pipeline)
+        with self._turn():
+            return await self._on_thread(_sample_json, pipeline, engine, sample_id, key)
+
+    def _engine(self, pipeline: str) -> Engine:
+        engine = self._engines.get(pipeline)
+        if engine is None:
+            names = ", ".join(map(repr, self._engines)) or "none"
+            raise PipelineNotFoundError(f"there is no pipeline {pipeline!r}; there is: {names}")
+        return engine
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
         if self._busy or self._clock() < self._next_at:
             raise BusyError
-        self._busy = True
+        self._next_at = float("inf")
         try:
-            batch = await _batch(engine, position)
-            return await _to_json(pipeline, engine, batch)
+            yield
         finally:
-            self._busy = False
             self._next_at = self._clock() + INTERVAL_SECONDS
 
+    async def _on_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Runs a function on a thread: other requests must not wait for it.
 
-async def _batch(engine: Engine, position: int) -> HostBatch:
+        After a time-out it goes on alone, since a function of the user may be slow, and there are
+        no previews until it ends.
+        """
+        loop = asyncio.get_running_loop()
+        self._thread = self._thread or DaemonExecutor("infeed-preview")
+        self._busy = True
+
+        def run() -> Result:
+            try:
+                return function(*arguments)
+            finally:
+                self._busy = False
+
+        future = asyncio.wrap_future(self._thread.submit(run), loop=loop)
+        # Shielded: the thread must not find its future cancelled.
+        done, _ = await asyncio.wait({asyncio.shield(future)}, timeout=_TIMEOUT_SECONDS)
+        if not done:
+            raise InfeedError(f"the transforms take more than {_TIMEOUT_SECONDS:.0f} s")
+        return done.pop().result()
+
+
+async def _batch(engine: Engine, position: int, slots: int) -> HostBatch:
     """Returns a small batch, which waits for its turn as those of trainers do."""
-    slots = min(MAX_SAMPLES, engine.spec.batch_size)
     session = engine.open(slots, 0, Trainer())
     try:
         future = asyncio.wrap_future(
@@ -93,25 +140,29 @@ async def _batch(engine: Engine, position: int) -> HostBatch:
     return answer
 
 
-async def _to_json(pipeline: str, engine: Engine, batch: HostBatch) -> dict[str, Any]:
-    field = _image_field(batch.arrays)
+def _to_json(pipeline: str, engine: Engine, batch: HostBatch, stages: bool) -> dict[str, Any]:
+    field = picture_field({name: array[0] for name, array in batch.arrays.items()})
+    deadline = time.monotonic() + _STAGES_SECONDS
     samples = []
     for slot, sample_id in enumerate(map(int, batch.sample_ids)):
-        file, offset = engine.provenance(sample_id) if batch.mask[slot] else (None, None)
-        samples.append(
-            {
-                "position": batch.start + slot,
-                "sample_id": sample_id if batch.mask[slot] else None,
-                "file": file,
-                "offset": offset,
-                "image": await _image(batch.arrays, field, slot),
-                "values": {
-                    name: _text(array[slot])
-                    for name, array in batch.arrays.items()
-                    if name != field
-                },
-            }
-        )
+        position, full = batch.start + slot, bool(batch.mask[slot])
+        sent = {name: array[slot] for name, array in batch.arrays.items()}
+        key = engine.sample_key(engine.spec.seed, position, sample_id) if full else None
+        sample = {
+            "position": position,
+            "sample_id": sample_id if full else None,
+            "key": None if key is None else format_key(key),
+            **_origin(engine, sample_id if full else None),
+            "image": data_url(sent[field]) if field else None,
+            "values": {name: text_of(value) for name, value in sent.items() if name != field},
+        }
+        if stages:
+            made = [] if key is None else list(engine.sample_stages(sample_id, key))
+            sample["stages"] = stages_json(made)
+            sample["is_sent"] = is_sent(made, sent)
+        samples.append(sample)
+        if time.monotonic() > deadline:
+            break
     return {
         "pipeline": pipeline,
         "seed": engine.spec.seed,
@@ -121,45 +172,17 @@ async def _to_json(pipeline: str, engine: Engine, batch: HostBatch) -> dict[str,
     }
 
 
-def _image_field(arrays: Mapping[str, Array]) -> str | None:
-    """Returns the first field whose samples are pictures."""
-    for name, array in arrays.items():
-        numeric = array.dtype.kind in "uifb"
-        if numeric and array.ndim == 4 and array.shape[-1] in (1, 3, 4):
-            return name
-    for name, array in arrays.items():
-        is_matrix = array.ndim == 3 and min(array.shape[1:]) >= _MIN_GREY_SIDE
-        if is_matrix and array.dtype.kind in "uifb":
-            return name
-    return None
+def _sample_json(pipeline: str, engine: Engine, sample_id: int, key: Array) -> dict[str, Any]:
+    stages = list(engine.sample_stages(sample_id, key))
+    return {
+        "pipeline": pipeline,
+        "sample_id": sample_id,
+        "key": format_key(key),
+        **_origin(engine, sample_id),
+        "stages": stages_json(stages),
+    }
 
 
-async def _image(arrays: Mapping[str, Array], field: str | None, slot: int) -> str | None:
-    """Returns a sample's picture. A thread draws it, since other requests must not wait for it."""
-    return None if field is None else await asyncio.to_thread(_data_url, arrays[field][slot])
-
-
-def _data_url(pixels: Array) -> str:
-    """Returns a sample as a PNG; numbers other than uint8 are scaled to 0-255."""
-    if pixels.dtype != np.uint8:
-        numbers = np.nan_to_num(pixels.astype(np.float64))
-        low, high = float(numbers.min()), float(numbers.max())
-        pixels = ((numbers - low) / max(high - low, 1e-12) * 255).astype(np.uint8)
-    if pixels.ndim == 3 and pixels.shape[-1] == 1:
-        pixels = pixels[..., 0]
-    image = Image.fromarray(np.ascontiguousarray(pixels))
-    image.thumbnail((_MAX_SIDE, _MAX_SIDE))
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG", compress_level=1)
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
-
-
-def _text(value: Any) -> str:
-    """Returns a value of a sample in a few characters."""
-    if isinstance(value, bytes):
-        text = value[: 2 * _MAX_VALUE_LENGTH].decode(errors="replace")
-    else:
-        array = np.asarray(value)
-        is_short = array.size <= MAX_SAMPLES
-        text = str(array.tolist()) if is_short else f"{array.dtype}{list(array.shape)}"
-    return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[: _MAX_VALUE_LENGTH - 3]}..."
+def _origin(engine: Engine, sample_id: int | None) -> dict[str, Any]:
+    file, offset = (None, None) if sample_id is None else engine.provenance(sample_id)
+    return {"file": file, "offset": offset}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import socket
@@ -87,6 +88,30 @@ def test_idle_connections_do_not_keep_others_out(
     assert all(ends(connection) for connection in idle[:8])  # the oldest
     for connection in idle:
         connection.close()
+
+
+async def slow(scope: Any, receive: Any, send: Any) -> None:
+    """An app that needs more time than a request may take, as a preview behind other batches."""
+    await asyncio.sleep(3 * SECONDS)
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"made"})
+
+
+@pytest.mark.usefixtures("limits")
+def test_an_answer_may_take_longer_than_a_request() -> None:
+    with ControlServer(slow, HOST, 0) as server:
+        assert get(server) == 200
+
+
+@pytest.mark.usefixtures("limits")
+def test_an_answer_that_is_never_made_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "ANSWER_TIMEOUT_SECONDS", SECONDS)
+    with (
+        ControlServer(slow, HOST, 0) as server,
+        socket.create_connection((HOST, server.port), 60) as connection,
+    ):
+        connection.sendall(REQUEST)
+        assert ends(connection)
 
 
 async def large(scope: Any, receive: Any, send: Any) -> None:

@@ -102,7 +102,14 @@ def test_the_page_of_the_api_names_every_key(get: Get, path: str) -> None:
 
 def test_previews_over_http() -> None:
     class Previews:
-        async def make(self, pipeline: str, position: int) -> dict[str, Any]:
+        async def make_sample(self, pipeline: str, sample_id: int, key: Any) -> dict[str, Any]:
+            return {"pipeline": pipeline, "samples": [sample_id, *key.tolist()]}
+
+        async def make(
+            self, pipeline: str, position: int, *, stages: bool = False
+        ) -> dict[str, Any]:
+            if stages:
+                return {"pipeline": pipeline, "file": "\udcff", "samples": []}
             if position == 1:
                 raise BusyError
             if position < 0:
@@ -123,8 +130,14 @@ def test_previews_over_http() -> None:
         assert fetch(running.address, path).json == {"pipeline": "a/b", "samples": [0]}
         busy = fetch(running.address, f"{path}?position=1")
         assert (busy.status, busy.headers["retry-after"]) == (429, "2")
-        for value, status in (("x", 400), ("-3", 400), ("2", 503)):
+        for value, status in (("x", 400), ("-3", 400), ("2", 503), ("9" * 5000, 400)):
             assert fetch(running.address, f"{path}?position={value}").status == status
+        # A file's name that is no valid Unicode.
+        assert fetch(running.address, f"{path}?stages=1").json["file"] == "\udcff"
+        one = fetch(running.address, f"{path}?sample_id=7&key={1:016x}{(1 << 64) - 2:016x}")
+        assert one.json["samples"] == [7, 1, -2]
+        for query in ("sample_id=x", "sample_id=7&key=1", "stages=yes"):
+            assert fetch(running.address, f"{path}?{query}").status == 400
         index = fetch(running.address, "/api/v1").json
         assert "/api/v1/pipelines/NAME/preview" in index["endpoints"]
 

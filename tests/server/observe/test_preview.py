@@ -73,6 +73,7 @@ def test_a_preview_has_pictures_values_and_where_they_are_from() -> None:
     assert {**first, "image": None} == {
         "position": 8,
         "sample_id": 5,
+        "key": "0000000000000005ffffffffffffffff",
         "file": "/data/5.jpg",
         "offset": 50,
         "image": None,

@@ -4,16 +4,46 @@ const TIMEOUT_MS = 5000;
 const INTERVAL_MS = 1000;
 const MAX_DELAY_MS = 15000;
 
-// Returns the JSON of a path; throws an Error with a readable message.
-export async function getJson(path, origin = "") {
-  const response = await fetch(origin + path, {
-    cache: "no-store",
-    credentials: origin ? "omit" : "same-origin",
-    headers: { accept: "application/json" },
-    signal: AbortSignal.timeout(TIMEOUT_MS),
+// Returns the JSON of a path; throws a `RequestError`.
+export async function getJson(path, origin = "", timeout = TIMEOUT_MS) {
+  let response;
+  let text;
+  try {
+    // Not a relative path: the address of the page may have a name and a password.
+    response = await fetch((origin || location.origin) + path, {
+      cache: "no-store",
+      credentials: origin ? "omit" : "same-origin",
+      headers: { accept: "application/json" },
+      signal: AbortSignal.timeout(timeout),
+    });
+    text = await response.text();
+  } catch {
+    throw new RequestError("no connection");
+  }
+  let document;
+  try {
+    document = parse(text);
+  } catch {
+    throw new RequestError("an answer that is not JSON", response.status);
+  }
+  if (response.ok) return document;
+  throw new RequestError(document?.error ?? `status ${response.status}`, response.status);
+}
+
+export class RequestError extends Error {
+  // `status` is that of an answer.
+  constructor(message, status = null) {
+    super(message);
+    this.status = status;
+  }
+}
+
+// Integers that a browser's numbers would round become text.
+export function parse(text) {
+  return JSON.parse(text, (_, value, context) => {
+    const isRounded = typeof value === "number" && !Number.isSafeInteger(value);
+    return isRounded && /^-?\d+$/.test(context?.source ?? "") ? context.source : value;
   });
-  if (!response.ok) throw new Error(`${path} answers ${response.status}`);
-  return response.json();
 }
 
 // Calls `work` once a second until it is stopped; after failures less and less often.

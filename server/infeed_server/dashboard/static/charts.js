@@ -43,6 +43,7 @@ export class Chart {
     this.title = title;
     this.plot = figure.querySelector(".plot");
     this.plot.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
+    this.plot.setAttribute("aria-label", `${title}: no values yet`);
     this.cursor = figure.querySelector(".cursor");
     this.pointer = null;
     this.plot.addEventListener("pointermove", (event) => {

@@ -5,8 +5,16 @@
 
 export const byId = (id) => document.getElementById(id);
 
+// Control characters, and those that reverse the text behind them.
+const UNPRINTABLE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g;
+
+// Returns the text with escapes for what cannot be seen.
+export const printable = (text) => String(text).replace(
+  UNPRINTABLE, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`,
+);
+
 export function setText(node, text) {
-  const value = String(text);
+  const value = printable(text);
   if (node.textContent !== value) node.textContent = value;
 }
 

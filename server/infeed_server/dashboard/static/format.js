@@ -11,7 +11,11 @@ export function number(value) {
   return value.toLocaleString("en", { maximumFractionDigits: value % 1 ? digits : 0 });
 }
 
-export const count = (value) => (isNumber(value) ? Math.round(value).toLocaleString("en") : NONE);
+// An integer; those that a browser's numbers would round are text.
+export function count(value) {
+  if (typeof value === "string" && /^-?\d+$/.test(value)) return BigInt(value).toLocaleString("en");
+  return isNumber(value) ? Math.round(value).toLocaleString("en") : NONE;
+}
 
 export function percent(share, digits = 0) {
   return isNumber(share) ? `${(100 * share).toFixed(digits)} %` : NONE;
@@ -57,4 +61,6 @@ export function clockTime(unixSeconds) {
   return new Date(unixSeconds * 1000).toLocaleTimeString("en-GB");
 }
 
-export const plural = (value, noun, nouns = `${noun}s`) => `${count(value)} ${value === 1 ? noun : nouns}`;
+export function plural(value, noun, nouns = `${noun}s`) {
+  return isNumber(value) ? `${count(value)} ${value === 1 ? noun : nouns}` : NONE;
+}

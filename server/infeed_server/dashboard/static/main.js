@@ -1,6 +1,7 @@
 // The page: asks the API once a second and shows the answer in place.
 
-import { getJson, Poll } from "./api.js";
+import { getJson, Poll, RequestError } from "./api.js";
+import { BadSamples } from "./bad_samples.js";
 import { Chart } from "./charts.js";
 import { byId, fill, setAttribute, setIcon, setText } from "./dom.js";
 import * as format from "./format.js";
@@ -8,12 +9,13 @@ import { History } from "./history.js";
 import { showPath } from "./path.js";
 import { Preview } from "./preview.js";
 import { Servers } from "./servers.js";
-import { showBadSamples, showJobs, showPipelines } from "./tables.js";
+import { showJobs, showPipelines } from "./tables.js";
 import { showVerdict } from "./verdict.js";
 
 const page = {
   status: null,
   selected: null,
+  judged: null,
   seconds: 300,
   bad: { key: "", samples: [] },
   answeredAt: null,
@@ -33,16 +35,20 @@ const waitChart = new Chart(byId("chart-wait"), {
 });
 let servers = null;
 let preview = null;
+let badSamples = null;
 
 async function update() {
   if (!servers) {
     const { peers = [], endpoints = {} } = await getJson("/api/v1");
-    if ("/api/v1/pipelines/NAME/preview" in endpoints) preview = new Preview(() => current()?.name);
+    const hasPreviews = "/api/v1/pipelines/NAME/preview" in endpoints;
+    if (hasPreviews) preview = new Preview(() => current()?.name);
+    badSamples = new BadSamples(hasPreviews);
     servers = new Servers(peers);
-    servers.start();
+    for (const each of [badSamples, servers]) each.start();
   }
   const status = await getJson("/api/v1/status");
   await history.update();
+  if (status.server.uptime_seconds < (page.status?.server.uptime_seconds ?? 0)) page.bad.key = "";
   page.status = status;
   page.answeredAt = performance.now();
   page.problem = null;
@@ -78,15 +84,19 @@ function show() {
   const { status } = page;
   if (!status) return;
   showFacts(status.server);
-  showVerdict(status);
+  page.judged = showVerdict(status);
   const pipeline = current();
+  byId("verdict-show").hidden = !page.judged || page.judged === pipeline?.name;
   byId("main").dataset.empty = !pipeline;
   if (!pipeline) return;
   showPipelines(status.pipelines, pipeline.name, select);
-  for (const each of document.querySelectorAll("[data-pipeline]")) setText(each, pipeline.name);
+  for (const each of document.querySelectorAll("[data-pipeline]")) {
+    setText(each, pipeline.name);
+    setAttribute(each, "title", pipeline.name);
+  }
   showPath(pipeline);
   showJobs(pipeline, status.verdict);
-  showBadSamples(page.bad.samples, pipeline.totals.bad_samples);
+  badSamples.show(pipeline, page.bad.samples);
   servers.show(status, pipeline.name);
   preview?.show(pipeline.name);
   showCharts(pipeline);
@@ -121,7 +131,7 @@ function showLink() {
   const old = age === null ? "" : ` for ${format.duration(age)}`;
   const wait = Math.max(0, Math.ceil((page.retryAt - now) / 1000));
   const [state, text] = page.paused ? ["paused", `paused${old}`]
-    : page.problem ? ["lost", `no connection${old}; next try ${wait ? `in ${wait} s` : "now"}`]
+    : page.problem ? ["lost", `${problemOf(page.problem)}${old}; next try ${wait ? `in ${wait} s` : "now"}`]
     : age === null ? ["waiting", "connecting"]
     : ["live", "live"];
   setAttribute(byId("link"), "data-state", state);
@@ -129,15 +139,20 @@ function showLink() {
   setAttribute(document.body, "data-stale", state === "lost" || state === "paused");
 }
 
+function problemOf(problem) {
+  if (!(problem instanceof RequestError)) return "an answer of another version";
+  return [401, 403].includes(problem.status) ? "no access" : problem.message;
+}
+
 const poll = new Poll(update, (error, delay) => {
-  if (!page.problem) setText(byId("announcer"), "No connection to the server");
+  if (!page.problem) setText(byId("announcer"), `No figures of the server: ${problemOf(error)}`);
   page.problem = error;
   page.retryAt = performance.now() + delay;
   showLink();
 });
 
 function run(active) {
-  for (const each of [poll, servers]) active ? each?.start() : each?.stop();
+  for (const each of [poll, servers, badSamples]) active ? each?.start() : each?.stop();
 }
 
 byId("pause").addEventListener("click", () => {
@@ -145,6 +160,11 @@ byId("pause").addEventListener("click", () => {
   setAttribute(byId("pause"), "aria-pressed", page.paused);
   run(!page.paused);
   showLink();
+});
+
+byId("verdict-show").addEventListener("click", () => {
+  select(page.judged);
+  byId("main").focus();
 });
 
 byId("ranges").addEventListener("click", ({ target }) => {

@@ -13,7 +13,7 @@ const TRAINER = [
   { letter: "E", name: "receive", glyph: "g-receive" },
   { letter: "F", name: "prefetch", glyph: "g-queue" },
   { letter: "G", name: "finish", glyph: "g-finish" },
-  { letter: "H", name: "training step", glyph: "g-step" },
+  { letter: "H", name: "step", glyph: "g-step" },
 ];
 
 const STATES = [

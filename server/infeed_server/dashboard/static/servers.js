@@ -11,10 +11,10 @@ export class Servers {
     this.latest = new Map([[location.origin, { status: null, error: null }]]);
     this.polls = this.peers.map((origin) => {
       this.latest.set(origin, { status: null, error: "connecting" });
-      return new Poll(
-        async () => this.latest.set(origin, { status: await getJson("/api/v1/status", origin) }),
-        () => this.latest.set(origin, { status: null, error: "no connection" }),
-      );
+      return new Poll(() => this.#update(origin), (error) => {
+        const before = this.latest.get(origin);
+        this.latest.set(origin, { ...before, error: reason(error) });
+      });
     });
     byId("servers-section").hidden = !this.peers.length;
   }
@@ -23,18 +23,33 @@ export class Servers {
 
   stop() { this.polls.forEach((poll) => poll.stop()); }
 
+  async #update(origin) {
+    const status = await getJson("/api/v1/status", origin);
+    if (!isStatus(status)) throw new Error("it answers something else");
+    this.latest.set(origin, { status, error: null, at: performance.now() });
+  }
+
   show(status, pipelineName) {
     if (!this.peers.length) return;
-    this.latest.set(location.origin, { status });
+    this.latest.set(location.origin, { status, error: null });
     const own = find(status, pipelineName);
     const rows = [...this.latest].map(([origin, each]) => ({ origin, ...each }));
     reconcile(byId("servers"), rows, (row) => row.origin, create, (node, row) => {
-      showServer(node, row, own, pipelineName);
+      try {
+        showServer(node, row, own, pipelineName);
+      } catch {
+        // Another version of a peer must not end the update of the page.
+        showServer(node, { ...row, status: null, error: "it answers something else" }, own, pipelineName);
+      }
     });
   }
 }
 
-const find = (status, name) => status.pipelines.find((each) => each.name === name);
+const find = (status, name) => status.pipelines.find((each) => each?.name === name);
+
+const isStatus = (status) => Array.isArray(status?.pipelines) && typeof status.server?.ready === "boolean";
+
+const reason = (error) => (error.status === 401 ? "it needs a token: open its page" : error.message);
 
 function create({ origin }) {
   const node = clone("t-server");
@@ -42,21 +57,23 @@ function create({ origin }) {
   return node;
 }
 
-function showServer(node, { origin, status, error }, own, pipelineName) {
+function showServer(node, { origin, status, error, at }, own, pipelineName) {
   const here = origin === location.origin;
-  const address = `${origin.replace(/^http:\/\//, "")}${here ? " (this page)" : ""}`;
   const pipeline = status && find(status, pipelineName);
-  const good = Boolean(status?.server.ready);
+  const good = Boolean(status?.server.ready) && !error;
+  const old = error && at ? `; last figures ${format.duration((performance.now() - at) / 1000)} ago` : "";
   setAttribute(node, "data-state", good ? "good" : "high");
+  setAttribute(node, "data-stale", Boolean(error));
   setIcon(node, "icon", good ? "i-good" : "i-high");
   fill(node, {
-    address,
-    state: status ? (good ? "ready" : `not ready: ${status.server.reason}`) : error,
+    address: origin.replace(/^https?:\/\//, ""),
+    here: here ? "this page" : "",
+    state: error ? `${error}${old}` : good ? "ready" : `not ready: ${status.server.reason}`,
     rate: format.number(pipeline ? samplesPerSecond(pipeline) : null),
     bytes: format.byteRate(pipeline?.report.seconds ? pipeline.report.bytes / pipeline.report.seconds : null),
     cpu: status ? `${format.percent(status.server.cpu_share)} of ${format.number(status.server.cores)}` : "–",
     streams: format.count(pipeline?.totals.streams),
     data: !status ? "–" : !pipeline ? "has no such pipeline" : here ? pipeline.fingerprint.slice(0, 12)
-      : pipeline.fingerprint === own?.fingerprint ? "the same" : `differs: ${pipeline.fingerprint.slice(0, 12)}`,
+      : pipeline.fingerprint === own?.fingerprint ? "the same" : `differs: ${String(pipeline.fingerprint).slice(0, 12)}`,
   });
 }

@@ -1,9 +1,12 @@
-// The tables: pipelines, the ranks of jobs, and bad samples.
+// The tables: pipelines, and the ranks of jobs.
 
 import { byId, clone, fill, reconcile, setAttribute, setIcon, setMeter, setText } from "./dom.js";
 import * as format from "./format.js";
 import { levelOf } from "./verdict.js";
 import { worstJob } from "./path.js";
+
+const MANY_RANKS = 12;
+const MANY_PIPELINES = 12;
 
 const perSecond = (pipeline, name) => {
   const { seconds } = pipeline.report;
@@ -21,6 +24,7 @@ export function showPipelines(pipelines, selected, select) {
     row.querySelector(".pick").addEventListener("click", () => select(pipeline.name));
     return row;
   };
+  setAttribute(byId("pipelines").closest(".scroll"), "data-many", pipelines.length > MANY_PIPELINES);
   reconcile(byId("pipelines"), pipelines, (each) => each.name, create, (row, each) => {
     const trainers = each.jobs.reduce((sum, job) => sum + job.trainers.length, 0);
     const { job } = worstJob(each);
@@ -67,7 +71,25 @@ export function showJobs(pipeline, shown) {
     setAttribute(node, "data-level", key);
     setIcon(node.querySelector(".job-verdict"), "icon", icon);
     setAttribute(node.querySelector(".scroll"), "aria-label", `Ranks of job ${job.id}`);
+    showRankMap(node.querySelector(".rank-map"), job);
+    setAttribute(node, "data-many", job.trainers.length > MANY_RANKS);
     showRanks(node.querySelector("tbody"), job);
+  });
+}
+
+// The waits of many ranks at a glance: a cell for each.
+function showRankMap(map, job) {
+  map.hidden = job.trainers.length <= MANY_RANKS;
+  if (map.hidden) return;
+  const levels = job.trainers.map((each) => waitLevel(each.wait_share));
+  const high = levels.filter((level) => level === "high").length;
+  const moderate = levels.filter((level) => level === "moderate").length;
+  setAttribute(map, "aria-label", `Waits of ${format.plural(levels.length, "rank")}: ${high} high, ${moderate} moderate`);
+  const keyOf = (each) => `${each.rank} ${each.feed} ${each.peer}`;
+  reconcile(map, job.trainers, keyOf, () => document.createElement("span"), (cell, each) => {
+    setText(cell, each.rank);
+    setAttribute(cell, "data-wait", waitLevel(each.wait_share));
+    setAttribute(cell, "title", `rank ${each.rank}: ${format.percent(each.wait_share, 1)} wait`);
   });
 }
 
@@ -101,36 +123,6 @@ function showRanks(body, job) {
 
 // The levels of the verdict, for one rank.
 function waitLevel(share) {
-  if (share === null) return "unknown";
+  if (typeof share !== "number") return "unknown";
   return share < 0.05 ? "good" : share < 0.2 ? "moderate" : "high";
-}
-
-// Returns the message without the sample, file and stage, which have columns of their own.
-function reasonOf({ sample_id: id, stage, error }) {
-  const mark = `): ${stage}: `;
-  const at = error.indexOf(mark);
-  return error.startsWith(`sample ${id} (`) && at > 0 ? error.slice(at + mark.length) : error;
-}
-
-export function showBadSamples(samples, total) {
-  byId("bad-region").hidden = !samples.length;
-  const none = byId("no-bad");
-  none.hidden = samples.length > 0;
-  none.textContent = total
-    ? `${format.plural(total, "sample")} failed; this server keeps no details of them.`
-    : "None since the start of this server.";
-  const keyOf = (each) => `${each.time} ${each.sample_id} ${each.position} ${each.stage}`;
-  reconcile(byId("bad"), samples, keyOf, () => clone("t-bad"), (row, each) => {
-    const offset = each.offset === null ? "" : ` at byte ${format.count(each.offset)}`;
-    fill(row, {
-      time: format.clockTime(Date.parse(each.time) / 1000),
-      sample: each.sample_id,
-      file: each.file === null ? "–" : `${each.file}${offset}`,
-      epoch: format.count(each.epoch),
-      position: format.count(each.position),
-      stage: each.stage ?? "–",
-      action: each.action,
-      reason: reasonOf(each),
-    });
-  });
 }

@@ -40,6 +40,7 @@ export function parts(verdict) {
 
 let announced = "";
 
+// Shows the verdict, and returns the name of its pipeline, or null.
 export function showVerdict(status) {
   const { verdict } = status;
   const { key, icon } = levelOf(verdict);
@@ -50,13 +51,15 @@ export function showVerdict(status) {
   fill(byId("scale"), { share: percent(verdict.wait_share, 1) });
   setAttribute(byId("scale-mark"), "x", (992 * Math.min(1, verdict.wait_share)).toFixed(1));
   document.title = key === "unknown" ? "infeed" : `${verdict.level}: infeed`;
-  setText(byId("verdict-of"), origin(status));
+  const found = origin(status);
+  setText(byId("verdict-of"), found ? `${found.pipeline}, job ${found.job}` : "");
   // Only when the word or the cause changes: figures change every second.
   const spoken = verdict.cause ? `${verdict.level}, cause: ${verdict.cause}` : verdict.level;
   if (spoken !== announced) {
     if (announced) setText(byId("announcer"), `The training is ${spoken}`);
     announced = spoken;
   }
+  return found?.pipeline ?? null;
 }
 
 function showLine(line, verdict) {
@@ -83,8 +86,8 @@ function showLine(line, verdict) {
 function origin(status) {
   for (const pipeline of status.pipelines) {
     for (const job of pipeline.jobs) {
-      if (job.verdict.text === status.verdict.text) return `${pipeline.name}, job ${job.id}`;
+      if (job.verdict.text === status.verdict.text) return { pipeline: pipeline.name, job: job.id };
     }
   }
-  return "";
+  return null;
 }

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
-from infeed.errors import ServerUnavailableError
-from infeed.spec import PipelineSpec
+from infeed.errors import InvalidRequestError, ServerUnavailableError
+from infeed.spec import Array, PipelineSpec
 from infeed.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed_server.engines.base import (
     Answer,
@@ -25,12 +26,17 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.state_clock import STATES, StateSeconds, total_seconds
 from infeed_server.order import SampleOrder
 from infeed_server.pipeline.indexed_plan import IndexedPlan
+from infeed_server.pipeline.sample_stage import SampleStage
+from infeed_server.pipeline.sample_stages import sample_stages
 
 _MAX_WARM_SIZES = 4
 """Batch sizes that are kept warm; beyond it, the least recently opened unused one is closed."""
 
 _MAX_SIZES_IN_USE = 16
 """Batch sizes in use at a time: each has threads and buffers of its own, and peers choose it."""
+
+_MAX_SUBSTITUTES = 100
+"""Substitutes in a row that a search for a sample's key follows."""
 
 
 class IndexedEngine:
@@ -98,6 +104,25 @@ class IndexedEngine:
     def provenance(self, sample_id: int) -> tuple[str | None, int | None]:
         origin = self._plan.source.provenance(sample_id)
         return origin.file, origin.offset
+
+    def sample_key(self, seed: int, position: int, sample_id: int) -> Array | None:
+        order = self._plan.order(seed)
+        drawn = order.slots(position, 1)
+        for _ in range(_MAX_SUBSTITUTES):
+            index = int(drawn.index[0])
+            key: Array = drawn.key[0]
+            if index == sample_id:
+                return key
+            drawn = order.substitute(index, key)
+        return None
+
+    def sample_stages(self, sample_id: int, key: Array) -> Iterator[SampleStage]:
+        count = len(self._plan.source)
+        if not 0 <= sample_id < count:
+            raise InvalidRequestError(
+                f"sample_id={sample_id}: {self.spec.name!r} has the samples 0 to {count - 1}"
+            )
+        return sample_stages(self._plan, sample_id, key)
 
     def close(self) -> None:
         with self._lock:

@@ -9,6 +9,7 @@ from typing import Any
 from infeed.errors import InfeedError
 from infeed.spec import OnError
 from infeed_server.engines.indexed.batch_task import BatchTask
+from infeed_server.pipeline.sample_key import format_key
 
 MAX_BAD_SAMPLES = 100
 """Samples that are kept; the quarantine log has all."""
@@ -31,6 +32,7 @@ class RecentBadSamples:
             {
                 "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
                 "sample_id": int(task.index[slot]),
+                "key": format_key(task.key[slot]),
                 "file": metadata.get("file"),
                 "offset": _as_int(metadata.get("offset")),
                 "epoch": task.epoch,

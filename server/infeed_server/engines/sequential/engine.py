@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from infeed.errors import InfeedError, ServerError
-from infeed.spec import PipelineSpec
+from infeed.spec import Array, PipelineSpec
 from infeed.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed_server.engines.base import (
     Answer,
@@ -33,6 +33,7 @@ from infeed_server.engines.sequential.session import SequentialSession
 from infeed_server.engines.sequential.shared_reader import IsWanted, SharedReader, WrongReaderError
 from infeed_server.engines.sequential.window import ReadKey
 from infeed_server.engines.state_clock import PipelineState, StateClock, StateSeconds
+from infeed_server.pipeline.sample_stage import SampleStage
 from infeed_server.processes.periodic import PeriodicTask
 
 log = logging.getLogger(__name__)
@@ -140,6 +141,12 @@ class SequentialEngine:
 
     def provenance(self, sample_id: int) -> tuple[str | None, int | None]:  # noqa: ARG002
         return None, None
+
+    def sample_key(self, seed: int, position: int, sample_id: int) -> Array | None:  # noqa: ARG002
+        return None
+
+    def sample_stages(self, sample_id: int, key: Array) -> Iterator[SampleStage]:  # noqa: ARG002
+        return iter(())
 
     def close(self) -> None:
         with self._lock:

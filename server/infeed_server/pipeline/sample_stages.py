@@ -1,0 +1,120 @@
+"""The stages of one sample: its fields as they are read, and after each transform."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from infeed.errors import InfeedError
+from infeed.finish import apply
+from infeed.spec import Array
+from infeed_server.pipeline import sample_graph
+from infeed_server.pipeline.indexed_plan import IndexedPlan
+from infeed_server.pipeline.sample_stage import SampleStage
+from infeed_server.sources.base import Sample, Source
+from infeed_server.sources.python.mapped import MappedSource, read_samples
+from infeed_server.transforms.base import Key, Step
+from infeed_server.transforms.decode_and_crop import DecodeAndCrop
+
+_JPEG_START = b"\xff\xd8"
+
+_MAX_RECOVERED_PIXELS = 1 << 25
+"""Of a damaged file, which is decoded to be looked at alone."""
+
+_MAX_MESSAGE = 500
+"""Characters; the traceback of a function of the user is longer."""
+
+
+def sample_stages(plan: IndexedPlan, index: int, key: Array) -> Iterator[SampleStage]:
+    """Yields the stages of a sample under a key, int64[2], each when it is requested.
+
+    The transforms are those of the plan, so the last stage of the server has the bits that are
+    sent. A failing read or transform ends the stages, as one with an `error`.
+    """
+    fields: dict[str, Any] = {}
+    name = "source"
+    try:
+        for name, sample in _at_server(plan, index, key):
+            if sample is None:
+                continue
+            fields = {field: np.asarray(value)[()] for field, value in sample.items()}
+            yield SampleStage(name, "server", fields)
+    except Exception as error:  # noqa: BLE001 - of the sample, or of a function of the user
+        yield SampleStage(name, "server", fields, _message(error), _recovered(fields))
+        return
+    for finish in plan.spec.finish_transforms:
+        after = apply(finish, np.asarray(fields[finish.field])[None])[0]
+        fields = {**fields, finish.field: after}
+        yield SampleStage(_snake(type(finish).__name__), "trainer", fields)
+
+
+def _at_server(plan: IndexedPlan, index: int, key: Array) -> Iterator[tuple[str, Sample | None]]:
+    """Yields a stage's name with None before it runs, and with the sample after it."""
+    source, steps = plan.uncached
+    indices, keys = np.array([index], np.int64), np.asarray(key, np.int64)[None]
+    if isinstance(source, MappedSource):
+        yield "source", _parsed(source.source, source.source.read(indices))
+        yield "map", None
+    sample = _parsed(source, read_samples(source, indices, keys))
+    yield "map" if isinstance(source, MappedSource) else "source", sample
+    for step in steps:
+        for name, function in _shown(plan, step):
+            yield name, None
+            after = function(sample, tf.constant(keys[0]))
+            yield name, after
+        sample = after
+
+
+def _shown(plan: IndexedPlan, step: Step) -> Iterator[tuple[str, Any]]:
+    """Yields the transforms of a step as the user wrote them; the last one is the step."""
+    ordinal, transform = step
+
+    def run(sample: Sample, key: Key) -> Sample:
+        return sample_graph.apply_step(step, sample, key)
+
+    if isinstance(transform, DecodeAndCrop):
+        decode = transform.decode
+        before = list(plan.definition.transforms[:ordinal])
+        number = max(n for n, each in enumerate(before) if each == decode)
+        # The whole image: the step itself decodes only the window.
+        yield f"transforms[{number}].{decode.name}", decode.apply
+        yield f"transforms[{ordinal}].{transform.crop.name}", run
+    else:
+        yield f"transforms[{ordinal}].{transform.display_name}", run
+
+
+def _parsed(source: Source, columns: dict[str, Array]) -> Sample:
+    sample = {name: tf.constant(rows[0]) for name, rows in columns.items()}
+    return source.parse(sample)
+
+
+def _recovered(fields: Mapping[str, Any]) -> Array | None:
+    """Returns the part of a damaged JPEG that can be decoded."""
+    for value in fields.values():
+        if isinstance(value, bytes) and value.startswith(_JPEG_START):
+            try:
+                height, width, _ = tf.io.extract_jpeg_shape(value).numpy().tolist()
+                if height * width > _MAX_RECOVERED_PIXELS:
+                    return None
+                return tf.io.decode_jpeg(  # type: ignore[no-any-return]
+                    value, channels=3, try_recover_truncated=True, acceptable_fraction=0.0
+                ).numpy()
+            except (ValueError, tf.errors.OpError):
+                continue
+    return None
+
+
+def _message(error: Exception) -> str:
+    text = error.message if isinstance(error, tf.errors.OpError | InfeedError) else str(error)
+    # TensorFlow wraps the kernel's message: "{{function_node ...}} Input is empty. [Op:Decode...]".
+    text = text.rpartition("}} ")[2].partition(" [Op:")[0]
+    text = " ".join(text.split()) or type(error).__name__
+    return text if len(text) <= _MAX_MESSAGE else f"{text[: _MAX_MESSAGE - 3]}..."
+
+
+def _snake(name: str) -> str:
+    """Returns `OneHot` as `one_hot`."""
+    return "".join(f"_{each.lower()}" if each.isupper() else each for each in name).lstrip("_")

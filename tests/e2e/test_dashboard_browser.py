@@ -1,0 +1,340 @@
+"""The dashboard in Chromium against servers: figures, accessibility, requests, hostile answers."""
+
+from __future__ import annotations
+
+import http.client
+import http.server
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.harness.browser import CHROMIUM, DRIVER, REASON, Browser
+from tests.harness.nursery import Nursery
+from tests.harness.observed import BAD_SAMPLE, observed
+from tests.harness.pictures import encode
+from tests.harness.ports import ReservedPort
+from tests.harness.server import InfeedServer
+from tests.harness.waiting import wait_until
+
+import infeed
+from infeed.errors import AuthenticationError
+from infeed_server.control.app import ControlState, create_app
+from infeed_server.control.health import Health
+from infeed_server.control.http_server import ControlServer
+from infeed_server.control.metrics import Metrics
+from infeed_server.runtime.certificate import TLSFiles
+
+pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=REASON)
+
+HOSTILE = "<img src=x onerror=\"document.title='broken'\"> \x1b[31m\u202e" + "x" * 300
+
+GARBAGE = (
+    b"null",
+    b"<html>",
+    b'{"server": {"ready": true}, "pipelines": [null, 5]}',
+    b'{"server": {"ready": true}, "pipelines": [{"name": "__proto__"}, {"name": "photos"}]}',
+)
+
+PIPELINES = """
+pipelines:
+  photos:
+    source: {{images: {images}}}
+    shuffle: {{mode: global, seed: 7}}
+    transforms:
+      - decode_image: {{field: image, channels: 3}}
+      - random_resized_crop: {{field: image, size: [32, 32]}}
+      - normalize: {{field: image, scale: 255.0}}
+    batch: {{size: 4}}
+    on_error: mask
+"""
+
+TEXT = "return [...document.querySelectorAll(arguments[0])].map((each) => each.textContent.trim())"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("browser"), insecure=True) as started:
+        yield started
+
+
+def texts(browser: Browser, selector: str) -> list[str]:
+    return list(browser.run(TEXT, selector))
+
+
+def wait_for_text(browser: Browser, selector: str, text: str) -> None:
+    wait_until(
+        lambda: any(text in each for each in texts(browser, selector)),
+        lambda: f"{text!r} in {selector}: {texts(browser, selector)}",
+        interval=0.1,
+    )
+
+
+@pytest.fixture
+def control() -> Iterator[Callable[..., ControlServer]]:
+    """`control(*names, peers=...)`: a control plane with observed pipelines."""
+    with ExitStack() as stack:
+
+        def start(*names: str, peers: tuple[str, ...] = (), port: int = 0) -> ControlServer:
+            state = ControlState(
+                Health(),
+                Metrics("1.2.3", "2.21.0").registry,
+                "1.2.3",
+                observer=observed(*names),
+                peers=peers,
+            )
+            return stack.enter_context(ControlServer(create_app(state), "127.0.0.1", port))
+
+        yield start
+
+
+class Garbage(http.server.BaseHTTPRequestHandler):
+    """Answers each request with the next of some answers that are no status."""
+
+    count = 0
+
+    def do_GET(self) -> None:
+        body = GARBAGE[Garbage.count % len(GARBAGE)]
+        Garbage.count += 1
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.send_header("access-control-allow-origin", "*")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def garbage() -> Iterator[str]:
+    """The origin of a peer that answers something else."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Garbage)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_hostile_names_and_peers_leave_the_page_live(
+    browser: Browser, control: Callable[..., ControlServer], garbage: str
+) -> None:
+    with ReservedPort() as silent:
+        peers = (garbage, f"http://{silent.address}")
+        server = control(HOSTILE, "__proto__", "constructor", peers=peers)
+        browser.console()
+        browser.open(f"http://{server.address}/")
+        Garbage.count = 0
+        wait_until(lambda: Garbage.count >= len(GARBAGE), "the peer has answered", interval=0.1)
+        wait_for_text(browser, ".server .state", "no connection")
+        assert browser.run("return document.getElementById('link').dataset.state") == "live"
+        assert browser.run("return document.title") == "highly input-bound: infeed"
+        shown = HOSTILE.replace("\x1b", r"\u001b").replace("\u202e", r"\u202e")
+        assert texts(browser, ".pick") == [shown, "__proto__", "constructor"]
+        assert BAD_SAMPLE["file"] in texts(browser, '#bad [data-f="file"]')[0]
+        assert browser.run("return document.querySelectorAll('img').length") == 0
+        width, window = browser.run("return [document.documentElement.scrollWidth, innerWidth]")
+        assert width <= window
+        # Chromium itself logs requests that fail; scripts log nothing.
+        assert [line for line in browser.console() if "Failed to load resource" not in line] == []
+
+
+def test_a_restart_with_other_pipelines_is_followed(
+    browser: Browser, control: Callable[..., ControlServer]
+) -> None:
+    with ReservedPort() as port:
+        with ControlServer(_app("photos", "scans"), "127.0.0.1", port.number) as server:
+            browser.open(f"http://{server.address}/")
+            wait_for_text(browser, ".pick", "scans")
+            browser.run("document.querySelectorAll('.pick')[1].click()")
+        wait_for_text(browser, "#link-text", "no connection for")
+        # The last figures stay.
+        assert texts(browser, ".pick") == ["photos", "scans"]
+        with ControlServer(_app("texts"), "127.0.0.1", port.number):
+            browser.run("document.getElementById('pause').click()")
+            browser.run("document.getElementById('pause').click()")
+            wait_for_text(browser, "#link-text", "live")
+            wait_until(lambda: texts(browser, ".pick") == ["texts"], "the new pipeline")
+
+
+def _app(*names: str) -> Any:
+    registry = Metrics("1.2.3", "2.21.0").registry
+    return create_app(ControlState(Health(), registry, "1.2.3", observer=observed(*names)))
+
+
+def test_the_page_with_tls_and_a_password(browser: Browser, pki: SimpleNamespace) -> None:
+    def authorize(authorization: str | None) -> None:
+        if authorization != "Bearer infeed_all":
+            raise AuthenticationError("no token")
+
+    app = create_app(
+        ControlState(Health(), Metrics("1", "2").registry, "1", observer=observed("photos")),
+        authorize=authorize,
+    )
+    tls = TLSFiles(str(pki.server), str(pki.server_key)).http_context()
+    with ControlServer(app, "127.0.0.1", 0, tls) as server:
+        browser.console()
+        # As after the browser's prompt.
+        browser.open(f"https://any:infeed_all@{server.address}/")
+        wait_for_text(browser, "#link-text", "live")
+        assert texts(browser, ".pick") == ["photos"]
+        assert browser.console() == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 390])
+def test_axe_finds_nothing(
+    browser: Browser, control: Callable[..., ControlServer], scheme: str, width: int
+) -> None:
+    axe = os.environ.get("INFEED_TEST_AXE", "")
+    if not Path(axe).is_file():
+        pytest.skip("INFEED_TEST_AXE is not axe.min.js of the npm package axe-core")
+    server = control("photos", "a/b <b>")
+    browser.resize(width, 900)
+    browser.prefer(color_scheme=scheme, reduced_motion="reduce")
+    browser.open(f"http://{server.address}/")
+    wait_for_text(browser, "#link-text", "live")
+    browser.run(f"{Path(axe).read_text()}; window.axe = axe")
+    found = browser.run("return axe.run().then((all) => all.violations.map((each) => each.id))")
+    assert found == []
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """A folder of JPEGs, of which two are truncated."""
+    folder = tmp_path / "images"
+    folder.mkdir()
+    rows, columns = np.mgrid[0:60, 0:80]
+    for number in range(24):
+        pixels = np.stack([rows * 4, columns * 3, rows * columns // 20], axis=-1)
+        data = encode("JPEG", (pixels + number).astype(np.uint8), quality=90)
+        data = data[: len(data) // 2] if number in (5, 11) else data
+        (folder / f"{number:02}.jpg").write_bytes(data)
+    return folder
+
+
+@pytest.fixture
+def servers(nursery: Nursery, tmp_path: Path, images: Path) -> Iterator[list[InfeedServer]]:
+    """Two servers of the same pipeline that are peers of each other."""
+    definition = tmp_path / "pipelines.yaml"
+    definition.write_text(PIPELINES.format(images=images))
+    with ReservedPort() as first, ReservedPort() as second, ExitStack() as stack:
+        peers = [f"--http-peer=http://{port.address}" for port in (first, second)]
+        started = [
+            stack.enter_context(
+                InfeedServer(
+                    *(definition, tmp_path / f"server-{number}", *peers),
+                    http=port.address,
+                    launch=nursery.start,
+                )
+            )
+            for number, port in enumerate((first, second))
+        ]
+        yield started
+
+
+def metric(server: InfeedServer, name: str) -> float:
+    """Returns the sum of a metric's samples in `/metrics`."""
+    host, _, port = server.http.partition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=60)
+    try:
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+    finally:
+        connection.close()
+    families = text_string_to_metric_families(text)
+    return sum(each.value for family in families for each in family.samples if each.name == name)
+
+
+def cell(browser: Browser, table: str, column: str) -> list[str]:
+    return texts(browser, f'{table} [data-f="{column}"]')
+
+
+def test_two_servers_with_three_trainers(
+    browser: Browser, servers: list[InfeedServer], images: Path
+) -> None:
+    target = ",".join(server.address for server in servers)
+    with ExitStack() as stack:
+        feeds = [
+            stack.enter_context(infeed.connect(target, "photos", shard=infeed.Shard(rank, 3)))
+            for rank in range(3)
+        ]
+        for _ in range(8):
+            for feed in feeds:
+                feed.next(300)
+        browser.requested()
+        browser.console()
+        browser.open(f"http://{servers[0].http}/")
+        wait_for_text(browser, "#link-text", "live")
+        wait_until(lambda: len(cell(browser, "#jobs", "rank")) == 3, "three ranks", interval=0.1)
+        assert cell(browser, "#jobs", "rank") == ["0", "1", "2"]
+        pairs = {
+            "trainers": ("#pipelines", "infeed_trainers"),
+            "queued": ("#pipelines", "infeed_queued_requests"),
+            "bad": ("#pipelines", "infeed_bad_samples_total"),
+        }
+        # The trainers hold their batches, so the figures come to rest.
+        for column, (table, name) in pairs.items():
+            wait_until(
+                lambda c=column, t=table, n=name: (
+                    cell(browser, t, c) == [f"{metric(servers[0], n):.0f}"]
+                ),
+                lambda c=column, t=table, n=name: (
+                    f"{n}: {metric(servers[0], n)}, the page has {cell(browser, t, c)}"
+                ),
+                interval=0.2,
+            )
+        wait_until(
+            lambda: (
+                cell(browser, "#servers", "streams")
+                == [f"{metric(server, 'infeed_streams'):.0f}" for server in servers]
+            ),
+            "the streams of both servers",
+            interval=0.2,
+        )
+        assert cell(browser, "#servers", "data")[1] == "the same"
+        _look_at_samples(browser, images)
+        origins = {f"http://{server.http}" for server in servers}
+        assert {"/".join(url.split("/")[:3]) for url in browser.requested()} <= origins
+        assert browser.console() == []
+
+
+def _look_at_samples(browser: Browser, images: Path) -> None:
+    """Opens the preview, and the stages of a bad sample."""
+    stages = '#preview li li [data-f="name"]'
+
+    def is_made() -> bool:
+        # The first one, or another one after a time-out of a busy machine.
+        if texts(browser, "#preview-note")[0].startswith(("A few samples", "No samples")):
+            browser.run("document.getElementById('preview-show').click()")
+        return bool(texts(browser, stages))
+
+    wait_until(is_made, lambda: f"samples: {texts(browser, '#preview-note')}", interval=0.2)
+    shown, names = texts(browser, stages), ["source", "decode_image", "random_resized_crop"]
+    assert shown[:4] == [*names, "normalize"]
+    assert shown == len(shown) // 4 * shown[:4]
+    assert set(cell(browser, "#preview", "sent")) == {""}
+    assert all(key.startswith("key ") for key in cell(browser, "#preview", "key"))
+    assert {name.split()[-1] for name in cell(browser, "#preview", "file")} <= {
+        path.name for path in images.iterdir()
+    }
+    drawn = "#preview img, #bad-stages img"
+    wait_until(lambda: texts(browser, "#bad .thumb"), "bad samples are listed", interval=0.1)
+    browser.run("document.querySelector('#bad .thumb').click()")
+    wait_for_text(browser, "#bad-stages .failure", "")
+    wait_for_text(browser, '#bad-stages [data-f="name"]', "decode_image")
+    wait_until(
+        lambda: browser.run(
+            f"return [...document.querySelectorAll('{drawn}')].every((each) => each.naturalWidth)"
+        ),
+        "all pictures are drawn",
+        interval=0.1,
+    )
+    assert browser.run("return document.activeElement.id") == "bad-detail"
