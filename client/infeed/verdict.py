@@ -30,6 +30,12 @@ HIGH_SHARE = 0.20
 _BUSY_SHARE = 0.7
 """Share of the time from which threads, processors or a connection count as busy."""
 
+_LOADED_SHARE = 0.9
+"""Share of the time that a pipeline works from which its rate is all that it can make."""
+
+_MIN_USED_SHARE = 1e-3
+"""A server that used less is not promised to make more than a thousand times as much."""
+
 _MIN_STEPS = 1
 
 Level = Literal["unknown", "not input-bound", "moderately input-bound", "highly input-bound"]
@@ -188,14 +194,17 @@ def capacity(server: ServerReport) -> float | None:
     """Returns the batches per second that a server can make, by operational analysis.
 
     While it is loaded, it makes batches ÷ busy time; a server with time to spare is limited by its
-    processors, of which a batch takes the measured time. None if it sent no batch.
+    processors, of which a batch takes the measured time. Processors that other processes use do
+    not count. If the report is of one of several processes, the others can make as much. None if
+    it sent no batch.
     """
     if not server.batches or not server.seconds:
         return None
     busy = server.busy_seconds / server.seconds
-    used = server.cpu_share if busy < 0.9 else max(busy, server.cpu_share)
-    used = max(used, server.source_seconds / server.seconds, 1e-3)
-    return server.batches / server.seconds / used
+    cpu = min(1.0, server.cpu_seconds / (server.seconds * server.usable_cores))
+    used = cpu if busy < _LOADED_SHARE else max(busy, cpu)
+    used = max(used, server.source_seconds / server.seconds, _MIN_USED_SHARE)
+    return server.processes * server.batches / server.seconds / used
 
 
 def enough_servers(

@@ -108,6 +108,19 @@ def test_capacity_of_an_idle_server_follows_from_its_processors() -> None:
     assert capacity(ServerReport(seconds=10.0)) is None
 
 
+def test_processors_that_others_use_are_no_capacity() -> None:
+    idle = replace(SERVER, no_request_seconds=8.0, transform_seconds=2.0, cpu_seconds=4.0)
+    assert capacity(replace(idle, available_cores=1.0)) == pytest.approx(25.0)
+    assert capacity(replace(idle, available_cores=0.4)) == pytest.approx(10.0)
+    assert capacity(replace(idle, available_cores=9.0)) == pytest.approx(100.0)
+
+
+def test_processes_of_one_host_are_one_server() -> None:
+    loaded = replace(BUSY, transform_seconds=10.0, processes=2)  # 10 batches/s, and as many again
+    assert capacity(loaded) == pytest.approx(20.0)
+    assert enough_servers([rank(WAITING)], 4, [loaded]) == 4
+
+
 def test_enough_servers_serve_the_job_and_the_others() -> None:
     loaded = replace(BUSY, transform_seconds=10.0)  # 10 batches/s
     assert enough_servers([rank(WAITING)], 1, [loaded]) == 2  # 20 steps/s without waits

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import deque
+from dataclasses import replace
 
 import pytest
 
@@ -54,6 +55,12 @@ def test_capacity_is_remembered_through_a_pause() -> None:
     desired.update(0.0, {"p": 50.0}, {"p": report(5.0, 0.5)})
     for second in range(1, 600):
         desired.update(float(second), {"p": 50.0}, {"p": report(0.0, 0.0)})
+    assert desired.value == 6
+
+
+def test_processors_that_others_use_do_not_let_the_value_grow() -> None:
+    desired = DesiredServers()
+    desired.update(0.0, {"p": 50.0}, {"p": replace(report(5.0, 0.5), available_cores=2.0)})
     assert desired.value == 6
 
 
