@@ -57,6 +57,7 @@ def text_report(summary: Summary, tally: Tally) -> str:
     """Returns the whole report, with a line feed at its end."""
     lines = [
         summary.verdict_text,
+        *(["interrupted: the figures so far"] if summary.interrupted else []),
         "",
         f"{tally.spec.name}: {plan_text(tally)}",
         *_overview(summary),

@@ -14,7 +14,7 @@ from infeed.loadtest.report_text import notes
 
 def with_server(address: str = "127.0.0.1:1", **values: Any) -> Summary:
     """Returns a test of one trainer that takes 10 batches/s, and 20 without waits."""
-    made = tally(LoadPlan(trainers=1, step_seconds=0.05))
+    made = tally(LoadPlan(trainers=1, step_seconds=0.05, warm_up_seconds=0.0))
     figures = {
         "requested_at": np.arange(10) / 10,
         "wait_seconds": np.full(10, 0.05),
