@@ -66,3 +66,4 @@ def test_processes_without_a_report_count_as_servers_of_their_own_nowhere() -> N
     assert whole == capacity(merge_processes(four[:2])) == capacity(four[0])
     assert whole == pytest.approx(4 * (capacity(replace(ONE, processes=1)) or 0))
     assert merge_processes(four[:3]).processes == 1
+    assert merge_processes([*four, *four]).processes == 1

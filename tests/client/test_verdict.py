@@ -173,6 +173,11 @@ def test_figures_of_a_cause(
     assert find_cause(trainer, servers) == (cause, detail)
 
 
+def test_shares_end_at_100_percent() -> None:
+    busy = replace(WAITING, cpu_seconds=13.0)
+    assert find_cause(busy, [SERVER])[1] == "its receiving threads were busy 100 % of the time"
+
+
 def test_more_servers_are_named_only_where_they_help() -> None:
     assert judge([rank(WAITING)], 1, [replace(SERVER, cpu_seconds=1.0)]).cause == "round trip"
     assert judge([rank(WAITING)], 1, [replace(SERVER, cpu_seconds=1.0)]).servers is None
@@ -235,6 +240,13 @@ def test_enough_servers_serve_the_job_and_the_others() -> None:
     shared = replace(WAITING, steps=50)  # 10 steps/s without waits; 5 batches/s go to others
     assert enough_servers([rank(shared)], 1, [loaded]) == 2
     assert enough_servers([rank(WAITING)], 1, [ServerReport(seconds=10.0)]) is None
+    slower = replace(loaded, batches=50)  # 15 batches/s together, of which others take 5
+    assert enough_servers([rank(WAITING)], 1, [loaded, slower]) == 4
+    two = [rank(replace(WAITING, steps=50), each) for each in range(2)]  # 10 batches/s together
+    assert enough_servers(two, 2, [loaded]) == 2
+    other = replace(loaded, batches=300)  # of which others take 20 batches/s
+    assert enough_servers(two, 2, [other]) == 2
+    assert enough_servers(two[:1], 2, [replace(loaded, batches=150)]) == 2
     resting = replace(WAITING, steps=0)
     idle = replace(SERVER, batches=1000, cpu_seconds=1.0)
     assert enough_servers([rank(WAITING), rank(resting, 1)], 1, [idle]) == 1
