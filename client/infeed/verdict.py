@@ -30,6 +30,9 @@ HIGH_SHARE = 0.20
 _BUSY_SHARE = 0.7
 """Share of the time from which threads, processors or a connection count as busy."""
 
+_OTHERS_SHARE = 0.1
+"""Share of the servers' processors from which their use by other processes is named."""
+
 _LOADED_SHARE = 0.9
 """Share of the time that a pipeline works from which its rate is all that it can make."""
 
@@ -148,16 +151,17 @@ def find_cause(trainer: TrainerReport, servers: Collection[ServerReport]) -> tup
     seconds = sum(each.seconds for each in servers)
     busy = sum(each.busy_seconds for each in servers) / seconds
     source = sum(each.source_seconds for each in servers) / seconds
-    cpu = sum(each.cpu_seconds for each in servers) / sum(
-        each.seconds * each.cores for each in servers
-    )
+    cores = sum(each.seconds * each.cores for each in servers)
+    cpu = sum(each.cpu_seconds for each in servers) / cores
     no_budget = sum(each.no_budget_seconds for each in servers) / seconds
     if busy >= 0.5:
         if source >= busy / 2:
             return "storage", f"the pipeline waited {_percent(source)} of the time for the source"
+        others = sum(each.seconds * (each.cores - each.usable_cores) for each in servers) / cores
+        and_others = f", {_percent(others)} by other processes" * (others >= _OTHERS_SHARE)
         return "transforms", (
             f"the pipeline waited {_percent(busy - source)} of the time for the transforms, with "
-            f"{_percent(cpu)} of the servers' processors in use"
+            f"{_percent(cpu)} of the servers' processors in use{and_others}"
         )
     streams = max(1, trainer.streams)
     receiving = trainer.receive_seconds / (trainer.seconds * streams)

@@ -117,6 +117,16 @@ SHORT = ServerReport(seconds=5.0, batches=10, cores=2.0)
             [replace(BUSY, transform_seconds=5.0)],
             WAITING,
         ),
+        (  # 12 of 50 seconds of processors
+            "transforms",
+            "the pipeline waited 67 % of the time for the transforms, with 40 % of the servers' "
+            "processors in use, 24 % by other processes",
+            [
+                replace(BUSY, transform_seconds=9.0, cpu_seconds=16.0, available_cores=2.8),
+                replace(SHORT, transform_seconds=1.0, cpu_seconds=4.0, available_cores=2.0),
+            ],
+            WAITING,
+        ),
         (
             "client CPU",
             "its finish transforms were busy 70 % of the time",
