@@ -173,7 +173,6 @@ def _servers(summary: Summary) -> str:
         "sending",
         "processors",
         "memory",
-        "of",
         "could make",
     )
     rows = ((address, *_server_row(report)) for address, report in summary.servers.items())
@@ -186,8 +185,9 @@ def _server_row(report: ServerReport) -> Iterator[str]:
     for name in ("source", "transform", "no_budget", "no_request", "encode", "send"):
         yield percent_text(getattr(report, f"{name}_seconds") / report.seconds, 0)
     yield f"{report.cpu_share * report.cores:.1f} of {report.cores:g}"
-    yield memory_text(report.memory_bytes)
-    yield memory_text(report.memory_limit_bytes)
+    share = report.memory_bytes / report.memory_limit_bytes if report.memory_limit_bytes else None
+    limit = "" if share is None else f" ({percent_text(share, 0)})"
+    yield memory_text(report.memory_bytes) + limit
     able = capacity(report)
     yield "-" if able is None else f"{able:.1f}/s"
 

@@ -34,8 +34,10 @@ def percent_text(share: float | None, digits: int = 1) -> str:
 
 
 def memory_text(count: int) -> str:
-    """Returns bytes in MB; a dash where they are unknown."""
-    return f"{count / 1e6:.0f} MB" if count else "-"
+    """Returns bytes in MB or GB; a dash where they are unknown."""
+    if not count:
+        return "-"
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
 def plan_text(tally: Tally) -> str:
