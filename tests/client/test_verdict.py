@@ -87,6 +87,8 @@ def test_cause_of_a_situation(cause: str, server: ServerReport, trainer: Trainer
     assert verdict.to_json()["text"] == str(verdict)
 
 
+IN_USE = " of the servers' processors in use"
+
 SHORT = ServerReport(seconds=5.0, batches=10, cores=2.0)
 """Of a second server, whose window is shorter and which has less processors."""
 
@@ -96,8 +98,7 @@ SHORT = ServerReport(seconds=5.0, batches=10, cores=2.0)
     [
         (  # 10 of 15 seconds for the transforms, 20 of 50 seconds of processors
             "transforms",
-            "the pipeline waited 67 % of the time for the transforms, with 40 % of the servers' "
-            "processors in use",
+            "the pipeline waited 67 % of the time for the transforms, with 40 %" + IN_USE,
             [
                 replace(BUSY, transform_seconds=9.0, cpu_seconds=16.0),
                 replace(SHORT, transform_seconds=1.0, cpu_seconds=4.0),
@@ -112,15 +113,15 @@ SHORT = ServerReport(seconds=5.0, batches=10, cores=2.0)
         ),
         (
             "transforms",
-            "the pipeline waited 50 % of the time for the transforms, with 95 % of the servers' "
-            "processors in use",
+            "the pipeline waited 50 % of the time for the transforms, with 95 %" + IN_USE,
             [replace(BUSY, transform_seconds=5.0)],
             WAITING,
         ),
         (  # 12 of 50 seconds of processors
             "transforms",
-            "the pipeline waited 67 % of the time for the transforms, with 40 % of the servers' "
-            "processors in use, 24 % by other processes",
+            "the pipeline waited 67 % of the time for the transforms, with 40 %"
+            + IN_USE
+            + ", 24 % by other processes",
             [
                 replace(BUSY, transform_seconds=9.0, cpu_seconds=16.0, available_cores=2.8),
                 replace(SHORT, transform_seconds=1.0, cpu_seconds=4.0, available_cores=2.0),

@@ -145,7 +145,7 @@ def _forecast(profile: Profile, made: Forecast, fleet: Fleet | None) -> Iterator
     run = profile.run
     if run is not None and run.other_cores > _BUSY_SHARE * profile.cores:
         left = rate_beside_others(made, run, profile.cores)
-        yield f"          {left:,.0f} samples/s beside the other processes, if they stay as they are"
+        yield f"          {left:,.0f} samples/s beside the other processes, as long as they stay"
     if profile.wire_bytes is not None and profile.finished_bytes is not None:
         text = f"          {_mega(made.wire_bytes)} MB/s to trainers"
         if profile.finished_bytes != profile.wire_bytes:

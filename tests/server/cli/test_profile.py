@@ -135,12 +135,12 @@ def test_sigint_prints_what_was_measured_and_ends_the_process_with_130(folder: P
 
 
 def test_text_says_what_other_processes_leave() -> None:
-    cost = Cost(cpu=0.002, elapsed=0.001)
+    crop = Stage("transform", "crop", Cost(cpu=0.002, elapsed=0.001), 8, 8)
     profile = Profile(
         "p",
         cores=2,
         batch_size=8,
-        stages=[Stage("transform", "crop", cost, 8, 8), Stage("encode", "encode", Cost(0, 0), 8, 8)],
+        stages=[crop, Stage("encode", "encode", Cost(0, 0), 8, 8)],
         run=Run(samples=1000, seconds=2.0, cpu_seconds=2.0, other_cpu_seconds=2.0),
     )
 
@@ -150,6 +150,6 @@ def test_text_says_what_other_processes_leave() -> None:
         return file.getvalue()
 
     assert "forecast: 1,000 samples/s" in text()
-    assert "500 samples/s beside the other processes, if they stay as they are" in text()
+    assert "500 samples/s beside the other processes, as long as they stay" in text()
     profile.run = Run(samples=1000, seconds=2.0, cpu_seconds=2.0, other_cpu_seconds=0.1)
     assert "beside" not in text()
