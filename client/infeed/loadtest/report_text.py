@@ -210,6 +210,14 @@ def notes(summary: Summary, tally: Tally) -> Iterator[str]:
         f"trainers used {used:.2f} of this machine's {summary.cores} processors, "
         f"{memory_text(memory)} of memory"
     )
+    if tally.all_began_at is None:
+        waiting = sum(not (each.lives and each.lives[0].first) for each in tally.trainers)
+        yield (
+            f"note: nothing was measured, for {waiting} of {plan.trainers} trainers had no batch "
+            "when the test ended"
+        )
+    elif not summary.seconds:
+        yield f"note: nothing was measured, for the test ended in its warm-up of {plan.warm_up:g} s"
     for address, report in summary.servers.items():
         others = report.cores - report.usable_cores - used * is_local(address)
         if others > _MIN_OTHER_SHARE * report.cores:
