@@ -39,6 +39,9 @@ _LOADED_SHARE = 0.9
 _MIN_USED_SHARE = 1e-3
 """A server that used less is not promised to make more than a thousand times as much."""
 
+MAX_SERVERS = 1_000_000
+"""Largest number of servers that is named: a trainer may report steps without a length."""
+
 _MIN_STEPS = 1
 
 Level = Literal["unknown", "not input-bound", "moderately input-bound", "highly input-bound"]
@@ -152,12 +155,13 @@ def find_cause(trainer: TrainerReport, servers: Collection[ServerReport]) -> tup
     busy = sum(each.busy_seconds for each in servers) / seconds
     source = sum(each.source_seconds for each in servers) / seconds
     cores = sum(each.seconds * each.cores for each in servers)
-    cpu = sum(each.cpu_seconds for each in servers) / cores
+    cpu = sum(each.cpu_seconds for each in servers) / cores if cores else 0.0
     no_budget = sum(each.no_budget_seconds for each in servers) / seconds
     if busy >= 0.5:
         if source >= busy / 2:
             return "storage", f"the pipeline waited {_percent(source)} of the time for the source"
-        others = sum(each.seconds * (each.cores - each.usable_cores) for each in servers) / cores
+        not_usable = sum(each.seconds * (each.cores - each.usable_cores) for each in servers)
+        others = not_usable / cores if cores else 0.0
         and_others = f", {_percent(others)} by other processes" * (others >= _OTHERS_SHARE)
         return "transforms", (
             f"the pipeline waited {_percent(busy - source)} of the time for the transforms, with "
@@ -205,7 +209,8 @@ def capacity(server: ServerReport) -> float | None:
     if not server.batches or not server.seconds:
         return None
     busy = server.busy_seconds / server.seconds
-    cpu = min(1.0, server.cpu_seconds / (server.seconds * server.usable_cores))
+    usable = server.seconds * server.usable_cores
+    cpu = min(1.0, server.cpu_seconds / usable) if usable else 0.0
     used = cpu if busy < _LOADED_SHARE else max(busy, cpu)
     used = max(used, server.source_seconds / server.seconds, _MIN_USED_SHARE)
     return server.processes * server.batches / server.seconds / used
@@ -222,7 +227,8 @@ def enough_servers(
     sent = sum(each.batches / each.seconds for each in servers)
     own = sum(each.report.steps / each.report.seconds for each in ranks if each.report.seconds)
     others = max(0.0, sent - own * world_size / max(1, len(ranks)))
-    return max(1, math.ceil((demand + others) * len(capacities) / sum(capacities)))
+    needed = (demand + others) * len(capacities) / sum(capacities)
+    return max(1, math.ceil(min(needed, MAX_SERVERS)))
 
 
 def _percent(share: float) -> str:

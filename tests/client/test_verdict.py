@@ -8,7 +8,15 @@ from dataclasses import replace
 import pytest
 
 from infeed.report import RankReport, ServerReport, TrainerReport
-from infeed.verdict import Verdict, capacity, consumption, enough_servers, find_cause, judge
+from infeed.verdict import (
+    MAX_SERVERS,
+    Verdict,
+    capacity,
+    consumption,
+    enough_servers,
+    find_cause,
+    judge,
+)
 
 SERVER = ServerReport(seconds=10.0, batches=100, bytes=10**9, cores=4.0, no_request_seconds=10.0)
 WAITING = TrainerReport(seconds=10.0, steps=100, wait_seconds=5.0, streams=1, bytes=10**9)
@@ -213,6 +221,15 @@ def test_steps_without_a_time_take_any_number_of_batches() -> None:
     always = replace(WAITING, wait_seconds=10.0)
     assert consumption([rank(always)], 8) == math.inf
     assert enough_servers([rank(always)], 1, [replace(BUSY, transform_seconds=10.0)]) is None
+
+
+def test_impossible_reports_do_no_harm() -> None:
+    loaded = replace(BUSY, transform_seconds=10.0)
+    instant = TrainerReport(seconds=1e-307, steps=1)
+    assert enough_servers([rank(instant)], 9, [replace(loaded, batches=1)]) == MAX_SERVERS
+    none = replace(loaded, cores=0.0)
+    assert capacity(none) == pytest.approx(10.0)
+    assert judge([rank(WAITING)], 1, [none]).cause == "transforms"
 
 
 def test_capacity_of_a_loaded_server_is_its_rate() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from infeed.report import ServerReport
-from infeed.verdict import capacity
+from infeed.verdict import MAX_SERVERS, capacity
 
 UTILISATION = 0.85
 """Share of its capacity at which a server should run: the rest is for uneven load."""
@@ -60,7 +60,7 @@ class DesiredServers:
             for name, demand in demands.items()
             if math.isfinite(demand) and name in self._capacities
         )
-        self._smooth(now, needed)
+        self._smooth(now, min(needed, MAX_SERVERS))
         if self._smoothed > self.value:
             self.value = math.ceil(self._smoothed)
         self._reduce(now)
