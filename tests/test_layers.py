@@ -20,7 +20,7 @@ LAYERS = {
     "infeed": (
         "v1 errors printable pytree sliding_window",
         "arguments report",
-        "spec http2 verdict",
+        "spec http2 verdict process_reports",
         "batch cursor finish stats transport",
         "wire rpc named_fields",
         "prefetch",
@@ -51,7 +51,7 @@ LAYERS = {
 }
 SHARED = (
     *("errors", "finish", "http2", "printable", "spec", "v1", "wire"),
-    *("report", "sliding_window", "verdict"),
+    *("report", "process_reports", "sliding_window", "verdict"),
     *("rpc.tf_dispatcher", "tensorflow.finish", "tensorflow.from_callable"),
 )
 """What the server imports of the client, up to the layer of `runtime`."""
