@@ -107,14 +107,19 @@ class Situation:
     advised: str = ""
 
 
+def _servers(stats: Stats) -> int:
+    """Returns the advised number of servers, but no more than this machine has processors for."""
+    return min(stats.assessment.servers or 1, len(os.sched_getaffinity(0)))
+
+
 def _more_servers(run: Run, stats: Stats) -> Run:
-    return Run(run.pipeline, run.step_seconds, stats.assessment.servers or 1)
+    return Run(run.pipeline, run.step_seconds, _servers(stats))
 
 
 def _rate_of_servers(_: Run, stats: Stats) -> float:
     """Returns the steps per second with the advised number of servers."""
     (report,) = stats.server_reports.values()
-    made = (stats.assessment.servers or 1) * (capacity(report) or 0.0)
+    made = _servers(stats) * (capacity(report) or 0.0)
     return min(made, 1 / (stats.report.step_seconds or 1e-9))
 
 
@@ -139,14 +144,14 @@ SITUATIONS = {
         Run("heavy", step_seconds=0.05),
         _more_servers,
         _rate_of_servers,
-        "as many servers as the verdict says",
+        "as many servers as the verdict says, up to the processors of this machine",
     ),
     "slow-storage": Situation(
         "storage",
         Run("stored", step_seconds=0.04),
         _more_servers,
         _rate_of_servers,
-        "as many servers as the verdict says",
+        "as many servers as the verdict says, up to the processors of this machine",
     ),
 }
 
@@ -225,7 +230,7 @@ def main(
                 row[4:] = [f"{forecast:.1f}", f"{measured:.1f} ({measured / forecast:.2f})"]
                 wrong |= abs(measured / forecast - 1) > MAX_ERROR
             table.add_row(*row)
-            console.print(f"{each}: {assessment}")
+            console.print(f"{each}: {assessment} (load {os.getloadavg()[0]:.1f})")
     console.print(table)
     sys.exit(wrong)
 

@@ -20,7 +20,7 @@ LAYERS = {
     "infeed": (
         "v1 errors printable pytree sliding_window",
         "arguments copies report",
-        "spec http2 verdict",
+        "spec http2 verdict process_reports",
         "batch cursor finish stats telemetry transport",
         "wire rpc named_fields",
         "prefetch",
@@ -51,7 +51,7 @@ LAYERS = {
 }
 SHARED = (
     *("errors", "finish", "http2", "printable", "spec", "v1", "wire"),
-    *("report", "sliding_window", "telemetry", "verdict"),
+    *("report", "process_reports", "sliding_window", "telemetry", "verdict"),
     *("rpc.tf_dispatcher", "tensorflow.finish", "tensorflow.from_callable"),
 )
 """What the server imports of the client, up to the layer of `runtime`."""

@@ -107,6 +107,18 @@ class ServerReport:
     """Processor time of the server's processes, for all pipelines."""
     cores: float = 1.0
     """Processors that the server may use."""
+    available_cores: float = 0.0
+    """Of `cores`, those that it used or could have used, because no other process did; 0: unknown.
+    """
+    memory_bytes: int = 0
+    """Resident memory of the server's processes at the end of this time; 0: unknown."""
+    memory_limit_bytes: int = 0
+    """Memory that the server may use: that of its host, or of its container; 0: unknown."""
+    processes: int = 1
+    """Processes of one host that serve at this address together, if the report is of one of them.
+    """
+    process_id: int = 0
+    """Identifier of the process on its host; 0: unknown, or several processes."""
     worst: RankReport | None = None
     """The rank of the job that waited most, if it is another one."""
 
@@ -120,6 +132,11 @@ class ServerReport:
         """Share of the processors that the server used, 0 to 1."""
         available = self.seconds * self.cores
         return min(1.0, self.cpu_seconds / available) if available else 0.0
+
+    @property
+    def usable_cores(self) -> float:
+        """Processors without those that other processes used; all where these are unknown."""
+        return min(self.cores, self.available_cores) if self.available_cores else self.cores
 
     def to_proto(self) -> stream_pb2.ServerReport:
         worst = self.worst and self.worst.to_proto()
@@ -137,7 +154,9 @@ class ServerReport:
         if message.HasField("worst"):
             report = TrainerReport.from_proto(message.worst.report)
             worst = RankReport(message.worst.rank, report)
-        return cls(**_values(cls, message), worst=worst)
+        values = _values(cls, message)
+        values["processes"] = max(1, values["processes"])  # 0: a server without `--processes`
+        return cls(**values, worst=worst)
 
 
 def _values(cls: type[TrainerReport | ServerReport], message: Any) -> dict[str, Any]:

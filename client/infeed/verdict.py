@@ -30,6 +30,18 @@ HIGH_SHARE = 0.20
 _BUSY_SHARE = 0.7
 """Share of the time from which threads, processors or a connection count as busy."""
 
+_OTHERS_SHARE = 0.1
+"""Share of the servers' processors from which their use by other processes is named."""
+
+_LOADED_SHARE = 0.9
+"""Share of the time that a pipeline works from which its rate is all that it can make."""
+
+_MIN_USED_SHARE = 1e-3
+"""A server that used less is not promised to make more than a thousand times as much."""
+
+MAX_SERVERS = 1_000_000
+"""Largest number of servers that is named: a trainer may report steps without a length."""
+
 _MIN_STEPS = 1
 
 Level = Literal["unknown", "not input-bound", "moderately input-bound", "highly input-bound"]
@@ -142,16 +154,18 @@ def find_cause(trainer: TrainerReport, servers: Collection[ServerReport]) -> tup
     seconds = sum(each.seconds for each in servers)
     busy = sum(each.busy_seconds for each in servers) / seconds
     source = sum(each.source_seconds for each in servers) / seconds
-    cpu = sum(each.cpu_seconds for each in servers) / sum(
-        each.seconds * each.cores for each in servers
-    )
+    cores = sum(each.seconds * each.cores for each in servers)
+    cpu = sum(each.cpu_seconds for each in servers) / cores if cores else 0.0
     no_budget = sum(each.no_budget_seconds for each in servers) / seconds
     if busy >= 0.5:
         if source >= busy / 2:
             return "storage", f"the pipeline waited {_percent(source)} of the time for the source"
+        not_usable = sum(each.seconds * (each.cores - each.usable_cores) for each in servers)
+        others = not_usable / cores if cores else 0.0
+        and_others = f", {_percent(others)} by other processes" * (others >= _OTHERS_SHARE)
         return "transforms", (
             f"the pipeline waited {_percent(busy - source)} of the time for the transforms, with "
-            f"{_percent(cpu)} of the servers' processors in use"
+            f"{_percent(cpu)} of the servers' processors in use{and_others}"
         )
     streams = max(1, trainer.streams)
     receiving = trainer.receive_seconds / (trainer.seconds * streams)
@@ -188,14 +202,18 @@ def capacity(server: ServerReport) -> float | None:
     """Returns the batches per second that a server can make, by operational analysis.
 
     While it is loaded, it makes batches ÷ busy time; a server with time to spare is limited by its
-    processors, of which a batch takes the measured time. None if it sent no batch.
+    processors, of which a batch takes the measured time. Processors that other processes use do
+    not count. If the report is of one of several processes, the others can make as much. None if
+    it sent no batch.
     """
     if not server.batches or not server.seconds:
         return None
     busy = server.busy_seconds / server.seconds
-    used = server.cpu_share if busy < 0.9 else max(busy, server.cpu_share)
-    used = max(used, server.source_seconds / server.seconds, 1e-3)
-    return server.batches / server.seconds / used
+    usable = server.seconds * server.usable_cores
+    cpu = min(1.0, server.cpu_seconds / usable) if usable else 0.0
+    used = cpu if busy < _LOADED_SHARE else max(busy, cpu)
+    used = max(used, server.source_seconds / server.seconds, _MIN_USED_SHARE)
+    return server.processes * server.batches / server.seconds / used
 
 
 def enough_servers(
@@ -209,7 +227,8 @@ def enough_servers(
     sent = sum(each.batches / each.seconds for each in servers)
     own = sum(each.report.steps / each.report.seconds for each in ranks if each.report.seconds)
     others = max(0.0, sent - own * world_size / max(1, len(ranks)))
-    return max(1, math.ceil((demand + others) * len(capacities) / sum(capacities)))
+    needed = (demand + others) * len(capacities) / sum(capacities)
+    return max(1, math.ceil(min(needed, MAX_SERVERS)))
 
 
 def _percent(share: float) -> str:

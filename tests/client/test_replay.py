@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,25 @@ def test_the_step_before_is_that_of_the_feed(fake: FakeTransport) -> None:
     assert result.current_step_seconds == report.seconds / report.steps
     assert result.wait_seconds == report.wait_seconds / report.steps
     assert result.speed_up == result.current_step_seconds / result.step_seconds
+
+
+@pytest.mark.parametrize(("taken", "mean"), [(6, 4.5), (5, 3.5)])
+def test_the_step_time_is_the_mean_of_the_measured_steps(
+    fake: FakeTransport, monkeypatch: pytest.MonkeyPatch, taken: int, mean: float
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("infeed.replay.time", SimpleNamespace(monotonic=lambda: now))
+    with connect(fake) as feed, infeed.headspace(feed, batches=2, steps=4) as replay:
+        for number, _ in enumerate(replay):
+            if number + 1 == taken < 6:
+                break  # within a step, which does not count
+            now += 9.0 if number < 2 else 1.0 + number
+        assert replay.result().step_seconds == mean  # of 3, 4, 5 and 6 seconds
+
+
+def test_the_speed_up_is_unknown_without_steps_to_compare() -> None:
+    assert Headspace(0.02, None, None, 8, 50).speed_up is None
+    assert Headspace(0.0, 0.05, 0.03, 8, 50).speed_up is None
 
 
 def test_a_result_is_one_line() -> None:
@@ -123,6 +143,10 @@ def test_problems_are_named(fake: FakeTransport) -> None:
     with connect(fake) as feed:
         with pytest.raises(InvalidRequestError, match="batches must be"):
             infeed.headspace(feed, batches=0)
+        with pytest.raises(InvalidRequestError, match="batches must be"):
+            infeed.headspace(feed, batches=65)
+        with pytest.raises(InvalidRequestError, match="steps must be"):
+            infeed.headspace(feed, steps=0)
         with infeed.headspace(feed) as replay:
             next(replay)
         with pytest.raises(InvalidRequestError, match="made 1 steps"):

@@ -17,7 +17,8 @@ TRAINER = TrainerReport(
     position=6400,
 )
 SERVER = ServerReport(
-    *(10.0, 60, 2_000_000, 1.0, 2.0, 3.0, 4.0, 0.5, 0.75, 15.0, 2.0), worst=RankReport(3, TRAINER)
+    *(10.0, 60, 2_000_000, 1.0, 2.0, 3.0, 4.0, 0.5, 0.75, 15.0, 2.0, 1.75, 300, 900, 2, 17),
+    worst=RankReport(3, TRAINER),
 )
 
 
@@ -48,6 +49,15 @@ def test_worst_rank_is_checked_too() -> None:
     message.worst.report.steps = -1
     with pytest.raises(ValueError, match=r"TrainerReport\.steps is -1"):
         ServerReport.from_proto(message)
+
+
+def test_server_of_an_earlier_version_is_one_process() -> None:
+    message = SERVER.to_proto()
+    for name in ("available_cores", "memory_bytes", "memory_limit_bytes", "processes"):
+        message.ClearField(name)
+    report = ServerReport.from_proto(message)
+    assert (report.processes, report.memory_bytes) == (1, 0)
+    assert (SERVER.usable_cores, report.usable_cores) == (1.75, 2.0)
 
 
 def test_derived_shares() -> None:

@@ -31,8 +31,21 @@ def test_samples_are_a_second_apart() -> None:
     for tick in range(1000):
         window.sample(tick / 100, {"steps": tick})
     seconds, grown = window.difference(20.0, {"steps": 2000})
-    assert seconds == pytest.approx(20 - 9.0, abs=1.01)
+    assert seconds == pytest.approx(20 - 9.0)
     assert grown["steps"] == pytest.approx(100 * seconds)
+
+
+def test_window_ends_exactly_ten_seconds_ago_if_there_is_a_sample() -> None:
+    window = SlidingWindow()
+    for second in range(21):
+        window.sample(float(second), {"steps": second})
+    assert window.difference(20.0, {"steps": 20}) == (10.0, {"steps": 10})
+
+
+def test_window_of_an_earlier_time_has_no_length() -> None:
+    window = SlidingWindow()
+    window.sample(3.0, {"steps": 1})
+    assert window.difference(2.5, {"steps": 1}) == (0.0, {"steps": 0})
 
 
 def test_window_reaches_back_to_two_events() -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from infeed.report import RankReport, ServerReport, TrainerReport
-from infeed.verdict import Verdict, capacity, consumption, enough_servers, find_cause, judge
+from infeed.verdict import (
+    MAX_SERVERS,
+    Verdict,
+    capacity,
+    consumption,
+    enough_servers,
+    find_cause,
+    judge,
+)
 
 SERVER = ServerReport(seconds=10.0, batches=100, bytes=10**9, cores=4.0, no_request_seconds=10.0)
 WAITING = TrainerReport(seconds=10.0, steps=100, wait_seconds=5.0, streams=1, bytes=10**9)
@@ -86,6 +95,118 @@ def test_cause_of_a_situation(cause: str, server: ServerReport, trainer: Trainer
     assert verdict.to_json()["text"] == str(verdict)
 
 
+IN_USE = " of the servers' processors in use"
+
+SHORT = ServerReport(seconds=5.0, batches=10, cores=2.0)
+"""Of a second server, whose window is shorter and which has less processors."""
+
+
+@pytest.mark.parametrize(
+    ("cause", "detail", "servers", "trainer"),
+    [
+        (  # 10 of 15 seconds for the transforms, 20 of 50 seconds of processors
+            "transforms",
+            "the pipeline waited 67 % of the time for the transforms, with 40 %" + IN_USE,
+            [
+                replace(BUSY, transform_seconds=9.0, cpu_seconds=16.0),
+                replace(SHORT, transform_seconds=1.0, cpu_seconds=4.0),
+            ],
+            WAITING,
+        ),
+        (
+            "storage",
+            "the pipeline waited 40 % of the time for the source",
+            [replace(BUSY, source_seconds=4.0, transform_seconds=4.0)],
+            WAITING,
+        ),
+        (
+            "transforms",
+            "the pipeline waited 50 % of the time for the transforms, with 95 %" + IN_USE,
+            [replace(BUSY, transform_seconds=5.0)],
+            WAITING,
+        ),
+        (  # 12 of 50 seconds of processors
+            "transforms",
+            "the pipeline waited 67 % of the time for the transforms, with 40 %"
+            + IN_USE
+            + ", 24 % by other processes",
+            [
+                replace(BUSY, transform_seconds=9.0, cpu_seconds=16.0, available_cores=2.8),
+                replace(SHORT, transform_seconds=1.0, cpu_seconds=4.0, available_cores=2.0),
+            ],
+            WAITING,
+        ),
+        (
+            "client CPU",
+            "its finish transforms were busy 70 % of the time",
+            [SERVER],
+            replace(WAITING, finish_seconds=7.0, cpu_seconds=7.0),
+        ),
+        (  # of two streams
+            "client CPU",
+            "its receiving threads were busy 75 % of the time",
+            [SERVER],
+            replace(WAITING, cpu_seconds=15.0, streams=2),
+        ),
+        (
+            "client CPU",
+            "its receiving threads were busy 80 % of the time",
+            [SERVER],
+            replace(WAITING, cpu_seconds=8.0, streams=0),
+        ),
+        (
+            "network rate",
+            "a batch was under way 50 % of the time, at 100 MB/s",
+            [SERVER],
+            replace(WAITING, receive_seconds=5.0),
+        ),
+        (
+            "round trip",
+            "the pipeline had no request 40 % of the time",
+            [replace(SERVER, transform_seconds=2.0, no_budget_seconds=4.0)],
+            WAITING,
+        ),
+        (
+            "serialisation",
+            "0.5 threads encoded batches",
+            [replace(FULL, encode_seconds=5.0)],
+            WAITING,
+        ),
+        (
+            "server budget",
+            "batches waited for room 50 % of the time",
+            [replace(BUSY, no_budget_seconds=5.0, encode_seconds=4.9)],
+            WAITING,
+        ),
+        (  # 9 of 15 seconds
+            "server budget",
+            "batches waited for room 60 % of the time",
+            [replace(BUSY, no_budget_seconds=6.0), replace(SHORT, no_budget_seconds=3.0)],
+            WAITING,
+        ),
+    ],
+)
+def test_figures_of_a_cause(
+    cause: str, detail: str, servers: list[ServerReport], trainer: TrainerReport
+) -> None:
+    assert find_cause(trainer, servers) == (cause, detail)
+
+
+def test_shares_end_at_100_percent() -> None:
+    busy = replace(WAITING, cpu_seconds=13.0)
+    assert find_cause(busy, [SERVER])[1] == "its receiving threads were busy 100 % of the time"
+
+
+def test_more_servers_are_named_only_where_they_help() -> None:
+    assert judge([rank(WAITING)], 1, [replace(SERVER, cpu_seconds=1.0)]).cause == "round trip"
+    assert judge([rank(WAITING)], 1, [replace(SERVER, cpu_seconds=1.0)]).servers is None
+
+
+def test_the_input_that_keeps_up_has_no_cause_in_the_line() -> None:
+    line = str(judge([rank(replace(WAITING, wait_seconds=0.0))], 1, [SERVER]))
+    assert line == "not input-bound: the trainer waited 0.0 % of the time; the input keeps up"
+
+
 def test_two_streams_share_the_time_of_a_client() -> None:
     trainer = replace(WAITING, receive_seconds=8.0, streams=2)
     assert find_cause(trainer, [SERVER, SERVER])[0] == "round trip"
@@ -94,6 +215,21 @@ def test_two_streams_share_the_time_of_a_client() -> None:
 def test_consumption_is_that_of_the_slowest_rank() -> None:
     slow = replace(WAITING, wait_seconds=0.0)
     assert consumption([rank(WAITING), rank(slow)], 8) == pytest.approx(8 / 0.1)
+
+
+def test_steps_without_a_time_take_any_number_of_batches() -> None:
+    always = replace(WAITING, wait_seconds=10.0)
+    assert consumption([rank(always)], 8) == math.inf
+    assert enough_servers([rank(always)], 1, [replace(BUSY, transform_seconds=10.0)]) is None
+
+
+def test_impossible_reports_do_no_harm() -> None:
+    loaded = replace(BUSY, transform_seconds=10.0)
+    instant = TrainerReport(seconds=1e-307, steps=1)
+    assert enough_servers([rank(instant)], 9, [replace(loaded, batches=1)]) == MAX_SERVERS
+    none = replace(loaded, cores=0.0)
+    assert capacity(none) == pytest.approx(10.0)
+    assert judge([rank(WAITING)], 1, [none]).cause == "transforms"
 
 
 def test_capacity_of_a_loaded_server_is_its_rate() -> None:
@@ -105,7 +241,24 @@ def test_capacity_of_an_idle_server_follows_from_its_processors() -> None:
     idle = replace(SERVER, no_request_seconds=8.0, transform_seconds=2.0, cpu_seconds=4.0)
     assert capacity(idle) == pytest.approx(100.0)
     assert capacity(replace(idle, source_seconds=5.0)) == pytest.approx(20.0)
+    assert capacity(replace(idle, cpu_seconds=0.0, transform_seconds=0.0)) == pytest.approx(10_000)
+    more = replace(idle, cpu_seconds=60.0)  # its last reading is late
+    assert capacity(more) == pytest.approx(10.0)
     assert capacity(ServerReport(seconds=10.0)) is None
+    assert capacity(ServerReport(batches=5)) is None
+
+
+def test_processors_that_others_use_are_no_capacity() -> None:
+    idle = replace(SERVER, no_request_seconds=8.0, transform_seconds=2.0, cpu_seconds=4.0)
+    assert capacity(replace(idle, available_cores=1.0)) == pytest.approx(25.0)
+    assert capacity(replace(idle, available_cores=0.4)) == pytest.approx(10.0)
+    assert capacity(replace(idle, available_cores=9.0)) == pytest.approx(100.0)
+
+
+def test_processes_of_one_host_are_one_server() -> None:
+    loaded = replace(BUSY, transform_seconds=10.0, processes=2)  # 10 batches/s, and as many again
+    assert capacity(loaded) == pytest.approx(20.0)
+    assert enough_servers([rank(WAITING)], 4, [loaded]) == 4
 
 
 def test_enough_servers_serve_the_job_and_the_others() -> None:
@@ -115,6 +268,16 @@ def test_enough_servers_serve_the_job_and_the_others() -> None:
     shared = replace(WAITING, steps=50)  # 10 steps/s without waits; 5 batches/s go to others
     assert enough_servers([rank(shared)], 1, [loaded]) == 2
     assert enough_servers([rank(WAITING)], 1, [ServerReport(seconds=10.0)]) is None
+    slower = replace(loaded, batches=50)  # 15 batches/s together, of which others take 5
+    assert enough_servers([rank(WAITING)], 1, [loaded, slower]) == 4
+    two = [rank(replace(WAITING, steps=50), each) for each in range(2)]  # 10 batches/s together
+    assert enough_servers(two, 2, [loaded]) == 2
+    other = replace(loaded, batches=300)  # of which others take 20 batches/s
+    assert enough_servers(two, 2, [other]) == 2
+    assert enough_servers(two[:1], 2, [replace(loaded, batches=150)]) == 2
+    resting = replace(WAITING, steps=0)
+    idle = replace(SERVER, batches=1000, cpu_seconds=1.0)
+    assert enough_servers([rank(WAITING), rank(resting, 1)], 1, [idle]) == 1
 
 
 def test_verdict_names_the_number_of_servers() -> None:

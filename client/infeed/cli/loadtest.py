@@ -186,7 +186,7 @@ def loadtest(
             raise InvalidRequestError("--find-max needs --step-ms over 0, and no --steps")
         for path in (html, Path(output) if output not in (None, "-") else None):
             if path is not None:
-                _write(path, "", mode="a")  # a problem is found before the test, not after it
+                _check_writable(path)  # a problem is found before the test, not after it
     except InvalidRequestError as error:
         raise typer.BadParameter(error.message) from None
     runs = Runs(target, pipeline, connection, timeout)
@@ -205,30 +205,44 @@ def loadtest(
 def _report(
     summary: Summary, tally: Tally, search: Search | None, output: str | None, html: Path | None
 ) -> None:
+    """Prints the report, and then writes the files; raises the first problem after all of them."""
     from infeed.loadtest.report_html import html_report  # noqa: PLC0415
     from infeed.loadtest.report_text import text_report  # noqa: PLC0415
     from infeed.loadtest.summary import to_json  # noqa: PLC0415
 
-    if output is not None:
-        document = to_json(summary, tally)
-        if search is not None:
-            document["search"] = search.to_json()
-        text = json.dumps(document, indent=2) + "\n"
-        if output == "-":
-            typer.echo(text, nl=False)
-        else:
-            _write(Path(output), text)
-    if html is not None:
-        _write(html, html_report(summary, tally, search))
-    if output != "-":
+    document = to_json(summary, tally)
+    if search is not None:
+        document["search"] = search.to_json()
+    text = json.dumps(document, indent=2) + "\n"
+    if output == "-":
+        typer.echo(text, nl=False)
+    else:
         typer.echo(printable_lines(text_report(summary, tally)), nl=False)
         if search is not None:
             typer.echo(str(search))
+    problems = []
+    if output not in (None, "-"):
+        problems.append(_write(Path(output), text))
+    if html is not None:
+        problems.append(_write(html, html_report(summary, tally, search)))
+    for problem in filter(None, problems):
+        raise problem
 
 
-def _write(path: Path, text: str, mode: str = "w") -> None:
+def _check_writable(path: Path) -> None:
+    """Raises `InvalidRequestError` for a file that cannot be written; leaves none behind."""
+    existed = path.exists() or path.is_symlink()
+    if problem := _write(path, "", mode="a"):
+        raise problem
+    if not existed:
+        path.unlink()
+
+
+def _write(path: Path, text: str, mode: str = "w") -> InvalidRequestError | None:
+    """Writes a file; returns the error that names what prevents it."""
     try:
         with path.open(mode, encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise InvalidRequestError(f"{path}: {problem_of(error)}") from None
+        return InvalidRequestError(f"{path}: {problem_of(error)}")
+    return None

@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.live import Live
 
-from infeed.errors import InvalidRequestError
-
 if TYPE_CHECKING:
     from infeed.loadtest import LoadPlan, Summary, Tally
     from infeed.loadtest.find_max import Probe, Search
     from infeed.loadtest.runner import Progress
+
+
+class _SearchEndedError(Exception):
+    """The end of a search by one load test."""
+
+    def __init__(self, trainers: int) -> None:
+        super().__init__()
+        self.trainers = trainers
 
 
 class Runs:
@@ -36,7 +42,10 @@ class Runs:
         return check(summarize(tally), tally), tally
 
     def search(self, plan: LoadPlan) -> tuple[Search | None, Summary, Tally]:
-        """Runs load tests with several numbers of trainers; returns that with the most, too."""
+        """Runs load tests with several numbers of trainers; returns that with the most, too.
+
+        One that is interrupted, or has a failure, ends the search, and is returned.
+        """
         from infeed.loadtest.find_max import Probe, find_max  # noqa: PLC0415
         from infeed.loadtest.plan import UTILISATION_THRESHOLD  # noqa: PLC0415
 
@@ -51,20 +60,21 @@ class Runs:
             }
             results[trainers] = self.run(replace(plan, trainers=trainers, **faults))
             summary, _ = results[trainers]
-            if summary.interrupted:
-                raise KeyboardInterrupt
-            if summary.failures:
-                raise InvalidRequestError(f"{trainers} trainers: {summary.failures[0]}")
+            if summary.interrupted or summary.failures:
+                raise _SearchEndedError(trainers)
             found = Probe(
                 trainers,
                 summary.utilisation or 0.0,
                 summary.samples_per_second,
-                summary.forecast.max_trainers,
+                summary.forecast.trainers_at(threshold, trainers),
             )
             _show_probe(console, found)
             return found
 
-        search = find_max(probe, threshold, limit=plan.trainers)
+        try:
+            search = find_max(probe, threshold, limit=plan.trainers)
+        except _SearchEndedError as error:
+            return None, *results[error.trainers]
         return search, *results[search.max_trainers or search.probes[-1].trainers]
 
 

@@ -44,7 +44,7 @@ def _server_line(url: str, server: Mapping[str, Any]) -> Text:
     line.append(
         f"  infeed {printable(server['version'])}, up {_duration(server['uptime_seconds'])}, "
         f"{_percent(server['cpu_share'])} of {server['cores']:g} processors, "
-        f"peak memory {_bytes(server['peak_memory_bytes'])}",
+        f"memory {_bytes(server['memory_bytes'])}, peak {_bytes(server['peak_memory_bytes'])}",
         "dim",
     )
     return line

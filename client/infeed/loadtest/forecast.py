@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,24 +27,58 @@ class Forecast:
     """Servers like them that would be enough."""
     max_trainers: int | None
     """Trainers of this step time that they could feed."""
+    shares_machine: bool = False
+    """Whether servers share the processors of the trainers' machine: more trainers leave less."""
+
+    def trainers_at(self, utilisation: float, trainers: int) -> int | None:
+        """Returns how many could use their accelerators so much, 0 to 1; `trainers` made
+        `demand`."""
+        if self.capacity is None or self.demand is None:
+            return None
+        return int(self.capacity * trainers / self.demand / utilisation)
 
 
-def forecast_of(ranks: list[RankReport], trainers: int, servers: list[ServerReport]) -> Forecast:
-    """Returns what these servers can feed, of trainers like these."""
+def forecast_of(
+    ranks: list[RankReport],
+    trainers: int,
+    servers: list[ServerReport],
+    *,
+    neighbours: Collection[ServerReport] = (),
+    trainer_cores: float = 0.0,
+) -> Forecast:
+    """Returns what these servers can feed, of trainers like these.
+
+    `neighbours` are the servers on the machine of the trainers, which use `trainer_cores` of it.
+    """
     demand = consumption(ranks, trainers)
-    able = [each for each in map(capacity, servers) if each is not None]
+    growth = _growth(neighbours, trainer_cores)
+    able = []
+    for server in servers:
+        most = capacity(server)
+        if most is not None and server in neighbours:
+            most = min(most, growth * server.batches / server.seconds)
+        if most is not None:
+            able.append(most)
     total = sum(able) if able else None
-    finite = demand if np.isfinite(demand) else None
-    max_trainers = None
-    if total is not None and finite:
-        max_trainers = int(total * trainers / finite)
-    return Forecast(
-        demand=finite,
+    made = Forecast(
+        demand=demand if np.isfinite(demand) else None,
         capacity=total,
         servers=len(able),
         servers_needed=enough_servers(ranks, trainers, servers),
-        max_trainers=max_trainers,
+        max_trainers=None,
+        shares_machine=bool(neighbours),
     )
+    return replace(made, max_trainers=made.trainers_at(1.0, trainers))
+
+
+def _growth(servers: Collection[ServerReport], trainer_cores: float) -> float:
+    """Returns by what factor the work of a machine can grow, of its servers and trainers together.
+
+    They need more of it alike; what other processes use of the machine stays theirs.
+    """
+    used = [each.cpu_seconds / each.seconds for each in servers]
+    idle = [each.usable_cores - own for each, own in zip(servers, used, strict=True)]
+    return 1 + max(0.0, max(idle, default=0.0)) / max(sum(used) + trainer_cores, 1e-6)
 
 
 def measured_report(last: TrainerReport, arrays: Mapping[str, Array]) -> TrainerReport:
@@ -68,22 +102,3 @@ def measured_report(last: TrainerReport, arrays: Mapping[str, Array]) -> Trainer
         finish_seconds=growth * last.finish_seconds,
         bytes=int(growth * last.bytes),
     )
-
-
-def merged_reports(reports: list[tuple[float, ServerReport]], begin: float) -> ServerReport:
-    """Returns one report on the time since `begin`, from reports whose times overlap.
-
-    Takes the last one, and those before it that overlap neither one that is taken nor `begin`.
-    """
-    at, last = reports[-1]
-    taken, free_until = [last], at - last.seconds
-    for at, report in reversed(reports):
-        if at <= free_until and at - report.seconds >= begin:
-            taken.append(report)
-            free_until = at - report.seconds
-    sums = {
-        name: sum(getattr(each, name) for each in taken)
-        for name in last.to_json()
-        if name != "cores"
-    }
-    return replace(last, **sums)

@@ -12,6 +12,7 @@ from infeed.loadtest.page_style import STYLE
 from infeed.loadtest.report_text import (
     audit_lines,
     forecast_text,
+    memory_text,
     notes,
     percent_text,
     plan_text,
@@ -155,7 +156,7 @@ def _trainer_row(trainer: TrainerFigures) -> tuple[str, ...]:
         seconds_text(figures.step_seconds),
         ", ".join(map(seconds_text, trainer.first_batch_seconds)),
         f"{trainer.cpu_share:.2f}",
-        f"{trainer.memory_bytes / 1e6:.0f} MB",
+        memory_text(trainer.memory_bytes),
     )
 
 
@@ -171,6 +172,7 @@ def _servers(summary: Summary) -> str:
         "encoding",
         "sending",
         "processors",
+        "memory",
         "could make",
     )
     rows = ((address, *_server_row(report)) for address, report in summary.servers.items())
@@ -183,6 +185,9 @@ def _server_row(report: ServerReport) -> Iterator[str]:
     for name in ("source", "transform", "no_budget", "no_request", "encode", "send"):
         yield percent_text(getattr(report, f"{name}_seconds") / report.seconds, 0)
     yield f"{report.cpu_share * report.cores:.1f} of {report.cores:g}"
+    share = report.memory_bytes / report.memory_limit_bytes if report.memory_limit_bytes else None
+    limit = "" if share is None else f" ({percent_text(share, 0)})"
+    yield memory_text(report.memory_bytes) + limit
     able = capacity(report)
     yield "-" if able is None else f"{able:.1f}/s"
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from infeed.http2.target import is_local
 from infeed.loadtest.figures import TrainerFigures
 from infeed.loadtest.forecast import Forecast
 from infeed.loadtest.plan import UTILISATION_THRESHOLD
-from infeed.loadtest.summary import Summary
+from infeed.loadtest.summary import Summary, cores_used
 from infeed.loadtest.tally import Tally
 from infeed.report import ServerReport
 from infeed.verdict import capacity
 
 _MAX_TRAINERS = 16
 _MAX_FINDINGS = 10
+_MIN_OTHER_SHARE = 0.1
+"""Of a server's processors, from which their use by other processes is worth a note."""
 _LATE_FACTOR = 1.1
 """Of the asked step time, from which this machine is too busy for so many trainers."""
 
@@ -28,6 +31,13 @@ def seconds_text(value: float) -> str:
 def percent_text(share: float | None, digits: int = 1) -> str:
     """Returns a share as a percentage; a dash for None."""
     return "-" if share is None else f"{100 * share:.{digits}f} %"
+
+
+def memory_text(count: int) -> str:
+    """Returns bytes in MB or GB; a dash where they are unknown."""
+    if not count:
+        return "-"
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
 def plan_text(tally: Tally) -> str:
@@ -49,6 +59,7 @@ def text_report(summary: Summary, tally: Tally) -> str:
     """Returns the whole report, with a line feed at its end."""
     lines = [
         summary.verdict_text,
+        *(["interrupted: the figures so far"] if summary.interrupted else []),
         "",
         f"{tally.spec.name}: {plan_text(tally)}",
         *_overview(summary),
@@ -120,7 +131,7 @@ def _server_table(summary: Summary) -> Iterator[str]:
     width = max(len("server"), *(len(each) for each in summary.servers))
     yield (
         f"{'server':{width}}  batches/s  source  transform  no budget  no request  processors"
-        "   could make"
+        "    memory   could make"
     )
     for address, report in summary.servers.items():
         yield f"{address:{width}}  {_server_row(report)}"
@@ -142,7 +153,7 @@ def _server_row(report: ServerReport) -> str:
     used = f"{report.cpu_share * report.cores:.1f} of {report.cores:g}"
     return (
         f"{report.batches / report.seconds:9.1f}  {source:>6}  {transform:>9}  {no_budget:>9}  "
-        f"{no_request:>10}  {used:>10}  {could:>11}"
+        f"{no_request:>10}  {used:>10}  {memory_text(report.memory_bytes):>8}  {could:>11}"
     )
 
 
@@ -156,6 +167,8 @@ def forecast_text(forecast: Forecast) -> str | None:
         f"{forecast.servers} server{plural} can make {forecast.capacity:.1f}: enough for "
         f"{forecast.max_trainers} such trainers"
     )
+    if forecast.shares_machine:
+        line += " on this machine, which they share"
     if forecast.servers_needed is not None and forecast.servers_needed > forecast.servers:
         line += f"; {forecast.servers_needed} such servers would be enough for these"
     return line
@@ -191,12 +204,27 @@ def notes(summary: Summary, tally: Tally) -> Iterator[str]:
     """Yields what limits the figures, and the resources of the trainers."""
     plan = tally.plan
     processes = summary.trainers[:1] if plan.threads else summary.trainers
-    used = sum(each.cpu_share for each in processes)
+    used = cores_used(summary.trainers, tally)
     memory = sum(each.memory_bytes for each in processes)
     yield (
         f"trainers used {used:.2f} of this machine's {summary.cores} processors, "
-        f"{memory / 1e6:.0f} MB of memory"
+        f"{memory_text(memory)} of memory"
     )
+    if tally.all_began_at is None:
+        waiting = sum(not (each.lives and each.lives[0].first) for each in tally.trainers)
+        yield (
+            f"note: nothing was measured, for {waiting} of {plan.trainers} trainers had no batch "
+            "when the test ended"
+        )
+    elif not summary.seconds:
+        yield f"note: nothing was measured, for the test ended in its warm-up of {plan.warm_up:g} s"
+    for address, report in summary.servers.items():
+        others = report.cores - report.usable_cores - used * is_local(address)
+        if others > _MIN_OTHER_SHARE * report.cores:
+            yield (
+                f"note: other processes used {others:.1f} of the {report.cores:g} processors of "
+                f"{address}: the forecast leaves them out"
+            )
     slow = [each for each in summary.trainers if _is_late(each, plan.step_seconds)]
     if slow:
         longest = max(each.figures.step_seconds for each in slow)

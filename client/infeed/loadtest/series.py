@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from infeed.loadtest.tally import Tally, joined
+from infeed.process_reports import merge_processes
+from infeed.report import ServerReport
 from infeed.spec import Array
 from infeed.stats import STARVED_THRESHOLD_SECONDS
 
@@ -36,7 +38,8 @@ class Series:
     utilisation: tuple[Row, ...]
     """Of each trainer: compute ÷ time of the steps that end in a bin; None without steps."""
     servers: dict[str, dict[str, Row]]
-    """Of each server: the shares of its pipeline's four states, `cpu` and `batches` per second."""
+    """Of each server: the shares of its pipeline's four states, the share `cpu` of its processors,
+    its resident bytes, `memory`, and `batches` per second."""
 
     @property
     def bins(self) -> int:
@@ -119,14 +122,18 @@ def _utilisation(
 
 
 def _server(tally: Tally, address: str, width: float, bins: int) -> dict[str, Row]:
-    """Returns the last report of each bin, as shares."""
-    rows: dict[str, list[float | None]] = {
-        name: [None] * bins for name in (*STATES, "cpu", "batches")
-    }
+    """Returns the last report of each bin, as shares; of several processes, all together."""
+    names = (*STATES, "cpu", "memory", "batches")
+    rows: dict[str, list[float | None]] = {name: [None] * bins for name in names}
+    last: dict[int, dict[int, ServerReport]] = {}
     for at, report in tally.servers[address]:
-        number = min(bins - 1, int((at - tally.began_at) / width))
+        process = report.process_id if report.processes > 1 else 0
+        last.setdefault(min(bins - 1, int((at - tally.began_at) / width)), {})[process] = report
+    for number, processes in last.items():
+        report = merge_processes(processes.values())
         for state in STATES:
             rows[state][number] = getattr(report, f"{state}_seconds") / report.seconds
         rows["cpu"][number] = report.cpu_share
+        rows["memory"][number] = float(report.memory_bytes) or None
         rows["batches"][number] = report.batches / report.seconds
     return {name: tuple(row) for name, row in rows.items()}

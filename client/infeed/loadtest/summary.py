@@ -8,13 +8,14 @@ start-up time and part of no other figure. Neither are stalls, and the time that
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from infeed.audit.report import AuditReport
+from infeed.http2.target import is_local
 from infeed.loadtest.figures import (
     COLUMNS,
     Figures,
@@ -23,9 +24,10 @@ from infeed.loadtest.figures import (
     selected_steps,
     trainer_figures,
 )
-from infeed.loadtest.forecast import Forecast, forecast_of, measured_report, merged_reports
+from infeed.loadtest.forecast import Forecast, forecast_of, measured_report
 from infeed.loadtest.plan import UTILISATION_THRESHOLD
 from infeed.loadtest.series import Series, time_series
+from infeed.loadtest.server_reports import merged_reports
 from infeed.loadtest.tally import Tally
 from infeed.report import RankReport, ServerReport
 from infeed.verdict import Verdict, capacity, judge
@@ -130,13 +132,26 @@ def summarize(tally: Tally) -> Summary:
         audits=tuple(tally.audits(end - tally.began_at)),
         verdict=verdict,
         verdict_text=text,
-        forecast=forecast_of(ranks, tally.plan.trainers, list(servers.values())),
+        forecast=forecast_of(
+            ranks,
+            tally.plan.trainers,
+            list(servers.values()),
+            neighbours=[report for address, report in servers.items() if is_local(address)],
+            trainer_cores=cores_used(trainers, tally),
+        ),
         series=time_series(tally),
         events=tuple((at - tally.began_at, text) for at, text in tally.all_events()),
         failures=tuple(tally.failures),
         interrupted=tally.interrupted,
         cores=os.cpu_count() or 1,
     )
+
+
+def cores_used(trainers: Sequence[TrainerFigures], tally: Tally) -> float:
+    """Returns the processors of this machine that all trainers used together."""
+    # Threads are in one process, whose use each of them has.
+    processes = trainers[:1] if tally.plan.threads else trainers
+    return sum(each.cpu_share for each in processes)
 
 
 def check(summary: Summary, tally: Tally) -> Summary:

@@ -12,7 +12,13 @@ from rich.table import Table
 from infeed.printable import printable_lines
 from infeed_server.profile.advice import advice
 from infeed_server.profile.figures import Profile, Stage
-from infeed_server.profile.forecast import Fleet, Forecast, forecast, rate_of_run
+from infeed_server.profile.forecast import (
+    Fleet,
+    Forecast,
+    forecast,
+    rate_beside_others,
+    rate_of_run,
+)
 
 _MIN_WIDTH = 120
 """Characters of a line that is not written to a terminal."""
@@ -136,6 +142,10 @@ def _forecast(profile: Profile, made: Forecast, fleet: Fleet | None) -> Iterator
         f"forecast: {made.samples:,.0f} samples/s, {made.batches:,.1f} batches/s with all "
         f"{profile.cores} cores of this host; the limit is {_LIMITS[made.limit]}"
     )
+    run = profile.run
+    if run is not None and run.other_cores > _BUSY_SHARE * profile.cores:
+        left = rate_beside_others(made, run, profile.cores)
+        yield f"          {left:,.0f} samples/s beside the other processes, as long as they stay"
     if profile.wire_bytes is not None and profile.finished_bytes is not None:
         text = f"          {_mega(made.wire_bytes)} MB/s to trainers"
         if profile.finished_bytes != profile.wire_bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -87,8 +87,10 @@ class MergedHealth:
 class MergedMetrics(Collector):
     """The metrics of all processes, with the label `process` for the process's number."""
 
-    def __init__(self, addresses: Addresses) -> None:
+    def __init__(self, addresses: Addresses, left_out: Collection[str] = ()) -> None:
+        """`left_out` names the families that no process can know."""
         self._addresses = addresses
+        self._left_out = left_out
 
     def collect(self) -> Iterable[Metric]:
         merged: dict[str, Metric] = {}
@@ -96,6 +98,8 @@ class MergedMetrics(Collector):
         bodies = _get_all(list(serving.values()), "/metrics")
         for number, body in zip(serving, bodies, strict=True):
             for family in text_string_to_metric_families(body or ""):
+                if family.name in self._left_out:
+                    continue
                 metric = merged.setdefault(
                     family.name, Metric(family.name, family.documentation, family.type)
                 )

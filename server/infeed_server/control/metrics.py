@@ -100,6 +100,15 @@ class TrainersView(Protocol):
         """Returns the number of servers that would be enough, by ()."""
 
 
+DESIRED_SERVERS = "infeed_desired_servers"
+
+
+def desired_servers_gauge(values: Callable[[], LabelledValues]) -> CallbackCollector:
+    """Returns the gauge of `infeed_desired_servers`."""
+    text = "Servers like this one that would feed all connected trainers without waits."
+    return CallbackCollector(GaugeMetricFamily, DESIRED_SERVERS, text, (), values)
+
+
 class Metrics:
     """The server's counters, gauges and histograms. Thread-safe.
 
@@ -225,12 +234,10 @@ class Metrics:
             ("pipeline", "state"),
             lambda view: view.state_seconds(),
         )
-        expose(
-            GaugeMetricFamily,
-            "desired_servers",
-            "Servers like this one that would feed all connected trainers without waits.",
-            (),
-            lambda view: view.desired_servers(),
+        self.registry.register(
+            desired_servers_gauge(
+                lambda: self._trainers.desired_servers() if self._trainers else {}
+            )
         )
 
     def add_pipeline(self, pipeline: str) -> None:

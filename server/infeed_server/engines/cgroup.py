@@ -19,6 +19,11 @@ def set_process_count(count: int) -> None:
     _process_count = count
 
 
+def process_count() -> int:
+    """Returns the processes between which the limits are divided."""
+    return _process_count
+
+
 def cpu_count() -> int:
     """Returns the CPUs of the affinity mask, cut to the container's quota; at least one.
 

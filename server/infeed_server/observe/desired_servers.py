@@ -4,15 +4,18 @@
 
 Neither depends on the present number of servers: of a training that waits, the time of its steps
 alone counts. So an autoscaler that follows the value has a fixed point, and does not oscillate.
+Neither do other processes of the host count: on a busy host the capacity would follow the demand,
+and each new server would let the value grow.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from infeed.report import ServerReport
-from infeed.verdict import capacity
+from infeed.verdict import MAX_SERVERS, capacity
 
 UTILISATION = 0.85
 """Share of its capacity at which a server should run: the rest is for uneven load."""
@@ -49,7 +52,7 @@ class DesiredServers:
     ) -> None:
         """Takes the batches per second that trainers would take, and the reports, by pipeline."""
         for name, report in reports.items():
-            known = capacity(report)
+            known = capacity(replace(report, available_cores=report.cores))
             if known is not None and report.batches >= _MIN_BATCHES:
                 self._capacities[name] = known
         needed = sum(
@@ -57,7 +60,7 @@ class DesiredServers:
             for name, demand in demands.items()
             if math.isfinite(demand) and name in self._capacities
         )
-        self._smooth(now, needed)
+        self._smooth(now, min(needed, MAX_SERVERS))
         if self._smoothed > self.value:
             self.value = math.ceil(self._smoothed)
         self._reduce(now)

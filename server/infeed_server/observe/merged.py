@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
+from infeed.process_reports import merge_processes
 from infeed.report import RankReport, ServerReport, TrainerReport
-from infeed.verdict import judge
+from infeed.verdict import consumption, judge
+from infeed_server.observe.desired_servers import DesiredServers
 
 Document = dict[str, Any]
 
@@ -23,9 +27,30 @@ _MAXIMA = ("seconds", "wait_share")
 class MergedStatus:
     """The status of all processes, from the `/api/v1` of each."""
 
-    def __init__(self, fetch: Callable[[str], Iterable[Document]]) -> None:
+    def __init__(
+        self,
+        fetch: Callable[[str], Iterable[Document]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`fetch` returns the document at a path from each process that answers."""
         self._fetch = fetch
+        self._clock = clock
+        self._desired = DesiredServers()
+
+    def update(self) -> None:
+        """Renews what needs a look every second: `desired_servers`.
+
+        The processes cannot know it: each has the trainers of its own connections alone.
+        """
+        parts = _pipeline_parts(list(self._fetch("/api/v1/status")))
+        reports = {name: _merged_report(each) for name, each in parts.items()}
+        demands = {name: _demand(each) for name, each in parts.items()}
+        self._desired.update(self._clock(), demands, reports)
+
+    @property
+    def desired_servers(self) -> int:
+        """Servers of so many processes that would feed all connected trainers without waits."""
+        return self._desired.value
 
     @property
     def history(self) -> MergedHistory:
@@ -35,11 +60,7 @@ class MergedStatus:
     def to_json(self, readiness: Mapping[str, tuple[bool, str]]) -> Document:
         """Returns the document of `/api/v1/status`; `readiness` is that of the parent."""
         documents = list(self._fetch("/api/v1/status"))
-        parts: dict[str, list[Document]] = defaultdict(list)
-        for document in documents:
-            for pipeline in document["pipelines"]:
-                parts[pipeline["name"]].append(pipeline)
-        pipelines = [_merge_pipeline(each) for each in parts.values()]
+        pipelines = [_merge_pipeline(each) for each in _pipeline_parts(documents).values()]
         for pipeline in pipelines:
             ready, reason = readiness.get(pipeline["name"], (False, ""))
             pipeline.update(ready=ready, reason=reason)
@@ -49,7 +70,12 @@ class MergedStatus:
         known = [each for each in jobs if each["level"] != "unknown"]
         nothing = judge([], 1, []).to_json()
         return {
-            "server": {**_merge_servers(servers), "ready": ready, "reason": reason},
+            "server": {
+                **_merge_servers(servers),
+                "ready": ready,
+                "reason": reason,
+                "desired_servers": self.desired_servers,
+            },
             "verdict": max(known or jobs, key=lambda each: each["wait_share"], default=nothing),
             "pipelines": pipelines,
         }
@@ -98,50 +124,82 @@ def _merge_servers(servers: list[Document]) -> Document:
         "cores": cores,
         "cpu_share": used / cores if cores else 0.0,
         "peak_memory_bytes": sum(each["peak_memory_bytes"] for each in servers),
+        "memory_bytes": sum(each["memory_bytes"] for each in servers),
         "memory_limit_bytes": sum(each["memory_limit_bytes"] for each in servers),
-        "desired_servers": -(-sum(each["desired_servers"] for each in servers) // len(servers))
-        if servers
-        else 0,
     }
 
 
+def _pipeline_parts(documents: list[Document]) -> dict[str, list[Document]]:
+    """Returns what each process has of a pipeline, by its name."""
+    parts: dict[str, list[Document]] = defaultdict(list)
+    for document in documents:
+        for pipeline in document["pipelines"]:
+            parts[pipeline["name"]].append(pipeline)
+    return parts
+
+
 def _merge_pipeline(parts: list[Document]) -> Document:
-    report = _merge_reports([_server_report(each["report"]) for each in parts])
-    streams: dict[str, list[Document]] = defaultdict(list)
-    for part in parts:
-        for job in part["jobs"]:
-            streams[job["id"]].append(job)
+    report = _merged_report(parts)
     return {
         **parts[0],
         "report": {**report.to_json(), "cpu_share": report.cpu_share},
         "totals": _sums([each["totals"] for each in parts]),
         "queues": _sums([each["queues"] for each in parts]),
-        "jobs": [_merge_job(each, report) for each in streams.values()],
+        "jobs": [
+            {**job, "verdict": judge(_ranks(job), job["world_size"], [report]).to_json()}
+            for job in _merge_jobs(parts)
+        ],
     }
 
 
-def _merge_job(parts: list[Document], report: ServerReport) -> Document:
-    trainers = [trainer for part in parts for trainer in part["trainers"]]
-    trainers.sort(key=lambda each: each["rank"])
-    ranks = [
+def _merged_report(parts: list[Document]) -> ServerReport:
+    """Returns the report of one server with all processes."""
+    documents = [dict(each["report"]) for each in parts]
+    for document in documents:
+        del document["cpu_share"]  # derived
+    return merge_processes([ServerReport(**each) for each in documents])
+
+
+def _merge_jobs(parts: list[Document]) -> list[Document]:
+    """Returns the jobs of a pipeline, whose ranks can be connected to different processes.
+
+    Each process counts equal jobs for itself. As in one process, a trainer belongs to the first of
+    them in which no other feed has its rank.
+    """
+    jobs: dict[str, list[Document]] = defaultdict(list)
+    for job in (job for part in parts for job in part["jobs"]):
+        base = job["id"].rpartition("-")[0]
+        for trainer in job["trainers"]:
+            equal = jobs[base]
+            found = next((each for each in equal if _has_seat(each, trainer)), None)
+            if found is None:
+                found = {**job, "id": f"{base}-{len(equal)}", "trainers": []}
+                equal.append(found)
+            found["trainers"].append(trainer)
+    merged = list(chain.from_iterable(jobs.values()))
+    for job in merged:
+        job["trainers"].sort(key=lambda each: each["rank"])
+    return merged
+
+
+def _has_seat(job: Document, trainer: Document) -> bool:
+    """Returns whether no other feed of a job has the rank of a trainer."""
+    same_rank = (each for each in job["trainers"] if each["rank"] == trainer["rank"])
+    return all(each["feed"] == trainer["feed"] for each in same_rank)
+
+
+def _ranks(job: Document) -> list[RankReport]:
+    return [
         RankReport(each["rank"], TrainerReport(**each["report"]))
-        for each in trainers
+        for each in job["trainers"]
         if each["report"] is not None
     ]
-    verdict = judge(ranks, parts[0]["world_size"], [report])
-    return {**parts[0], "verdict": verdict.to_json(), "trainers": trainers}
 
 
-def _server_report(document: Document) -> ServerReport:
-    return ServerReport(**{name: value for name, value in document.items() if name != "cpu_share"})
-
-
-def _merge_reports(reports: list[ServerReport]) -> ServerReport:
-    """Returns the report of one server with all processes: its states still add up to its time."""
-    total = _sums([each.to_json() for each in reports])
-    states = ("no_request", "no_budget", "source", "transform")
-    means = {f"{state}_seconds": total[f"{state}_seconds"] / len(reports) for state in states}
-    return ServerReport(**{**total, **means})
+def _demand(parts: list[Document]) -> float:
+    """Returns the batches per second that all jobs of a pipeline would take without waits."""
+    demands = [consumption(_ranks(job), job["world_size"]) for job in _merge_jobs(parts)]
+    return sum(filter(math.isfinite, demands))
 
 
 def _sums(documents: list[Document]) -> Document:

@@ -19,6 +19,7 @@ from infeed_server.observe.history import History
 from infeed_server.observe.jobs import ConnectedTrainer, Jobs, rank_reports, worst_wait
 from infeed_server.observe.pipeline_reports import PipelineReports
 from infeed_server.observe.totals import Totals
+from infeed_server.observe.usage import resident_bytes
 
 UPDATE_INTERVAL_SECONDS = 1.0
 
@@ -95,6 +96,7 @@ class Observer:
                 "uptime_seconds": self._clock() - self._started_at,
                 "cores": cgroup.cpu_count(),
                 "cpu_share": max((self.report(name).cpu_share for name in names), default=0.0),
+                "memory_bytes": resident_bytes(),
                 "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
                 "memory_limit_bytes": cgroup.memory_bytes(),
                 "desired_servers": self.desired_servers,

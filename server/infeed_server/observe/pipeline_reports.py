@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from infeed.report import ServerReport
 from infeed.sliding_window import SlidingWindow
 from infeed_server.engines import cgroup
 from infeed_server.engines.state_clock import STATES, StateSeconds
-from infeed_server.observe.cpu import cpu_seconds
 from infeed_server.observe.totals import Totals
+from infeed_server.observe.usage import Usage
 
 _TIMES = ("encode_seconds", "send_seconds", "cpu_seconds")
+
+_MIN_CORES = 0.01
+"""Available to a server on a host that others use fully: 0 would mean that it is unknown."""
 
 
 class PipelineReports:
@@ -24,11 +29,12 @@ class PipelineReports:
         self,
         totals: Totals,
         clock: Callable[[], float] = time.monotonic,
-        cpu: Callable[[], float] = cpu_seconds,
+        usage: Usage | None = None,
     ) -> None:
         self._totals = totals
         self._clock = clock
-        self._cpu = cpu
+        self._usage = usage or Usage()
+        self._this_process = _this_process()
         self._states: dict[str, Callable[[], StateSeconds]] = {}
         self._windows: dict[str, SlidingWindow] = {}
         self._reports: dict[str, ServerReport] = {}
@@ -39,16 +45,20 @@ class PipelineReports:
         with self._lock:
             self._states[pipeline] = states
             self._windows[pipeline] = SlidingWindow()
-            self._reports[pipeline] = ServerReport(cores=cgroup.cpu_count())
+            self._reports[pipeline] = ServerReport(**self._this_process)
 
     def update(self) -> None:
         """Makes the report of each pipeline."""
-        now, cpu = self._clock(), self._cpu()
+        now, usage = self._clock(), {"cpu_seconds": self._usage.cpu()}
+        if (idle := self._usage.idle()) is not None:
+            usage["idle_seconds"] = idle
+        present = {**self._this_process, "memory_bytes": self._usage.memory()}
         with self._lock:
             for name, window in self._windows.items():
-                counters = {**self._counters(name), "cpu_seconds": cpu}
+                counters = {**self._counters(name), **usage}
                 window.sample(now, counters)
-                self._reports[name] = _report(*window.difference(now, counters))
+                report = _report(*window.difference(now, counters), present)
+                self._reports[name] = report
 
     def report(self, pipeline: str) -> ServerReport:
         """Returns the last seconds of a pipeline, as of the last `update`."""
@@ -59,16 +69,37 @@ class PipelineReports:
         return {**self._totals.counters(pipeline), **states}
 
 
-def _report(seconds: float, grown: Mapping[str, float]) -> ServerReport:
+def _this_process() -> dict[str, Any]:
+    """Returns what this process may use, of the processes of its server."""
+    return {
+        "cores": cgroup.cpu_count(),
+        "memory_limit_bytes": cgroup.memory_bytes(),
+        "processes": cgroup.process_count(),
+        "process_id": os.getpid(),
+    }
+
+
+def _report(seconds: float, grown: Mapping[str, float], present: Mapping[str, Any]) -> ServerReport:
     times: dict[str, Any] = {name: max(0.0, grown.get(name, 0.0)) for name in _TIMES}
-    return ServerReport(
+    report = ServerReport(
         seconds=seconds,
         batches=int(grown["batches"]),
         bytes=int(grown["bytes"]),
-        cores=cgroup.cpu_count(),
         **_state_seconds(seconds, grown),
         **times,
+        **present,
     )
+    idle = grown.get("idle_seconds")
+    return report if idle is None else replace(report, available_cores=_available(report, idle))
+
+
+def _available(report: ServerReport, idle_seconds: float) -> float:
+    """Returns the processors that the server used, and its share of those that were idle."""
+    if not report.seconds:
+        return 0.0
+    used = report.cpu_seconds / report.seconds
+    idle = max(0.0, idle_seconds) / report.seconds / report.processes
+    return min(report.cores, max(_MIN_CORES, used + idle))
 
 
 def _state_seconds(seconds: float, grown: Mapping[str, float]) -> dict[str, Any]:

@@ -122,6 +122,12 @@ def rate_of_run(made: Forecast, run: Run) -> float:
     return min(limits.values())
 
 
+def rate_beside_others(made: Forecast, run: Run, cores: int) -> float:
+    """Returns the samples per second with the cores that other processes left free in a run."""
+    left = max(0.0, cores - run.other_cores)
+    return min({**made.limits, "cpu": left / max(made.cpu_per_sample, 1e-12)}.values())
+
+
 def fleet(made: Forecast, profile: Profile, *, trainers: int, step_seconds: float) -> Fleet:
     """Returns the servers for trainers that take a batch each in every step, and never wait."""
     wanted = trainers * profile.batch_size / step_seconds

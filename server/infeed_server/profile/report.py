@@ -7,7 +7,7 @@ from typing import Any
 
 from infeed_server.profile.advice import advice
 from infeed_server.profile.figures import Profile
-from infeed_server.profile.forecast import Fleet, forecast, rate_of_run
+from infeed_server.profile.forecast import Fleet, forecast, rate_beside_others, rate_of_run
 
 
 def to_json(profile: Profile, fleet: Fleet | None, *, complete: bool) -> dict[str, Any]:
@@ -51,6 +51,7 @@ def to_json(profile: Profile, fleet: Fleet | None, *, complete: bool) -> dict[st
         and {
             **asdict(made),
             "samples_at_cores_used": run and rate_of_run(made, run),
+            "samples_beside_others": run and rate_beside_others(made, run, profile.cores),
         },
         "fleet": fleet and asdict(fleet),
         "advice": [asdict(each) for each in advice(profile, made)] if made else [],

@@ -15,8 +15,11 @@ from infeed_server.config.address import Address
 from infeed_server.control.aggregate import MergedHealth, MergedMetrics, fetch_documents
 from infeed_server.control.app import ControlState
 from infeed_server.control.http_server import open_control_server
+from infeed_server.control.metrics import DESIRED_SERVERS, desired_servers_gauge
 from infeed_server.control.peers import parse_peers
 from infeed_server.observe.merged import MergedStatus
+from infeed_server.observe.observer import UPDATE_INTERVAL_SECONDS
+from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.processes.supervisor import ProcessGroup
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.serving.auth import read_tokens
@@ -69,8 +72,9 @@ def serve_processes(
         processes = ProcessGroup("process", count, lambda _: command)
         health = MergedHealth(processes.http_addresses)
         registry = CollectorRegistry()
-        registry.register(MergedMetrics(processes.http_addresses))
+        registry.register(MergedMetrics(processes.http_addresses, left_out={DESIRED_SERVERS}))
         status = MergedStatus(partial(fetch_documents, processes.http_addresses))
+        registry.register(desired_servers_gauge(lambda: {(): status.desired_servers}))
         peers = parse_peers(options.http_peers)
         state = ControlState(health, registry, VERSION, observer=status, peers=peers)
         control = open_control_server(state, options.control_access())
@@ -81,6 +85,8 @@ def serve_processes(
         if stopped(0):
             return
         health.update()
+        updates = PeriodicTask("status", UPDATE_INTERVAL_SECONDS, status.update)
+        stack.enter_context(updates)
         announce(str(address), control.address if control else None)
         while not stopped(_CHECK_INTERVAL_SECONDS):
             processes.restart_exited()

@@ -56,6 +56,7 @@ STATUS: dict[str, Any] = {
         "uptime_seconds": 3725.0,
         "cores": 4,
         "cpu_share": 0.25,
+        "memory_bytes": 1_200_000_000,
         "peak_memory_bytes": 1_500_000_000,
     },
     "verdict": VERDICT,

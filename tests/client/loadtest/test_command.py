@@ -10,6 +10,7 @@ import pytest
 from tests.client.loadtest.samples import fake
 from typer.testing import CliRunner, Result
 
+from infeed import loadtest
 from infeed.cli import new_app
 
 QUICK = ("--threads", "--trainers", "2", "--steps", "20", "--step-ms", "1")
@@ -56,6 +57,28 @@ def test_the_search_ends_with_a_number(serve: Any) -> None:
     assert [each["trainers"] for each in search["probes"]] == [1, 2]
 
 
+@pytest.mark.parametrize(("ended", "status"), [("interrupted", 130), ("failures", 1)])
+def test_a_search_that_is_ended_reports_its_last_test(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, ended: str, status: int
+) -> None:
+    real = loadtest.run_load
+
+    def run_load(*arguments: Any, **options: Any) -> Any:
+        tally = real(*arguments, **options)
+        if tally.plan.trainers == 2:
+            setattr(tally, ended, ["rank 1: it broke"])
+        return tally
+
+    monkeypatch.setattr(loadtest, "run_load", run_load)
+    options = ("--threads", "--trainers", "8", "--step-ms", "1", "--duration", "0.2")
+    least = ("--min-utilisation", "0.000001")
+    result = run(serve(fake()).address, "numbers", *options, *least, "--find-max")
+    assert result.exit_code == status, result.output
+    assert "2 ranks of one job" in result.stdout
+    assert ("interrupted: the figures so far" in result.stdout) is (ended == "interrupted")
+    assert ("FAILED rank 1: it broke" in result.stdout) is (ended == "failures")
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -70,3 +93,23 @@ def test_a_wrong_option_has_status_2(options: tuple[str, ...], named: str) -> No
     result = run("127.0.0.1:1", "numbers", *options)
     assert result.exit_code == 2, result.output
     assert named in " ".join(result.stderr.replace("│", " ").split())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_loses_neither_the_text_nor_the_other_file(serve: Any, tmp_path: Path) -> None:
+    html = tmp_path / "report.html"
+    address = serve(fake()).address
+    result = run(address, "numbers", *QUICK, "--json", "/dev/full", "--html", str(html))
+    assert result.exit_code != 0
+    assert "/dev/full" in str(result.exception)
+    assert "audit: exact" in result.stdout
+    assert html.read_text().endswith("</html>\n")
+
+
+def test_a_test_without_a_server_leaves_no_file(tmp_path: Path) -> None:
+    html, kept = tmp_path / "report.html", tmp_path / "kept.json"
+    kept.write_text("kept")
+    options = ("--html", str(html), "--json", str(kept), "--timeout", "0.1")
+    assert run("127.0.0.1:1", "numbers", *options).exit_code != 0
+    assert not html.exists()
+    assert kept.read_text() == "kept"

@@ -42,7 +42,8 @@ def page(name: str = "numbers", trainers: int = 3) -> str:
     made = Tally(LoadPlan(trainers=trainers, step_seconds=0.01, warm_up_seconds=0), transport.spec)
     for rank in range(trainers):
         made.start(rank, 0.0)
-        servers = {"<a>:1": busy_server(), "b:1": busy_server()}
+        memory = {"memory_bytes": 500_000_000, "memory_limit_bytes": 2_000_000_000}
+        servers = {"<a>:1": busy_server(**memory), "b:1": busy_server(memory_bytes=1_240_000_000)}
         made.add(rank, point(steps(list(range(20)), rank, trainers), servers=servers))
     made.all_began_at, made.ended_at = 0.0, 3.5
     made.events.append((0.5, "rank 1 is <killed>"))
@@ -101,3 +102,10 @@ def test_a_line_is_broken_where_values_are_missing() -> None:
     drawn = plots.line(frame, [0, 1, 2, 3], [0.1, 0.2, None, 0.3], "c1")
     assert drawn.count("<polyline") == 2
     assert drawn.count("<circle") == 1
+
+
+def test_the_page_has_the_memory_of_both_sides() -> None:
+    text = page()
+    assert "<td>500 MB (25 %)</td>" in text
+    assert "<td>1.2 GB</td>" in text
+    assert "<td>1 MB</td>" in text  # of a trainer

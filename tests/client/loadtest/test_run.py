@@ -12,6 +12,7 @@ from tests.client.waiting import infeed_threads, until
 
 from infeed.errors import InvalidRequestError, PipelineNotFoundError, SampleError
 from infeed.loadtest import Kill, LoadPlan, Stall, Tally, check, run_load, summarize
+from infeed.loadtest.report_text import text_report
 from infeed.loadtest.workers import route
 
 
@@ -81,6 +82,35 @@ def test_an_interrupt_leaves_the_report_so_far() -> None:
     assert made.trainers[0].step_count
     assert check(summarize(made), made).exact
     until(lambda: not infeed_threads())
+
+
+def test_an_interrupt_before_the_last_start_leaves_a_report() -> None:
+    def progress(tally: Tally) -> None:
+        if tally.trainers[0].step_count:
+            raise KeyboardInterrupt
+
+    plan = LoadPlan(trainers=3, ramp_seconds=600, step_seconds=0.001, threads=True)
+    made = run(plan, fake(), progress=progress)
+    assert (made.interrupted, made.failures) == (True, [])
+    assert [len(each.lives) for each in made.trainers] == [1, 0, 0]
+    text = text_report(summarize(made), made)
+    assert "interrupted: the figures so far" in text
+    assert "nothing was measured, for 2 of 3 trainers had no batch when the test ended" in text
+    until(lambda: not infeed_threads())
+
+
+def test_an_interrupt_in_the_warm_up_is_named() -> None:
+    def progress(tally: Tally) -> None:
+        if tally.all_began_at is not None:
+            raise KeyboardInterrupt
+
+    plan = LoadPlan(
+        trainers=1, duration_seconds=900, warm_up_seconds=600, step_seconds=0.001, threads=True
+    )
+    made = run(plan, fake(), progress=progress)
+    assert "nothing was measured, for the test ended in its warm-up of 600 s" in text_report(
+        summarize(made), made
+    )
 
 
 def test_a_missing_pipeline_is_named_at_once() -> None:

@@ -9,10 +9,8 @@ import pytest
 from tests.client.loadtest.samples import busy_server, point, steps, tally
 
 from infeed.loadtest import LoadPlan, Tally, Thresholds, check, summarize
-from infeed.loadtest.forecast import merged_reports
 from infeed.loadtest.report_text import text_report
 from infeed.loadtest.summary import to_json
-from infeed.report import ServerReport
 
 
 def starved(thresholds: Thresholds | None = None) -> Tally:
@@ -111,21 +109,13 @@ def test_nothing_at_all_is_summarised() -> None:
     assert "no verdict yet" in text_report(summary, made)
 
 
-def test_reports_that_overlap_count_once() -> None:
-    reports = [
-        (float(at), ServerReport(seconds=2.0, batches=at, cores=4.0, source_seconds=1.0))
-        for at in range(1, 7)
-    ]
-    merged = merged_reports(reports, 1.5)
-    assert (merged.seconds, merged.batches) == (4.0, 6 + 4)  # that of 2 began before
-    assert (merged.cores, merged.source_seconds) == (4.0, 2.0)
-
-
 def test_json_has_the_figures() -> None:
     made = starved()
     document = json.loads(json.dumps(to_json(check(summarize(made), made), made)))
     assert document["utilisation"] == pytest.approx(0.5)
     assert document["worst_rank"] == 1
     assert document["audit"]["exact"] is True
+    assert document["series"]["servers"]["a:1"]["memory"][-1] is None
+    assert document["servers"]["a:1"]["memory_bytes"] == 0
     assert document["series"]["servers"]["a:1"]["transform"][-1] == 1.0
     assert document["ok"] is True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from infeed.cli import new_app
-from infeed_server.profile.figures import Cost, Profile, Stage
+from infeed_server.cli.profile_text import print_profile
+from infeed_server.profile.figures import Cost, Profile, Run, Stage
 
 GOOD = """pipelines:
   numbers:
@@ -130,3 +132,24 @@ def test_sigint_prints_what_was_measured_and_ends_the_process_with_130(folder: P
     document = json.loads(process.stdout)
     assert (document["pipeline"], document["complete"]) == ("p", False)
     assert document["samples"] == 64
+
+
+def test_text_says_what_other_processes_leave() -> None:
+    crop = Stage("transform", "crop", Cost(cpu=0.002, elapsed=0.001), 8, 8)
+    profile = Profile(
+        "p",
+        cores=2,
+        batch_size=8,
+        stages=[crop, Stage("encode", "encode", Cost(0, 0), 8, 8)],
+        run=Run(samples=1000, seconds=2.0, cpu_seconds=2.0, other_cpu_seconds=2.0),
+    )
+
+    def text() -> str:
+        file = StringIO()
+        print_profile(profile, None, file, complete=True)
+        return file.getvalue()
+
+    assert "forecast: 1,000 samples/s" in text()
+    assert "500 samples/s beside the other processes, as long as they stay" in text()
+    profile.run = Run(samples=1000, seconds=2.0, cpu_seconds=2.0, other_cpu_seconds=0.1)
+    assert "beside" not in text()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -33,9 +33,9 @@ def processes() -> Iterator[list[Process]]:
         process.server.stop()
 
 
-def exposed(addresses: Addresses) -> str:
+def exposed(addresses: Addresses, left_out: Collection[str] = ()) -> str:
     registry = CollectorRegistry()
-    registry.register(MergedMetrics(addresses))
+    registry.register(MergedMetrics(addresses, left_out))
     return generate_latest(registry).decode()
 
 
@@ -118,3 +118,11 @@ def test_metrics_have_the_label_process(processes: list[Process]) -> None:
         )
         labels = f'pipeline="a",process="{number}",stage="send"'
         assert f"infeed_stage_seconds_count{{{labels}}} 1.0" in lines
+
+
+def test_metrics_that_no_process_can_know_are_left_out(processes: list[Process]) -> None:
+    processes[0].metrics.add_pipeline("a")
+    addresses = [process.server.address for process in processes]
+    body = exposed(lambda: [*addresses], left_out={"infeed_streams"})
+    assert "infeed_streams" not in body
+    assert "infeed_connections" in body

@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import random
 from collections import deque
+from dataclasses import replace
 
 import pytest
 
 from infeed.report import ServerReport
+from infeed.verdict import MAX_SERVERS
 from infeed_server.observe.desired_servers import UTILISATION, DesiredServers
 
 START_UP_SECONDS = 60
@@ -55,6 +57,18 @@ def test_capacity_is_remembered_through_a_pause() -> None:
     for second in range(1, 600):
         desired.update(float(second), {"p": 50.0}, {"p": report(0.0, 0.0)})
     assert desired.value == 6
+
+
+def test_processors_that_others_use_do_not_let_the_value_grow() -> None:
+    desired = DesiredServers()
+    desired.update(0.0, {"p": 50.0}, {"p": replace(report(5.0, 0.5), available_cores=2.0)})
+    assert desired.value == 6
+
+
+def test_steps_without_a_length_do_not_end_the_updates() -> None:
+    desired = DesiredServers()
+    desired.update(0.0, {"p": 1e308, "q": 1e308}, {name: report(0.5, 0.9) for name in "pq"})
+    assert desired.value == MAX_SERVERS
 
 
 class Fleet:

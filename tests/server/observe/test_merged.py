@@ -11,7 +11,7 @@ from infeed_server.observe.merged import MergedStatus
 
 
 def process(cores: int, ranks: dict[int, float], busy: float, **server: float) -> dict[str, Any]:
-    """Returns the status of a process with a share of waiting for each rank."""
+    """Returns the status of one of two processes, with a share of waiting for each rank."""
     report = ServerReport(
         seconds=10.0,
         batches=20,
@@ -20,18 +20,24 @@ def process(cores: int, ranks: dict[int, float], busy: float, **server: float) -
         no_request_seconds=10 * (1 - busy),
         cpu_seconds=10.0 * cores * busy,
         cores=cores,
+        processes=2,
     )
     trainers = [
-        {"rank": rank, "report": TrainerReport(10.0, 20, 10 * share, streams=1).to_json()}
+        {
+            "rank": rank,
+            "feed": f"feed-{rank}",
+            "report": TrainerReport(10.0, 20, 10 * share, streams=1).to_json(),
+        }
         for rank, share in ranks.items()
     ]
-    job = {"id": "p-1", "world_size": 2, "verdict": {}, "trainers": trainers}
+    job = {"id": "p-7-8x2-0", "world_size": 2, "verdict": {}, "trainers": trainers}
     return {
         "server": {
             "version": "1",
             "uptime_seconds": 5.0,
             "cores": cores,
             "cpu_share": busy,
+            "memory_bytes": 60,
             "peak_memory_bytes": 100,
             "memory_limit_bytes": 1000,
             "desired_servers": 3,
@@ -68,7 +74,7 @@ def test_processes_are_one_server() -> None:
     status = merged(process(2, {0: 0.1}, 1.0), process(2, {1: 0.6}, 0.5, uptime_seconds=9.0))
     server = status["server"]
     assert (server["cores"], server["cpu_share"], server["uptime_seconds"]) == (4, 0.75, 9.0)
-    assert (server["peak_memory_bytes"], server["desired_servers"]) == (200, 3)
+    assert (server["memory_bytes"], server["peak_memory_bytes"]) == (120, 200)
     assert (server["ready"], server["reason"]) == (True, "fine")
     (pipeline,) = status["pipelines"]
     assert (pipeline["ready"], pipeline["reason"]) == (False, "process 1: cold")
@@ -78,6 +84,7 @@ def test_processes_are_one_server() -> None:
     assert (report["seconds"], report["batches"], report["cores"]) == (10, 40, 4)
     assert (report["transform_seconds"], report["no_request_seconds"]) == (7.5, 2.5)
     assert report["cpu_share"] == pytest.approx(0.75)
+    assert report["processes"] == 1
 
 
 def test_ranks_of_a_job_on_several_processes_are_judged_together() -> None:
@@ -87,6 +94,38 @@ def test_ranks_of_a_job_on_several_processes_are_judged_together() -> None:
     assert job["verdict"]["rank"] == 1
     assert job["verdict"]["cause"] == "transforms"
     assert status["verdict"] == job["verdict"]
+
+
+def test_processes_of_one_host_are_one_server_in_the_verdict() -> None:
+    # Each rank takes 2 batches/s and would take 5 without waits; the processes make 4 together.
+    status = merged(process(2, {0: 0.6}, 1.0), process(2, {1: 0.6}, 1.0))
+    (job,) = status["pipelines"][0]["jobs"]
+    assert job["verdict"]["servers"] == 3  # and not 5, of processes
+    assert "; 3 such servers would be enough" in status["verdict"]["text"]
+
+
+def test_verdict_with_a_process_that_does_not_answer_counts_whole_servers() -> None:
+    (job,) = merged(process(2, {0: 0.6, 1: 0.6}, 1.0))["pipelines"][0]["jobs"]
+    assert job["verdict"]["servers"] == 3
+
+
+def test_desired_servers_are_hosts_whose_processes_share_the_ranks_of_a_job() -> None:
+    documents = [process(2, {0: 0.6}, 1.0), process(2, {1: 0.6}, 1.0)]
+    status = MergedStatus(lambda _: documents, clock=lambda: 5.0)
+    assert status.desired_servers == 0
+    status.update()
+    assert status.desired_servers == 3  # 10 batches/s, of servers that make 0.85 of 4
+    assert status.to_json({})["server"]["desired_servers"] == 3
+
+
+def test_equal_jobs_on_several_processes_stay_apart() -> None:
+    one, two, three = (process(2, ranks, 1.0) for ranks in ({0: 0.1, 1: 0.2}, {0: 0.3}, {0: 0.1}))
+    two["pipelines"][0]["jobs"][0]["trainers"][0]["feed"] = "another"
+    jobs = merged(one, two, three)["pipelines"][0]["jobs"]
+    assert [each["id"] for each in jobs] == ["p-7-8x2-0", "p-7-8x2-1"]
+    ranks = [[(each["feed"], each["rank"]) for each in job["trainers"]] for job in jobs]
+    # A feed that has connected a second time is with itself.
+    assert ranks == [[("feed-0", 0), ("feed-0", 0), ("feed-1", 1)], [("another", 0)]]
 
 
 def test_nothing_to_merge() -> None:

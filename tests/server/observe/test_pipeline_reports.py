@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from infeed_server.engines import cgroup
 from infeed_server.engines.state_clock import PipelineState
 from infeed_server.observe.pipeline_reports import PipelineReports
 from infeed_server.observe.totals import Totals
+from infeed_server.observe.usage import Usage
 
 
 class Pipeline:
@@ -14,6 +18,8 @@ class Pipeline:
 
     def __init__(self) -> None:
         self.now = self.cpu = 0.0
+        self.idle: float | None = 0.0
+        self.memory = 1000
         self.seconds: dict[PipelineState, float] = {
             "no_request": 0.0,
             "no_budget": 0.0,
@@ -21,8 +27,11 @@ class Pipeline:
             "transform": 0.0,
         }
         self.totals = Totals()
-        self.reports = PipelineReports(self.totals, lambda: self.now, lambda: self.cpu)
+        self.reports = PipelineReports(self.totals, lambda: self.now, self._usage())
         self.reports.watch("p", lambda: self.seconds)
+
+    def _usage(self) -> Usage:
+        return Usage(lambda: self.cpu, lambda: self.idle, lambda: self.memory)
 
     def run(self, seconds: int, **states: float) -> None:
         """Runs for some seconds, with the share of each state in every second."""
@@ -71,3 +80,47 @@ def test_idle_pipeline_reports_zeros() -> None:
         pipeline.reports.update()
     report = pipeline.reports.report("p")
     assert (report.batches, report.busy_seconds, report.no_request_seconds) == (0, 0, 10)
+
+
+def test_report_has_the_memory_of_the_moment_and_the_limit() -> None:
+    pipeline = Pipeline()
+    assert pipeline.reports.report("p").memory_limit_bytes == cgroup.memory_bytes()
+    pipeline.run(20)
+    pipeline.memory = 5000
+    pipeline.run(1)
+    report = pipeline.reports.report("p")
+    assert (report.memory_bytes, report.memory_limit_bytes) == (5000, cgroup.memory_bytes())
+    assert (report.processes, report.process_id) == (1, os.getpid())
+
+
+@pytest.mark.parametrize(
+    ("processes", "idle", "available"),
+    [
+        (1, 0.5, 1.0),  # 0.5 used, 0.5 idle, and 3 of 4 used by others
+        (1, 9.0, 4.0),
+        (1, 0.0, 0.5),
+        (2, 0.5, 0.75),  # of two processes, each has half of what is idle
+    ],
+)
+def test_processors_that_others_use_are_not_available(
+    monkeypatch: pytest.MonkeyPatch, processes: int, idle: float, available: float
+) -> None:
+    monkeypatch.setattr(cgroup, "cpu_count", lambda: 4)
+    monkeypatch.setattr(cgroup, "_process_count", processes)
+    pipeline = Pipeline()
+    for _ in range(20):
+        assert pipeline.idle is not None
+        pipeline.idle += idle
+        pipeline.run(1)
+    report = pipeline.reports.report("p")
+    assert report.processes == processes
+    assert report.available_cores == pytest.approx(available)
+
+
+def test_available_processors_are_unknown_where_the_host_does_not_say() -> None:
+    pipeline = Pipeline()
+    pipeline.idle = None
+    pipeline.run(20)
+    report = pipeline.reports.report("p")
+    assert report.available_cores == 0
+    assert report.usable_cores == report.cores

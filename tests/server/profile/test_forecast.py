@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 
 from infeed_server.profile.figures import Cost, Kind, Profile, Run, Stage
-from infeed_server.profile.forecast import Forecast, fleet, forecast, rate_of_run
+from infeed_server.profile.forecast import (
+    Forecast,
+    fleet,
+    forecast,
+    rate_beside_others,
+    rate_of_run,
+)
 
 
 def stage(kind: Kind, cpu_us: float, elapsed_us: float | None = None, **options: object) -> Stage:
@@ -116,3 +122,13 @@ def test_fleet_is_the_demand_over_the_rate_rounded_up(
     assert result.samples == pytest.approx(1000 * trainers)
     assert (result.servers, result.utilisation) == (servers, pytest.approx(utilisation))
     assert result.bytes_per_server == pytest.approx(1e6 * trainers / servers)
+
+
+def test_cores_of_other_processes_are_not_promised() -> None:
+    run = Run(samples=1000, seconds=10.0, cpu_seconds=2.0, other_cpu_seconds=30.0)
+    result = made(profile_of(stage("transform", 2000), run=run))
+    assert result.samples == pytest.approx(2000)
+    assert rate_beside_others(result, run, 4) == pytest.approx(500)
+    assert rate_beside_others(result, replace(run, other_cpu_seconds=50.0), 4) == 0
+    slow = made(profile_of(stage("read", 100, elapsed_us=10_000), run=run))
+    assert rate_beside_others(slow, run, 4) == pytest.approx(100)

@@ -1,0 +1,58 @@
+"""The forecast of what servers can feed, also on a machine that others use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.client.loadtest.samples import busy_server, point, steps, tally
+
+from infeed.loadtest import LoadPlan, Summary, summarize
+from infeed.loadtest.report_text import notes
+
+
+def with_server(address: str = "127.0.0.1:1", **values: Any) -> Summary:
+    """Returns a test of one trainer that takes 10 batches/s, and 20 without waits."""
+    made = tally(LoadPlan(trainers=1, step_seconds=0.05, warm_up_seconds=0.0))
+    figures = {
+        "requested_at": np.arange(10) / 10,
+        "wait_seconds": np.full(10, 0.05),
+        "busy_seconds": np.full(10, 0.05),
+    }
+    idle = {"transform_seconds": 0.25, "no_request_seconds": 0.75, "cpu_seconds": 0.5}
+    for at, cpu in ((0.0, 0.0), (0.95, 0.475)):
+        made.add(0, point(steps([], 0), at, cpu_seconds=cpu))
+    server = busy_server(**{"cores": 2.0, **idle, **values})
+    made.add(0, point(steps(list(range(10)), **figures), 0.96, servers={address: server}))
+    return summarize(made)
+
+
+def test_forecast_leaves_out_the_processors_of_other_processes() -> None:
+    assert with_server("a:1").forecast.capacity == pytest.approx(40.0)
+    assert with_server("a:1", available_cores=1.0).forecast.capacity == pytest.approx(20.0)
+    assert not with_server("a:1").forecast.shares_machine
+
+
+def test_trainers_on_the_machine_of_the_server_grow_with_it() -> None:
+    # The server uses 0.5 processors, the trainer too, and others 0.25 of 2: 0.75 are free.
+    forecast = with_server(available_cores=1.25).forecast
+    assert forecast.capacity == pytest.approx(10 * 1.75, rel=0.02)
+    assert forecast.shares_machine
+    assert with_server(available_cores=0.4).forecast.capacity == pytest.approx(10.0)
+    assert with_server(transform_seconds=1.0).forecast.capacity == pytest.approx(10.0)
+
+
+def test_forecast_of_a_lower_utilisation_is_of_more_trainers() -> None:
+    forecast = with_server("a:1").forecast
+    assert (forecast.demand, forecast.max_trainers) == (pytest.approx(20.0), 2)
+    assert forecast.trainers_at(0.5, 1) == 4
+
+
+def test_notes_name_the_processors_of_other_processes() -> None:
+    made = tally(LoadPlan(trainers=1))
+    summary = with_server("a:1", available_cores=0.75)
+    (note,) = (each for each in notes(summary, made) if "other processes" in each)
+    assert note.startswith("note: other processes used 1.2 of the 2 processors of a:1")
+    trainers = with_server(available_cores=1.5)  # the trainers used the rest
+    assert not [each for each in notes(trainers, made) if "other processes" in each]
