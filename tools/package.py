@@ -113,6 +113,14 @@ def check(sdist: Path, wheel: Path) -> list[str]:
     return problems
 
 
+def is_installed(python: str) -> bool:
+    """Returns whether an interpreter runs: a name on the path may be of a manager that has none."""
+    if shutil.which(python) is None:
+        return False
+    command = (python, "-c", "import venv")
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0  # noqa: S603
+
+
 def environment(folder: Path, python: str, requirement: str) -> Path:
     """Returns the interpreter of a new environment with a requirement."""
     run(python, "-m", "venv", folder)
@@ -160,7 +168,7 @@ def main() -> int:
         print("\n".join(problems))
         return 1
     bom = wheel.with_name("infeed.cdx.json") if options.sbom else None
-    pythons = [each for each in options.python if shutil.which(each)]
+    pythons = [each for each in options.python if is_installed(each)]
     for missing in set(options.python) - set(pythons):
         print(f"left out: no {missing} here")
     for number, python in enumerate(pythons):
