@@ -70,7 +70,8 @@ code=$(docker wait "$container")
 if [ $run = loadtest ]; then
   mkdir -p "$RESULTS_DIR"
   for file in report.html result.json; do
-    docker cp "$container:/var/lib/infeed/$file" "$RESULTS_DIR/$file"
+    # There is none after a wrong option, whose status is that of the trainer's container.
+    docker cp "$container:/var/lib/infeed/$file" "$RESULTS_DIR/$file" || true
   done
   echo "report: $RESULTS_DIR/report.html"
 fi
