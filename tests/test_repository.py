@@ -23,7 +23,7 @@ import infeed
 from infeed.spec import Guarantee
 
 ROOT = Path(__file__).resolve().parents[1]
-SCRIPTS = [".ci/run", "tools/stubs.sh", "deploy/check.sh"]
+SCRIPTS = [".ci/run", "tools/stubs.sh", "deploy/check.sh", "deploy/tpu-vm/startup.sh"]
 
 
 def text(path: str) -> str:

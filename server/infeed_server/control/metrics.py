@@ -239,6 +239,8 @@ class Metrics:
             counter.labels(pipeline)
         for gauge in (self._streams, self._queued, self._ready, self._unsent, self._window):
             gauge.labels(pipeline)
+        for action in get_args(OnError):
+            self._bad.labels(pipeline, action)
         for stage in _STAGES:
             self._seconds.labels(pipeline, stage)
 
