@@ -73,6 +73,18 @@ def batches_sent(port: int) -> float:
     return sum(map(float, found))
 
 
+def steps_of_ranks(port: int) -> dict[int, int]:
+    """Returns the steps that each rank connected to the server with this control plane has made."""
+    status = json.loads(http_get(port, "/api/v1/status") or '{"pipelines": []}')
+    trainers = [
+        trainer
+        for pipeline in status["pipelines"]
+        for job in pipeline["jobs"]
+        for trainer in job["trainers"]
+    ]
+    return {each["rank"]: each["report"]["total_steps"] for each in trainers if each["report"]}
+
+
 class Container:
     """One container, with the restrictions that deploy/compose sets."""
 
@@ -83,6 +95,9 @@ class Container:
     def start(self) -> None:
         """Starts it, also after `remove`."""
         docker("run", "--detach", "--name", self.name, *self._arguments)
+
+    def require_running(self) -> None:
+        assert self.inspect()["State"]["Running"], self.logs()
 
     def inspect(self) -> dict[str, Any]:
         return json.loads(docker("inspect", self.name))[0]
@@ -111,9 +126,8 @@ class Container:
         """Returns once the image's health check passes; fails if the container has exited."""
 
         def healthy() -> bool:
-            state = self.inspect()["State"]
-            assert state["Running"], self.logs()
-            return state["Health"]["Status"] == "healthy"
+            self.require_running()
+            return self.inspect()["State"]["Health"]["Status"] == "healthy"
 
         wait_until(healthy, self.logs, interval=0.5)
 
@@ -189,6 +203,22 @@ class Server:
         self.container.start()
         self.container.wait_until_healthy()
 
-    def wait_until_it_sends(self, batches: int) -> None:
-        """Returns once this container has sent so many batches."""
-        wait_until(lambda: batches_sent(self.http) >= batches, self.container.logs, interval=0.2)
+    def wait_until_it_sends(self, batches: int, test: Container) -> None:
+        """Returns once this container has sent so many batches to a load test."""
+
+        def sent() -> bool:
+            test.require_running()
+            return batches_sent(self.http) >= batches
+
+        wait_until(sent, self.container.logs, interval=0.5)
+
+    def wait_for_steps(self, ranks: int, more: int, test: Container) -> None:
+        """Returns once each rank has made so many more steps than the foremost one has now."""
+        target = max(steps_of_ranks(self.http).values(), default=0) + more
+
+        def made() -> bool:
+            test.require_running()
+            steps = steps_of_ranks(self.http)
+            return len(steps) == ranks and min(steps.values()) >= target
+
+        wait_until(made, lambda: f"{steps_of_ranks(self.http)}, {target}", interval=0.5)

@@ -167,6 +167,14 @@ def test_prometheus_scrapes_both_servers(file: str) -> None:
     assert f"./{file}:/etc/prometheus/targets.yaml:ro" in mounted
 
 
+def test_mounted_files_exist() -> None:
+    for name, service in HOST.items():
+        for volume in service.get("volumes", []):
+            source = volume.partition(":")[0]
+            if source.startswith("."):
+                assert (FOLDER / source).exists(), name
+
+
 def test_published_ports_are_on_loopback() -> None:
     for service in services("docker-compose.override.yaml").values():
         assert all(each.startswith("127.0.0.1:") for each in service["ports"])
