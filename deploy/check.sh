@@ -12,7 +12,8 @@
 #                                                        for the build; can be combined
 #
 # DATA_DIR contains images and a labels.csv (file,label). compose/docker-compose.yaml has the
-# variables of the load test (TRAINERS, STEP_MS, RTT_MS, DURATION, MIN_UTILISATION).
+# variables of the load test (TRAINERS, STEP_MS, RTT_MS, DURATION, MIN_UTILISATION). With NO_BUILD=1
+# the images are used as they are.
 set -euo pipefail
 
 : "${DATA_DIR:?set DATA_DIR to a folder of images with a labels.csv}"
