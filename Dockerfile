@@ -89,7 +89,7 @@ ENV INFEED_CACHE_DIR=/tmp/infeed \
 USER 10001:10001
 EXPOSE 7470 7471
 # A role with another --http, or with --http-tls, sets INFEED_READY_URL.
-HEALTHCHECK --interval=5s --timeout=3s --start-period=120s --retries=3 \
+HEALTHCHECK --interval=5s --timeout=10s --start-period=120s --retries=3 \
   CMD ["python", "-IS", "/opt/infeed/healthcheck.py"]
 # --insecure: a container listens beyond loopback, and TLS is not set up here.
 CMD ["infeed", "serve", "/config/pipelines.yaml", \

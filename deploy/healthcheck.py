@@ -11,8 +11,9 @@ import os
 import sys
 from urllib.parse import urlsplit
 
-TIMEOUT_SECONDS = 2.0
-"""Below the timeout of HEALTHCHECK, so that the reason is printed."""
+TIMEOUT_SECONDS = 5.0
+"""Below the timeout of HEALTHCHECK, so that the reason is printed. On a host without a free core,
+Python alone can take seconds to start."""
 
 
 def connect(scheme: str, host: str, port: int | None) -> http.client.HTTPConnection:
