@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
+from tests.harness.waiting import TIMEOUT_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy/kubernetes"
@@ -42,7 +43,7 @@ def _render(folder: str) -> str:
                 [*command, str(FOLDER / folder)],
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=TIMEOUT_SECONDS,
                 check=False,
             )
             assert result.returncode == 0, result.stderr

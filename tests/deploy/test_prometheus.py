@@ -29,7 +29,7 @@ from tests.harness.nursery import Nursery
 from tests.harness.ports import ReservedPort
 from tests.harness.process import Process
 from tests.harness.spawned import SpawnedProcess
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import TIMEOUT_SECONDS, wait_until
 
 import infeed
 
@@ -56,7 +56,7 @@ def promtool(*arguments: str | Path, text: str = "") -> str:
         input=text,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr

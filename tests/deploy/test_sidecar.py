@@ -23,7 +23,7 @@ import pytest
 from tests.deploy.manifests import pods, render
 from tests.harness.process import ROOT
 from tests.harness.spawned import SpawnedProcess
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import TIMEOUT_SECONDS, wait_until
 
 USER = 10001
 
@@ -87,7 +87,7 @@ class Containers:
             self.command(*program, writable=writable, user=user),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=TIMEOUT_SECONDS,
             check=False,
         )
         return f"{result.stdout}{result.stderr}status {result.returncode}"
@@ -132,7 +132,7 @@ def server_options(socket: Path, config: Path) -> list[str]:
 
 def probe(address: str, path: str) -> int:
     try:
-        with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as response:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=TIMEOUT_SECONDS) as response:
             return int(response.status)
     except urllib.error.HTTPError as error:
         return error.code

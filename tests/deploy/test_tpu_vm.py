@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import typer.main
 from tests.harness.process import ROOT
+from tests.harness.waiting import TIMEOUT_SECONDS
 
 from infeed.cli import new_app
 
@@ -30,7 +31,7 @@ def run(*command: str | Path, **variables: str) -> subprocess.CompletedProcess[s
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
 
