@@ -1,14 +1,18 @@
 # Two images from one file:
 #
-#   docker build --target server  -t infeed-server .     the server, with TensorFlow
-#   docker build --target trainer -t infeed-trainer .    the light client: numpy, h2, protobuf
+#   docker build --target server  -t infeed-server .     all roles, with TensorFlow
+#   docker build --target trainer -t infeed-trainer .    the light client and `infeed loadtest`
 #
-# Works with BuildKit and without it.
+# Works with BuildKit and without it. Arguments: BASE_IMAGE, and for the labels VERSION, REVISION
+# and SOURCE.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 # --- build: the wheel, and what it requires as two lists -------------------------------------
 FROM ${BASE_IMAGE} AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+# Packages are installed into this environment, which has no pip, and copied as a whole: neither
+# pip's own files nor what is removed below is in a layer of the result.
+RUN python -m venv --without-pip /opt/venv
 WORKDIR /src
 COPY requirements requirements
 # The containers have exactly the versions that the tests ran with.
@@ -16,43 +20,83 @@ RUN python -m pip install --quiet --constraint requirements/dev.txt hatchling ed
 COPY pyproject.toml README.md LICENSE ./
 COPY tools/requirements_of.py tools/
 RUN mkdir /dist \
- && python tools/requirements_of.py pyproject.toml >/dist/light.txt \
+ && python tools/requirements_of.py pyproject.toml cli >/dist/trainer.txt \
  && python tools/requirements_of.py pyproject.toml server >/dist/server.txt
 COPY client client
 COPY server server
 RUN python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /dist .
 
+# --- code: infeed alone, for a last layer that is small ---------------------------------------
+FROM build AS code
+RUN python -m pip --python /opt/venv install --quiet --no-deps /dist/*.whl
+
+# --- packages: before the code, so that a change of the code does not install TensorFlow again ---
+FROM ${BASE_IMAGE} AS packages
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+COPY --from=build /src/requirements/dev.txt /opt/constraints.txt
+
+FROM packages AS trainer-packages
+COPY --from=build /opt/venv /opt/venv
+COPY --from=build /dist/trainer.txt /opt/
+RUN python -m pip --python /opt/venv install --quiet --constraint /opt/constraints.txt \
+      --requirement /opt/trainer.txt
+
+FROM packages AS server-packages
+RUN apt-get update -qq \
+ && apt-get install --yes -qq --no-install-recommends binutils >/dev/null
+COPY --from=build /opt/venv /opt/venv
+COPY --from=build /dist/server.txt /opt/
+# Of TensorFlow only what a compiler or debugger needs is removed: headers, libclang (of which it
+# imports nothing), and the tables of symbols beside those of the dynamic linker.
+RUN python -m pip --python /opt/venv install --quiet --constraint /opt/constraints.txt \
+      --requirement /opt/server.txt \
+ && packages=$(/opt/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+ && rm -rf "$packages/tensorflow/include" "$packages/clang" \
+ && strip --strip-unneeded "$packages"/tensorflow/libtensorflow_*.so.*
+
 # --- base: the user that runs either image ---------------------------------------------------
 FROM ${BASE_IMAGE} AS base
-ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore \
-    PYTHONUNBUFFERED=1
-RUN useradd --uid 10001 --create-home --home-dir /var/lib/infeed --shell /usr/sbin/nologin infeed
-COPY --from=build /src/requirements/dev.txt /opt/infeed/constraints.txt
+ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1
+RUN groupadd --gid 10001 infeed \
+ && useradd --uid 10001 --gid 10001 --create-home --home-dir /var/lib/infeed \
+      --shell /usr/sbin/nologin infeed
 WORKDIR /var/lib/infeed
+LABEL org.opencontainers.image.licenses="Apache-2.0"
 
-# --- trainer: one epoch through infeed.connect, and a report ---------------------------------
+# --- trainer: one epoch through infeed.connect, and a report; or `infeed loadtest` -----------
 FROM base AS trainer
-COPY --from=build /dist/light.txt /opt/infeed/
-RUN python -m pip install --quiet --constraint /opt/infeed/constraints.txt \
-      --requirement /opt/infeed/light.txt
-COPY --from=build /dist/*.whl /opt/infeed/
-RUN python -m pip install --quiet --no-deps /opt/infeed/*.whl
+COPY --from=trainer-packages /opt/venv /opt/venv
+COPY --from=code /opt/venv /opt/venv
 COPY deploy/trainer.py /opt/infeed/
-USER infeed
+# By number, which Kubernetes' runAsNonRoot can check.
+USER 10001:10001
 CMD ["python", "/opt/infeed/trainer.py"]
+ARG VERSION="" REVISION="" SOURCE=""
+LABEL org.opencontainers.image.title="infeed-trainer" \
+      org.opencontainers.image.description="The client of infeed: a check of a deployment, and its load test" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.source="${SOURCE}"
 
 # --- server ----------------------------------------------------------------------------------
 FROM base AS server
-# Before the code, so that a change of the code does not install TensorFlow again.
-COPY --from=build /dist/server.txt /opt/infeed/
-RUN python -m pip install --quiet --constraint /opt/infeed/constraints.txt \
-      --requirement /opt/infeed/server.txt
-COPY --from=build /dist/*.whl /opt/infeed/
-RUN python -m pip install --quiet --no-deps /opt/infeed/*.whl
-USER infeed
+COPY --from=server-packages /opt/venv /opt/venv
+COPY --from=code /opt/venv /opt/venv
+COPY deploy/healthcheck.py /opt/infeed/
+# /tmp is the only folder that TensorFlow needs to write to; the root can be read-only.
+ENV INFEED_CACHE_DIR=/tmp/infeed \
+    INFEED_READY_URL=http://127.0.0.1:7471/readyz
+USER 10001:10001
 EXPOSE 7470 7471
-HEALTHCHECK --interval=5s --timeout=3s --start-period=120s --retries=3 \
-  CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:7471/readyz', timeout=2)"]
+# A role with another --http, or with --http-tls, sets INFEED_READY_URL.
+HEALTHCHECK --interval=5s --timeout=10s --start-period=120s --retries=3 \
+  CMD ["python", "-IS", "/opt/infeed/healthcheck.py"]
 # --insecure: a container listens beyond loopback, and TLS is not set up here.
 CMD ["infeed", "serve", "/config/pipelines.yaml", \
      "--listen", "0.0.0.0:7470", "--http", "0.0.0.0:7471", "--insecure"]
+ARG VERSION="" REVISION="" SOURCE=""
+LABEL org.opencontainers.image.title="infeed-server" \
+      org.opencontainers.image.description="Ready-to-train batches over gRPC: all roles of infeed" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.source="${SOURCE}"

@@ -84,6 +84,11 @@ $(BENCH_READY): $(READY) requirements/bench.txt
 	@$(BIN)/python -m pip install --quiet --requirement requirements/bench.txt
 	@touch $@
 
+# DATA_DIR has images and labels.csv; LOADTEST=--host is for an engine without a bridge network.
+.PHONY: loadtest
+loadtest: ## Run two servers and a load test in containers; the report is in build/loadtest.
+	@deploy/check.sh --loadtest $(LOADTEST)
+
 .PHONY: bench
 bench: $(BENCH_READY) ## Compare infeed with its peers (half an hour); see benchmarks/README.md.
 	@$(BIN)/python -m benchmarks $(BENCH)

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tomllib
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
@@ -34,12 +33,6 @@ def text(path: str) -> str:
 @pytest.fixture(scope="module")
 def project() -> dict[str, Any]:
     return tomllib.loads(text("pyproject.toml"))["project"]
-
-
-def compose(shape: str) -> dict[str, Any]:
-    """Returns the services of a Compose file by name, with the defaults of its variables."""
-    template = text(f"deploy/docker-compose{shape}.yaml")
-    return yaml.safe_load(re.sub(r"\$\{\w+:-(.*?)\}", r"\1", template))["services"]
 
 
 @pytest.fixture(scope="module")
@@ -121,65 +114,6 @@ def test_readme_has_the_demo():
 def test_script_is_executable(script: str):
     assert os.access(ROOT / script, os.X_OK)
     subprocess.run(["bash", "-n", ROOT / script], check=True, timeout=30)
-
-
-@pytest.mark.parametrize("shape", ["", ".service"])
-def test_compose_files_match_the_dockerfile(shape: str):
-    stages = set(re.findall(r"^FROM \S+ AS (\S+)", text("Dockerfile"), re.MULTILINE))
-    services, override = compose(shape), compose(f"{shape}.host")
-    assert set(services) == set(override)
-    built = {
-        each["image"]: each["build"]["target"] for each in services.values() if "build" in each
-    }
-    assert set(built.values()) <= stages
-    assert {each["image"] for each in services.values()} == set(built)
-    for name, service in services.items():
-        assert ("build" in service) == ("build" in override[name]), name
-        assert override[name]["network_mode"] == "host"
-
-
-def test_trainer_container_waits_for_its_server():
-    for shape, server in (("", "server"), (".service", "gateway")):
-        trainer = compose(shape)["trainer"]
-        assert trainer["depends_on"] == {server: {"condition": "service_healthy"}}
-        assert trainer["environment"]["TARGET"] == f"{server}:7470"
-
-
-@pytest.mark.parametrize("shape", [".service", ".service.host"])
-def test_data_service_containers_have_matching_addresses(shape: str):
-    services = compose(shape)
-    options = {
-        name: dict(zip(each["command"], [*each["command"][1:], ""], strict=True))
-        for name, each in services.items()
-        if name != "trainer"
-    }
-    host = "127.0.0.1" if "host" in shape else None
-    addresses = {
-        name: f"{host or name}:{chosen['--listen'].rpartition(':')[2]}"
-        for name, chosen in options.items()
-    }
-    assert options["worker"]["--dispatcher"] == addresses["dispatcher"]
-    assert options["gateway"]["--dispatcher"] == addresses["dispatcher"]
-    assert services["trainer"]["environment"]["TARGET"] == addresses["gateway"]
-    for name, chosen in options.items():
-        assert chosen["--listen"].startswith("127.0.0.1:" if host else "0.0.0.0:")
-        assert ("--insecure" in chosen) == (host is None), name
-
-
-@pytest.mark.parametrize("shape", [".service", ".service.host"])
-def test_healthcheck_uses_the_http_port(shape: str):
-    for name, service in compose(shape).items():
-        if name != "trainer":
-            command = service["command"]
-            http = command[command.index("--http") + 1]
-            url = re.search(r"http://127\.0\.0\.1:(\d+)/readyz", service["healthcheck"]["test"][-1])
-            assert (url[1] if url else "off") == http.rpartition(":")[2], name
-
-
-@pytest.mark.parametrize("shape", ["", ".service"])
-def test_trainer_container_uses_a_served_pipeline(shape: str):
-    served = yaml.safe_load(text("deploy/pipelines.yaml"))["pipelines"]
-    assert compose(shape)["trainer"]["environment"]["PIPELINE"] in served
 
 
 def test_trainer_requires_a_known_sample_count(trainer: ModuleType):

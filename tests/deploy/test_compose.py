@@ -1,0 +1,244 @@
+"""The Compose files: services, restrictions, addresses and ports that must agree."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import ssl
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+from tests.harness.process import ROOT
+
+FOLDER = ROOT / "deploy/compose"
+
+LIGHT = {"loadtest", "trainer", "gateway-trainer"}
+
+MONITORING = {"prometheus", "grafana"}
+
+SERVERS = {"server1", "server2", "gateway"}
+
+ROLES = SERVERS | {"dispatcher", "worker1", "worker2"}
+
+
+def services(*names: str) -> dict[str, dict[str, Any]]:
+    """Returns the services of Compose files, merged as Compose does, with default variables."""
+    merged: dict[str, dict[str, Any]] = {}
+    for name in names or ("docker-compose.yaml",):
+        text = (FOLDER / name).read_text(encoding="utf-8")
+        document = yaml.safe_load(re.sub(r"\$\{\w+:-(.*?)\}", r"\1", text))
+        for service, content in document["services"].items():
+            one = merged.setdefault(service, {})
+            for key, value in content.items():
+                keeps = isinstance(value, dict) and key in one
+                one[key] = {**one[key], **value} if keeps else value
+    return merged
+
+
+BRIDGE = services()
+HOST = services("docker-compose.yaml", "docker-compose.host.yaml")
+
+
+def options(service: dict[str, Any]) -> dict[str, str]:
+    """Returns the options of a service's command, which may be that of the image."""
+    default = ["--listen", "0.0.0.0:7470", "--http", "0.0.0.0:7471", "--insecure"]
+    words = [part for word in service.get("command", default) for part in word.split("=")]
+    return dict(zip(words, [*words[1:], ""], strict=True))
+
+
+def port(address: str) -> str:
+    return address.rpartition(":")[2]
+
+
+def test_services_are_those_of_the_lists_above_and_of_the_override() -> None:
+    assert set(BRIDGE) == LIGHT | MONITORING | ROLES
+    assert set(services("docker-compose.host.yaml")) == set(BRIDGE)
+    assert all(each["network_mode"] == "host" for each in HOST.values())
+    assert set(services("docker-compose.override.yaml")) <= set(BRIDGE)
+
+
+def test_without_a_profile_there_are_two_servers_and_a_load_test() -> None:
+    default = {name for name, each in BRIDGE.items() if "profiles" not in each}
+    assert default == {"server1", "server2", "loadtest"}
+
+
+def test_images_are_built_from_targets_of_the_dockerfile() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    stages = set(re.findall(r"^FROM \S+ AS (\S+)", dockerfile, re.MULTILINE))
+    for name in LIGHT | ROLES:
+        image = "infeed-trainer" if name in LIGHT else "infeed-server"
+        assert BRIDGE[name]["image"] == image
+        if "build" in BRIDGE[name]:
+            assert BRIDGE[name]["build"]["target"] == image.removeprefix("infeed-")
+            assert BRIDGE[name]["build"]["target"] in stages
+            assert HOST[name]["build"]["network"] == "host"
+            assert set(BRIDGE[name]["build"]["args"]) == set(re.findall(r"(\w+)=\"\"", dockerfile))
+
+
+@pytest.mark.parametrize("name", sorted(LIGHT | ROLES))
+def test_containers_of_infeed_are_restricted(name: str) -> None:
+    service = HOST[name]
+    assert service["read_only"] is True
+    assert service["tmpfs"] == ["/tmp"]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+
+
+@pytest.mark.parametrize("name", sorted(SERVERS))
+def test_server_has_more_time_to_end_than_its_grace(name: str) -> None:
+    assert BRIDGE[name]["stop_grace_period"] == "30s"
+    assert "--grace" not in options(BRIDGE[name])
+    assert BRIDGE[name]["pids_limit"] == 4096
+
+
+@pytest.mark.parametrize("name", sorted(ROLES))
+def test_listens_on_loopback_or_on_a_network_of_containers(name: str) -> None:
+    for address in (options(HOST[name])["--listen"], options(HOST[name])["--http"]):
+        assert address.startswith("127.0.0.1:")
+    assert "--insecure" not in options(HOST[name])
+    assert "--insecure" in options(BRIDGE[name])
+    assert "ports" not in BRIDGE[name]
+
+
+def test_services_on_the_hosts_network_have_ports_of_their_own() -> None:
+    used = [options(HOST[name])[each] for name in ROLES for each in ("--listen", "--http")]
+    assert len(set(used)) == len(used)
+
+
+@pytest.mark.parametrize("name", sorted(ROLES))
+def test_health_check_requests_the_services_control_plane(name: str) -> None:
+    default = {"INFEED_READY_URL": "http://127.0.0.1:7471/readyz"}
+    assert f"INFEED_READY_URL={default['INFEED_READY_URL']}" in (ROOT / "Dockerfile").read_text()
+    for service in (BRIDGE[name], HOST[name]):
+        url = service.get("environment", default)["INFEED_READY_URL"]
+        assert url == f"http://127.0.0.1:{port(options(service)['--http'])}/readyz"
+        assert service["healthcheck"]["test"][-1] == "/opt/infeed/healthcheck.py"
+
+
+def test_addresses_are_those_of_the_services() -> None:
+    for all_services in (BRIDGE, HOST):
+        host = "127.0.0.1" if all_services is HOST else None
+        address = {
+            name: f"{host or name}:{port(options(all_services[name])['--listen'])}"
+            for name in ROLES
+        }
+        both = f"{address['server1']},{address['server2']}"
+        assert both in all_services["loadtest"]["command"]
+        assert all_services["trainer"]["environment"]["TARGET"] == both
+        assert all_services["gateway-trainer"]["environment"]["TARGET"] == address["gateway"]
+        for name in ("worker1", "worker2", "gateway"):
+            assert options(all_services[name])["--dispatcher"] == address["dispatcher"]
+
+
+def test_load_test_on_the_hosts_network_has_the_same_options() -> None:
+    bridge, host = BRIDGE["loadtest"]["command"], HOST["loadtest"]["command"]
+    assert bridge[:2] + bridge[3:] == host[:2] + host[3:]
+
+
+def test_trainers_wait_for_their_servers_and_read_a_served_pipeline() -> None:
+    served = yaml.safe_load((ROOT / "deploy/pipelines.yaml").read_text())["pipelines"]
+    healthy = {"condition": "service_healthy"}
+    assert BRIDGE["trainer"]["depends_on"] == {"server1": healthy, "server2": healthy}
+    assert BRIDGE["loadtest"]["depends_on"] == {"server1": healthy, "server2": healthy}
+    assert BRIDGE["gateway-trainer"]["depends_on"] == {"gateway": healthy}
+    for name in ("trainer", "gateway-trainer"):
+        assert BRIDGE[name]["environment"]["PIPELINE"] in served
+    assert BRIDGE["loadtest"]["command"][3] in served
+
+
+@pytest.mark.parametrize("file", ["targets.yaml", "targets.host.yaml"])
+def test_prometheus_scrapes_both_servers(file: str) -> None:
+    bridge = file == "targets.yaml"
+    found = yaml.safe_load((FOLDER / file).read_text())
+    expected = [
+        f"{name if bridge else '127.0.0.1'}:"
+        f"{port(options((BRIDGE if bridge else HOST)[name])['--http'])}"
+        for name in ("server1", "server2")
+    ]
+    assert [each for entry in found for each in entry["targets"]] == expected
+    # The control plane refuses other names than the machine's own.
+    assert all(BRIDGE[name]["hostname"] == name for name in ("server1", "server2"))
+    mounted = (BRIDGE if bridge else HOST)["prometheus"]["volumes"]
+    assert f"./{file}:/etc/prometheus/targets.yaml:ro" in mounted
+
+
+def test_mounted_files_exist() -> None:
+    for name, service in HOST.items():
+        for volume in service.get("volumes", []):
+            source = volume.partition(":")[0]
+            if source.startswith("."):
+                assert (FOLDER / source).exists(), name
+
+
+def test_published_ports_are_on_loopback() -> None:
+    for service in services("docker-compose.override.yaml").values():
+        assert all(each.startswith("127.0.0.1:") for each in service["ports"])
+
+
+# --- the health check -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def healthcheck(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("check", ROOT / "deploy/healthcheck.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    # A proxy of the environment must not be used for loopback.
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    return module
+
+
+class Ready(BaseHTTPRequestHandler):
+    """Answers 503 with a reason, until the server's `ready` is true."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.server.ready and self.path == "/readyz" else 503)
+        self.end_headers()
+        self.wfile.write(b"opening its source")
+
+    def log_message(self, *_: object) -> None:
+        """Logs nothing."""
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_health_check_follows_readiness(
+    healthcheck: ModuleType, monkeypatch: pytest.MonkeyPatch, pki: Any, scheme: str
+) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Ready)
+    if scheme == "https":
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # For another host: that of a server names the server, not loopback.
+        context.load_cert_chain(pki.elsewhere, pki.elsewhere_key)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.ready = False
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        monkeypatch.setenv("INFEED_READY_URL", f"{scheme}://127.0.0.1:{server.server_port}/readyz")
+        assert "503 opening its source" in healthcheck.main()
+        server.ready = True
+        assert healthcheck.main() is None
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert "refused" in healthcheck.main()
+
+
+def test_health_check_names_a_wrong_url(
+    healthcheck: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFEED_READY_URL", "127.0.0.1:7471")
+    assert "INFEED_READY_URL is '127.0.0.1:7471'" in healthcheck.main()
+
+
+def test_health_check_is_copied_into_the_image() -> None:
+    ignore = (ROOT / ".dockerignore").read_text().split()
+    for file in re.findall(r"^COPY (deploy/\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE):
+        assert f"!{file}" in ignore
+        assert Path(ROOT / file).is_file()
