@@ -16,7 +16,10 @@ import infeed
 from infeed_server.data_service import process_info
 
 LOOPBACK = ("--listen", "127.0.0.1:0", "--http", "off")
-TF_DATA_SERVICE = ("serve", "pipelines.yaml", "--engine", "tf-data-service")
+TF_DATA_SERVICE = (
+    *("serve", "pipelines.yaml", "--listen", "127.0.0.1:0", "--http", "off"),
+    *("--engine", "tf-data-service"),
+)
 
 
 @pytest.fixture(scope="module")
