@@ -57,6 +57,18 @@ def test_capacity_is_remembered_through_a_pause() -> None:
     assert desired.value == 6
 
 
+def test_wrong_demand_is_bounded_and_soon_forgotten() -> None:
+    desired = DesiredServers()
+    reports = {"p": report(5.0, 0.5)}
+    desired.update(0.0, {"p": 50.0}, reports)
+    for second in range(1, 600):
+        desired.update(float(second), {"p": 1e308}, reports)
+    assert desired.value == 1000
+    for second in range(600, 2400):
+        desired.update(float(second), {"p": 50.0}, reports)
+    assert desired.value == 7  # one more than before: a server too many is kept
+
+
 class Fleet:
     """Servers behind an autoscaler, and a job that takes what it gets."""
 
