@@ -12,6 +12,9 @@ REPORT_INTERVAL_SECONDS = 1.0
 
 _MAX_VALUE = 1 << 62
 
+_MIN_STEP_SECONDS = 1e-6
+"""A shorter step was not measured: a figure that is computed from its rate would be unbounded."""
+
 
 @dataclass(frozen=True)
 class TrainerReport:
@@ -49,10 +52,14 @@ class TrainerReport:
 
     @property
     def step_seconds(self) -> float | None:
-        """Mean time of a step without the wait for its batch; None before the first."""
+        """Mean time of a step without the wait for its batch; None before the first.
+
+        0 if it is less than a microsecond.
+        """
         if not self.steps:
             return None
-        return max(0.0, self.seconds - self.wait_seconds) / self.steps
+        mean = (self.seconds - self.wait_seconds) / self.steps
+        return mean if mean >= _MIN_STEP_SECONDS else 0.0
 
     def to_proto(self) -> stream_pb2.TrainerReport:
         return stream_pb2.TrainerReport(**self.to_json())

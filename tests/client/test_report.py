@@ -68,3 +68,9 @@ def test_derived_shares() -> None:
     assert SERVER.busy_seconds == 7
     assert SERVER.cpu_share == 0.75
     assert ServerReport().cpu_share == 0
+
+
+def test_step_that_is_too_short_to_be_measured_takes_no_time() -> None:
+    assert TrainerReport(seconds=4e-307, wait_seconds=2e-307, steps=1).step_seconds == 0
+    assert TrainerReport(seconds=10.0, steps=1 << 61).step_seconds == 0
+    assert TrainerReport(seconds=2e-6, steps=1).step_seconds == 2e-6

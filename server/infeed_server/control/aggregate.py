@@ -71,16 +71,17 @@ class MergedHealth:
 
     def _get_responses(self, addresses: list[str | None]) -> dict[int, dict[str, Any]]:
         """Returns the response of each process that serves."""
-        responses = {
-            number: _get_readiness(address)
-            for number, address in enumerate(addresses)
-            if address is not None
+        serving = {n: address for n, address in enumerate(addresses) if address is not None}
+        bodies = _get_all(list(serving.values()), "/readyz")
+        responses: dict[int, dict[str, Any] | None] = {
+            number: json.loads(body) if body else None
+            for number, body in zip(serving, bodies, strict=True)
         }
         if not all(responses.values()):
             # A process that is killed closes its sockets a moment before its exit is known.
             time.sleep(_EXIT_SECONDS)
-            serving = self._addresses()
-            responses = {n: each for n, each in responses.items() if each or serving[n]}
+            now = self._addresses()
+            responses = {n: each for n, each in responses.items() if each or now[n]}
         return {n: each or _NO_ANSWER for n, each in responses.items()}
 
 
@@ -124,12 +125,6 @@ def _get_all(addresses: list[str], path: str) -> list[str | None]:
         return []
     with ThreadPoolExecutor(len(addresses)) as threads:
         return list(threads.map(lambda address: _get(address, path), addresses))
-
-
-def _get_readiness(address: str) -> dict[str, Any] | None:
-    body = _get(address, "/readyz")
-    response: dict[str, Any] | None = json.loads(body) if body else None
-    return response
 
 
 def _get(address: str, path: str) -> str | None:

@@ -93,7 +93,10 @@ def create_app(
         return _readiness_response(state, with_reasons=is_authorized(request))
 
     async def metrics(request: Request) -> Response:
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        try:
+            encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        except (TypeError, ValueError):  # a malformed version; not a reason for an error 500
+            encode, content_type = choose_encoder("")
         # Not as media_type: Starlette would add a second charset to it.
         body = await asyncio.to_thread(encode, state.registry)
         return Response(body, headers={"content-type": content_type})
@@ -101,6 +104,11 @@ def create_app(
     async def not_found(request: Request, _: Exception) -> Response:
         message = f"no {request.url.path}; there is: {', '.join(['/', *endpoints])}"
         return JSONResponse({"error": message}, status_code=404)
+
+    async def not_allowed(request: Request, error: Exception) -> Response:
+        message = f"no {request.method} of {request.url.path}: nothing can be changed here; use GET"
+        headers = getattr(error, "headers", None)
+        return JSONResponse({"error": message}, status_code=405, headers=headers)
 
     routes = [
         Route("/", root),
@@ -120,7 +128,7 @@ def create_app(
         middleware.append(Middleware(TokenCheck, authorize=authorize))
     return Starlette(
         routes=routes,
-        exception_handlers={404: not_found},
+        exception_handlers={404: not_found, 405: not_allowed},
         middleware=middleware,
     )
 

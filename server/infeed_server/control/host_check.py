@@ -29,7 +29,8 @@ class HostCheck:
 
     def _allows(self, host: str) -> bool:
         """Returns whether a header's value is an address, a known name or, in HTTP/1.0, absent."""
-        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+        before_port, colon, port = host.rpartition(":")
+        name = before_port if colon and port.isdecimal() else host
         try:
             ipaddress.ip_address(name.strip("[]"))
         except ValueError:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from infeed.report import ServerReport
-from infeed.verdict import MAX_SERVERS, capacity
+from infeed.verdict import capacity
 
 UTILISATION = 0.85
 """Share of its capacity at which a server should run: the rest is for uneven load."""
@@ -30,6 +30,10 @@ many is not, and a training may pause for a checkpoint."""
 _MARGIN, _MARGIN_SHARE = 0.1, 0.05
 """Servers, and share of all servers, by which fewer must be enough."""
 
+_MAX_SERVERS = 1000.0
+"""The most that is desired: the steps of trainers are not verified, and the mean of a wrong one
+would stay too high for long after it."""
+
 _MIN_BATCHES = 5
 """Batches of a window from which on the capacity of a server is taken from it."""
 
@@ -39,7 +43,7 @@ class DesiredServers:
 
     def __init__(self) -> None:
         self.value = 0
-        """Servers that are desired; 0 while no trainer is connected, or nothing is known."""
+        """Servers that are desired; 0 until a trainer was connected and something is known."""
         self._smoothed = 0.0
         self._updated_at: float | None = None
         self._fewer_since: float | None = None
@@ -60,7 +64,7 @@ class DesiredServers:
             for name, demand in demands.items()
             if math.isfinite(demand) and name in self._capacities
         )
-        self._smooth(now, min(needed, MAX_SERVERS))
+        self._smooth(now, min(needed, _MAX_SERVERS))
         if self._smoothed > self.value:
             self.value = math.ceil(self._smoothed)
         self._reduce(now)

@@ -18,7 +18,12 @@ class History:
         self._points: deque[tuple[float, Mapping[str, Point]]] = deque(maxlen=MAX_POINTS)
 
     def add(self, at: float, pipelines: Mapping[str, Point]) -> None:
-        """Adds a point: values by pipeline and name, at a Unix time."""
+        """Adds a point: values by pipeline and name, at a Unix time.
+
+        When the clock was set back, the points that would now be in the future are dropped.
+        """
+        while self._points and self._points[-1][0] >= at:
+            self._points.pop()
         self._points.append((at, pipelines))
 
     def to_json(self, seconds: float = MAX_POINTS) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class Jobs:
         """`server_report` returns the report of a pipeline."""
         self._server_report = server_report
         self._clock = clock
-        self._trainers: list[ConnectedTrainer] = []
+        self._jobs: dict[JobKey, list[ConnectedTrainer]] = {}
         self._lock = threading.Lock()
 
     def connect(
@@ -70,23 +70,26 @@ class Jobs:
     ) -> ConnectedTrainer:
         """Adds a stream: of the first equal job in which no other feed has the rank."""
         with self._lock:
-            others = {
-                each.job.number
-                for each in self._trainers
-                if replace(each.job, number=0) == key
-                and each.rank == rank
-                and each.feed_id != feed_id
-            }
-            number = next(each for each in itertools.count() if each not in others)
-            job = replace(key, number=number)
+            jobs = (replace(key, number=number) for number in itertools.count())
+            job = next(
+                job
+                for job in jobs
+                if all(
+                    each.rank != rank or each.feed_id == feed_id for each in self._jobs.get(job, ())
+                )
+            )
             trainer = ConnectedTrainer(job, rank, feed_id, peer, self._clock(), position)
-            self._trainers.append(trainer)
+            self._jobs.setdefault(job, []).append(trainer)
             return trainer
 
     def disconnect(self, trainer: ConnectedTrainer) -> None:
         """Removes a stream. Idempotent."""
         with self._lock:
-            self._trainers = [each for each in self._trainers if each is not trainer]
+            others = [each for each in self._jobs.get(trainer.job, ()) if each is not trainer]
+            if others:
+                self._jobs[trainer.job] = others
+            else:
+                self._jobs.pop(trainer.job, None)
 
     def on_report(self, trainer: ConnectedTrainer, report: TrainerReport) -> ServerReport | None:
         """Keeps a trainer's report and returns the answer; None if the last one is too new."""
@@ -96,16 +99,22 @@ class Jobs:
             if trainer.report is not None and now < trainer.report_at + interval:
                 return None
             trainer.report, trainer.report_at = report, now
+            # Of its own job alone: each of a thousand trainers reports every second.
+            others = [
+                (each.rank, each.report)
+                for each in self._jobs.get(trainer.job, ())
+                if each.rank != trainer.rank and each.report is not None
+            ]
         answer = self._server_report(trainer.job.pipeline)
-        others = (each for each in self.trainers() if each.job == trainer.job)
-        ranks = rank_reports(each for each in others if each.rank != trainer.rank)
-        worst = max(ranks, key=lambda each: each.report.wait_share, default=None)
-        return replace(answer, worst=worst)
+        worst = max(others, key=lambda each: each[1].wait_share, default=None)
+        return replace(answer, worst=None if worst is None else RankReport(*worst))
 
     def trainers(self) -> list[ConnectedTrainer]:
         """Returns the streams in the order of jobs and ranks."""
         with self._lock:
-            return sorted(self._trainers, key=lambda each: (each.job.id, each.rank))
+            jobs = sorted(self._jobs.items(), key=lambda each: each[0].id)
+            ranks = [sorted(trainers, key=lambda each: each.rank) for _, trainers in jobs]
+            return list(itertools.chain.from_iterable(ranks))
 
     def to_json(self, pipeline: str) -> list[dict[str, Any]]:
         """Returns the jobs of a pipeline for JSON, each with its verdict and its ranks."""

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Collection, Iterator
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from tests.harness.waiting import TIMEOUT_SECONDS
 
 from infeed_server.control.aggregate import Addresses, MergedHealth, MergedMetrics
 from infeed_server.control.app import ControlState, create_app
@@ -103,6 +110,21 @@ def test_exited_process_leaves_the_others_ready(processes: list[Process]) -> Non
     health.update()
     assert health.overall.reason == "none of 2 processes serves"
     assert not health.overall.ready
+
+
+def test_processes_are_requested_at_once() -> None:
+    """One that hangs must not delay the others, nor the restart of those that have exited."""
+    both = threading.Barrier(2)
+
+    async def ready(_: Request) -> JSONResponse:
+        await asyncio.to_thread(both.wait, TIMEOUT_SECONDS)
+        return JSONResponse({"ready": True, "reason": "fine"})
+
+    app = Starlette(routes=[Route("/readyz", ready)])
+    with ControlServer(app, "127.0.0.1", 0) as one, ControlServer(app, "127.0.0.1", 0) as two:
+        health = MergedHealth(lambda: [one.address, two.address])
+        health.update()
+    assert health.overall.reason == "fine, in 2 of 2 processes"
 
 
 def test_metrics_have_the_label_process(processes: list[Process]) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.health import Health
@@ -70,6 +73,23 @@ def test_metrics_are_openmetrics_if_accepted(get: Get):
     response = get("/metrics", Accept="application/openmetrics-text; version=1.0.0")
     assert response.content_type.startswith("application/openmetrics-text")
     assert response.body.endswith("# EOF\n")
+
+
+def test_malformed_version_in_accept_gets_text(get: Get):
+    for version in ("abc", "1.x", ""):
+        response = get("/metrics", Accept=f"application/openmetrics-text; version={version}")
+        assert response.status == 200
+        assert "infeed_connections" in response.body
+
+
+def test_other_methods_are_refused_with_json(server: ControlServer):
+    request = urllib.request.Request(f"http://{server.address}/livez", method="POST")
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request, timeout=60)
+    with caught.value as error:
+        assert error.code == 405
+        assert set(error.headers["allow"].split(", ")) == {"GET", "HEAD"}
+        assert json.load(error)["error"].startswith("no POST of /livez: ")
 
 
 def test_index_lists_the_endpoints(get: Get):

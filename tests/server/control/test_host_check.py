@@ -53,7 +53,7 @@ def test_addresses_and_known_names_are_allowed(get: Get, host: str) -> None:
     "host",
     [
         *("rebound.example.com:7471", "127.0.0.1.example.com", "example.org", "localhost.evil"),
-        *("1.2.3", "localhost:7471:7471", "infeed.example.org@evil", ":7471x"),
+        *("1.2.3", "localhost:7471:7471", "infeed.example.org@evil", ":7471x", "7471"),
     ],
 )
 def test_other_names_are_refused_with_the_remedy(get: Get, host: str) -> None:

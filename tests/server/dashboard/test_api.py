@@ -163,3 +163,15 @@ def test_samples_are_shown_to_those_alone_who_may_read_all(
     options: ServerOptions, has_previews: bool
 ) -> None:
     assert options.has_previews is has_previews
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "600.5", "nan", "inf", "x", ""])
+def test_history_of_an_impossible_time_is_refused(get: Get, seconds: str) -> None:
+    answer = get(f"/api/v1/history?seconds={seconds}")
+    assert answer.status == 400
+    assert answer.json["error"].startswith(f"seconds={seconds!r} must be a number above 0")
+
+
+def test_answers_of_the_api_are_not_kept(get: Get) -> None:
+    for path in ("/api/v1/status", "/api/v1/history"):
+        assert get(path).headers["cache-control"] == "no-store"

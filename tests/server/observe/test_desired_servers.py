@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 
 from infeed.report import ServerReport
-from infeed.verdict import MAX_SERVERS
 from infeed_server.observe.desired_servers import UTILISATION, DesiredServers
 
 START_UP_SECONDS = 60
@@ -68,7 +67,19 @@ def test_processors_that_others_use_do_not_let_the_value_grow() -> None:
 def test_steps_without_a_length_do_not_end_the_updates() -> None:
     desired = DesiredServers()
     desired.update(0.0, {"p": 1e308, "q": 1e308}, {name: report(0.5, 0.9) for name in "pq"})
-    assert desired.value == MAX_SERVERS
+    assert desired.value == 1000
+
+
+def test_wrong_demand_is_bounded_and_soon_forgotten() -> None:
+    desired = DesiredServers()
+    reports = {"p": report(5.0, 0.5)}
+    desired.update(0.0, {"p": 50.0}, reports)
+    for second in range(1, 600):
+        desired.update(float(second), {"p": 1e308}, reports)
+    assert desired.value == 1000
+    for second in range(600, 2400):
+        desired.update(float(second), {"p": 50.0}, reports)
+    assert desired.value == 7  # one more than before: a server too many is kept
 
 
 class Fleet:

@@ -25,3 +25,10 @@ def test_old_points_are_dropped() -> None:
         history.add(float(second), {})
     assert len(history.to_json()["at"]) == MAX_POINTS
     assert history.to_json(5)["at"] == [1194.0, 1195.0, 1196.0, 1197.0, 1198.0, 1199.0]
+
+
+def test_points_after_a_clock_that_was_set_back_are_dropped() -> None:
+    history = History()
+    for at in (10.0, 3610.0, 3611.0, 11.0):
+        history.add(at, {"p": {"rate": at}})
+    assert history.to_json() == {"at": [10.0, 11.0], "pipelines": {"p": {"rate": [10.0, 11.0]}}}
