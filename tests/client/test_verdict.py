@@ -225,7 +225,7 @@ def test_steps_without_a_time_take_any_number_of_batches() -> None:
 
 def test_impossible_reports_do_no_harm() -> None:
     loaded = replace(BUSY, transform_seconds=10.0)
-    instant = TrainerReport(seconds=1e-307, steps=1)
+    instant = TrainerReport(seconds=1e-6, steps=1)
     assert enough_servers([rank(instant)], 9, [replace(loaded, batches=1)]) == MAX_SERVERS
     none = replace(loaded, cores=0.0)
     assert capacity(none) == pytest.approx(10.0)
