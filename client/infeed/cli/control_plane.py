@@ -27,7 +27,7 @@ _MAX_BYTES = 16 << 20
 
 _TRAINERS_PORT = (
     "it may be the address for trainers; give that of --http, which infeed serve prints after it: "
-    "serving on HOST:PORT (http HOST:PORT)"
+    "serving on HOST:PORT (http HOST:PORT). With --http-tls, the address begins with https://"
 )
 
 
