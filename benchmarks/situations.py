@@ -59,7 +59,7 @@ def burn(sample):
     """Takes a few milliseconds of one processor."""
     x = sample["x"]
     matrix = tf.ones([160, 160]) * x[0]
-    for _ in range(60):
+    for _ in range(240):
         matrix = tf.linalg.matmul(matrix, matrix) * 1e-3
     return {"x": x + 0 * matrix[0, 0]}
 '''
