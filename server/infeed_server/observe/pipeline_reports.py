@@ -70,7 +70,7 @@ class PipelineReports:
     def process(self) -> ServerReport:
         """What this process may use, and its memory as of the last `update`.
 
-        To read it anew takes hundreds of system calls. After each, a thread waits for Python's
+        To read them takes hundreds of system calls. After each, a thread waits for Python's
         lock, which streams hold.
         """
         return ServerReport(**self._this_process, memory_bytes=self._memory_bytes)
