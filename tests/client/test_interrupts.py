@@ -151,11 +151,11 @@ def test_signals_during_real_training_lose_nothing(transforms: Any) -> None:
     starts: list[int] = []
     interrupts = 0
     try:
-        with infeed.connect("-", "fake", epochs=8, transport=fake) as feed:
+        with infeed.connect("-", "fake", epochs=None, transport=fake) as feed:
             signal.setitimer(signal.ITIMER_PROF, 0.0007, 0.0007)
             deadline = time.monotonic() + HANG_SECONDS
-            while time.monotonic() < deadline:
-                batch = None
+            # A busy machine has few of these ticks.
+            while (len(starts) < 800 or interrupts <= 10) and time.monotonic() < deadline:
                 try:
                     inside = True
                     for batch in feed:  # noqa: B007 - `next` could be interrupted behind its end
@@ -166,12 +166,11 @@ def test_signals_during_real_training_lose_nothing(transforms: Any) -> None:
                     inside = False
                     interrupts += 1
                     continue
-                if batch is None:
-                    break
                 starts.append(batch.start)
                 assert feed.state()["position"] == 4 * len(starts)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
-    assert starts == [4 * k for k in range(800)]
+    assert starts == [4 * k for k in range(len(starts))]
+    assert len(starts) >= 800
     assert interrupts > 10

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 from tests.harness.counting_engine import CountingEngine
-from tests.harness.monitor import NullMonitor
 
 import infeed
 from infeed.finish import finished_spec
 from infeed.rpc.channel import GrpcTransport
 from infeed.spec import FieldSpec, Guarantee, Normalize, OneHot, PipelineSpec
 from infeed_server.engines.base import Answer, HostBatch, Request
+from infeed_server.engines.monitor import Monitors
 from infeed_server.rpc.server import RpcServer
 from infeed_server.serving.catalog import Catalog
 
@@ -71,7 +71,7 @@ class RecordedEngine(CountingEngine):
 @contextmanager
 def running_server() -> Iterator[str]:
     """Yields the address of a server of this session's pipeline."""
-    server = RpcServer(Catalog({NAME: RecordedEngine()}), NullMonitor(), "127.0.0.1:0")
+    server = RpcServer(Catalog({NAME: RecordedEngine()}), Monitors(), "127.0.0.1:0")
     server.set_serving(True)
     server.start()
     try:

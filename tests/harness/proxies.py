@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import socket
@@ -55,6 +56,12 @@ def in_front_of(rpc_port: int, http_port: int) -> dict[str, object]:
     return {"7470": rpc_port, "7471": http_port, "10.0.0.1": HOSTS[0], "10.0.0.2": HOSTS[1]}
 
 
+def _replaced(text: str, replacements: Mapping[str, object]) -> str:
+    """Replaces all at once: a new port can have the digits of an old one."""
+    old = re.compile("|".join(map(re.escape, replacements)))
+    return old.sub(lambda match: str(replacements[match[0]]), text)
+
+
 class ProxyProcess:
     """A proxy. A context manager."""
 
@@ -64,8 +71,7 @@ class ProxyProcess:
         self._port = ReservedPort()
         self.address = self._port.address
         text = (ROOT / "deploy/proxies" / kind.file).read_text(encoding="utf-8")
-        for old, new in {_OWN_PORT: self._port.number, **replacements}.items():
-            text = text.replace(old, str(new))
+        text = _replaced(text, {_OWN_PORT: self._port.number, **replacements})
         folder.mkdir()
         file = folder / kind.file
         file.write_text(text, encoding="utf-8")

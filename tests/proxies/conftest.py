@@ -11,11 +11,11 @@ from typing import Any
 import grpc
 import pytest
 from tests.harness.counting_engine import BAD_FROM, CountingEngine
-from tests.harness.monitor import NullMonitor
 from tests.harness.proxies import HOSTS, INSTALLED, PROXIES, ProxyProcess, in_front_of
 
 from infeed.errors import InfeedError
 from infeed.rpc.status import error_from_details
+from infeed_server.engines.monitor import Monitors
 from infeed_server.rpc.server import RpcServer
 from infeed_server.serving.catalog import Catalog
 
@@ -25,7 +25,7 @@ class BackendServer:
 
     def __init__(self, host: str, rpc_port: int = 0, http_port: int = 0) -> None:
         catalog = Catalog({"n": CountingEngine("n"), "bad": CountingEngine("bad", BAD_FROM)})
-        self.rpc = RpcServer(catalog, NullMonitor(), f"{host}:{rpc_port}")
+        self.rpc = RpcServer(catalog, Monitors(), f"{host}:{rpc_port}")
         self.stopping = False
         backend = self
 

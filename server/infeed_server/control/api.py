@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -14,6 +13,7 @@ from starlette.routing import Route
 from typing_extensions import override
 
 from infeed.errors import InfeedError, InvalidRequestError, PipelineNotFoundError
+from infeed_server.control.calls import Calls
 from infeed_server.control.health import HealthView
 from infeed_server.observe.preview import BusyError, Previews
 from infeed_server.pipeline.sample_key import parse_key
@@ -45,7 +45,7 @@ class HistoryView(Protocol):
 
 
 class StatusView(Protocol):
-    """The status that `/api/v1` shows. Its methods are called on threads of their own."""
+    """The status that `/api/v1` shows. Its methods are called on any thread."""
 
     @property
     def history(self) -> HistoryView: ...
@@ -57,11 +57,11 @@ class StatusView(Protocol):
         """Returns the last bad samples of a pipeline; None if there is no such pipeline."""
 
 
-def api_routes(status: StatusView, health: HealthView) -> list[Route]:
+def api_routes(status: StatusView, health: HealthView, calls: Calls) -> list[Route]:
     """Returns the routes of the API."""
 
     async def show_status(_: Request) -> Response:
-        return _json(await asyncio.to_thread(status.to_json, readiness_by_name(health)))
+        return await calls.run("status", lambda: _json(status.to_json(readiness_by_name(health))))
 
     async def show_history(request: Request) -> Response:
         text = request.query_params.get("seconds", str(MAX_HISTORY_SECONDS))
@@ -72,11 +72,11 @@ def api_routes(status: StatusView, health: HealthView) -> list[Route]:
         if not 0 < seconds <= MAX_HISTORY_SECONDS:
             problem = f"seconds={text!r} must be a number above 0, at most {MAX_HISTORY_SECONDS}"
             return JSONResponse({"error": problem}, status_code=400)
-        return _json(await asyncio.to_thread(status.history.to_json, seconds))
+        return await calls.run("history", lambda: _json(status.history.to_json(seconds)))
 
     async def show_bad_samples(request: Request) -> Response:
         name = request.path_params["name"]
-        samples = await asyncio.to_thread(status.bad_samples, name)
+        samples = await calls.run("bad samples", status.bad_samples, name)
         if samples is None:
             problem = f"there is no pipeline {name!r}; /api/v1/status has those that there are"
             return JSONResponse({"error": problem}, status_code=404)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -21,6 +20,7 @@ from infeed_server.control.api import (
     api_routes,
     preview_route,
 )
+from infeed_server.control.calls import Calls
 from infeed_server.control.health import HealthView
 from infeed_server.control.host_check import HostCheck
 from infeed_server.control.peers import PeerAccess
@@ -49,6 +49,8 @@ class ControlState:
     """What `/api/v1` and the dashboard show; None: there is no status and no dashboard."""
     previews: Previews | None = None
     """What makes previews; None: there are none."""
+    calls: Calls = field(default_factory=Calls)
+    """What calls the functions behind the endpoints."""
     peers: tuple[str, ...] = ()
     """Origins of other servers' control planes, whose dashboards show this server too."""
 
@@ -77,7 +79,6 @@ def create_app(
     }
     dashboard = None if state.observer is None else page(state.peers)
 
-    # What takes more than a moment runs on a thread: probes never wait for it.
     async def root(request: Request) -> Response:
         if dashboard and accepts_page(request.headers.get("accept", "")):
             return dashboard
@@ -98,7 +99,7 @@ def create_app(
         except (TypeError, ValueError):  # a malformed version; not a reason for an error 500
             encode, content_type = choose_encoder("")
         # Not as media_type: Starlette would add a second charset to it.
-        body = await asyncio.to_thread(encode, state.registry)
+        body = await state.calls.run("metrics", encode, state.registry)
         return Response(body, headers={"content-type": content_type})
 
     async def not_found(request: Request, _: Exception) -> Response:
@@ -118,7 +119,9 @@ def create_app(
         Route("/metrics", metrics),
     ]
     if state.observer is not None:
-        routes += api_routes(state.observer, state.health) + dashboard_routes(state.peers)
+        routes += api_routes(state.observer, state.health, state.calls) + dashboard_routes(
+            state.peers
+        )
     if state.previews is not None:
         routes.append(preview_route(state.previews))
     middleware = [] if host_names is None else [Middleware(HostCheck, names=host_names)]

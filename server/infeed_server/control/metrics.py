@@ -58,6 +58,24 @@ class CallbackCollector(Collector):
         return [self._family(self._name, self._text, labels=self._labels)]
 
 
+class SampledCollector(Collector):
+    """The metrics of another collector as of the last `update`; before the first, as of now.
+
+    For a collector that makes system calls: after each, a thread waits for Python's lock, which
+    streams hold.
+    """
+
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+        self._metrics: list[Metric] | None = None
+
+    def update(self) -> None:
+        self._metrics = list(self._collector.collect())
+
+    def collect(self) -> Iterable[Metric]:
+        return self._collector.collect() if self._metrics is None else self._metrics
+
+
 class Queues(Protocol):
     """The queues of a pipeline. Every method is quick and does not raise."""
 
@@ -117,7 +135,8 @@ class Metrics:
 
     def __init__(self, version: str, tensorflow: str) -> None:
         self.registry = registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
+        self._process = SampledCollector(ProcessCollector(registry=None))
+        registry.register(self._process)
         Info("infeed_build", "Versions of this server.", registry=registry).info(
             {"version": version, "tensorflow": tensorflow}
         )
@@ -239,6 +258,10 @@ class Metrics:
                 lambda: self._trainers.desired_servers() if self._trainers else {}
             )
         )
+
+    def update(self) -> None:
+        """Renews the metrics of the process. Called every second."""
+        self._process.update()
 
     def add_pipeline(self, pipeline: str) -> None:
         """Initializes the pipeline's metrics to zero, so that they are exposed from the start."""

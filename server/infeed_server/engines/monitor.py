@@ -61,7 +61,7 @@ class Monitor(Protocol):
 
 
 class Monitors:
-    """Several monitors as one."""
+    """Several monitors as one; without any, a monitor that ignores all events."""
 
     def __init__(self, *monitors: Monitor) -> None:
         self._monitors = monitors

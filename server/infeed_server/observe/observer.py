@@ -12,14 +12,12 @@ from typing import Any
 from infeed.report import ServerReport
 from infeed.spec import PipelineSpec
 from infeed.verdict import Verdict, consumption, judge
-from infeed_server.engines import cgroup
 from infeed_server.engines.base import Engine
 from infeed_server.observe.desired_servers import DesiredServers
 from infeed_server.observe.history import History
 from infeed_server.observe.jobs import ConnectedTrainer, Jobs, rank_reports, worst_wait
 from infeed_server.observe.pipeline_reports import PipelineReports
 from infeed_server.observe.totals import Totals
-from infeed_server.observe.usage import resident_bytes
 
 UPDATE_INTERVAL_SECONDS = 1.0
 
@@ -88,17 +86,18 @@ class Observer:
         names = [name for name in self._engines if visible(name)]
         pipelines = [self._pipeline_json(name, readiness.get(name, (False, ""))) for name in names]
         ready, reason = readiness.get("", (False, ""))
+        process = self._reports.process
         return {
             "server": {
                 "version": self._version,
                 "ready": ready,
                 "reason": reason,
                 "uptime_seconds": self._clock() - self._started_at,
-                "cores": cgroup.cpu_count(),
+                "cores": process.cores,
                 "cpu_share": max((self.report(name).cpu_share for name in names), default=0.0),
-                "memory_bytes": resident_bytes(),
+                "memory_bytes": process.memory_bytes,
                 "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
-                "memory_limit_bytes": cgroup.memory_bytes(),
+                "memory_limit_bytes": process.memory_limit_bytes,
                 "desired_servers": self.desired_servers,
             },
             "verdict": self._verdict(names).to_json(),

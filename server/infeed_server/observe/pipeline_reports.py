@@ -35,6 +35,7 @@ class PipelineReports:
         self._clock = clock
         self._usage = usage or Usage()
         self._this_process = _this_process()
+        self._memory_bytes = self._usage.memory()
         self._states: dict[str, Callable[[], StateSeconds]] = {}
         self._windows: dict[str, SlidingWindow] = {}
         self._reports: dict[str, ServerReport] = {}
@@ -52,7 +53,8 @@ class PipelineReports:
         now, usage = self._clock(), {"cpu_seconds": self._usage.cpu()}
         if (idle := self._usage.idle()) is not None:
             usage["idle_seconds"] = idle
-        present = {**self._this_process, "memory_bytes": self._usage.memory()}
+        self._memory_bytes = self._usage.memory()
+        present = {**self._this_process, "memory_bytes": self._memory_bytes}
         with self._lock:
             for name, window in self._windows.items():
                 counters = {**self._counters(name), **usage}
@@ -63,6 +65,15 @@ class PipelineReports:
     def report(self, pipeline: str) -> ServerReport:
         """Returns the last seconds of a pipeline, as of the last `update`."""
         return self._reports[pipeline]
+
+    @property
+    def process(self) -> ServerReport:
+        """What this process may use, and its memory as of the last `update`.
+
+        To read them takes hundreds of system calls. After each, a thread waits for Python's
+        lock, which streams hold.
+        """
+        return ServerReport(**self._this_process, memory_bytes=self._memory_bytes)
 
     def _counters(self, pipeline: str) -> dict[str, float]:
         states = {f"{state}_seconds": value for state, value in self._states[pipeline]().items()}

@@ -10,15 +10,14 @@ from contextlib import closing
 import tensorflow as tf
 
 from infeed.errors import InfeedError
-from infeed.spec import OnError, PipelineSpec
+from infeed.spec import PipelineSpec
 from infeed.wire.batch import encode_batch
 from infeed_server.engines.base import Answer, HostBatch, Request, Trainer
 from infeed_server.engines.indexed.bad_samples import QuarantineLog
 from infeed_server.engines.indexed.engine import IndexedEngine
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
-from infeed_server.engines.monitor import EndedCall, Stage
+from infeed_server.engines.monitor import Monitors
 from infeed_server.engines.tf_iterator import TfIterator
-from infeed_server.http2.refusals import Refusal
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.pipeline.sequential_plan import SequentialPlan
 from infeed_server.profile.clock import Clock
@@ -41,7 +40,7 @@ def run_indexed(clock: Clock, plan: IndexedPlan, seconds: float) -> Iterator[Run
     Closes the plan's source.
     """
     spec = plan.spec
-    engine = IndexedEngine(plan, _NoLog(), _NoMonitor(), MemoryBudget(default_limit()))
+    engine = IndexedEngine(plan, _NoLog(), Monitors(), MemoryBudget(default_limit()))
     try:
         yield from _timed(clock, _batches(engine, spec), seconds)
     finally:
@@ -135,25 +134,3 @@ class _NoLog(QuarantineLog):
         super().__init__("", "", "substitute")
 
     def add(self, error: InfeedError) -> None: ...
-
-
-class _NoMonitor:
-    """A monitor that ignores all events."""
-
-    def on_stage(self, pipeline: str, stage: Stage, seconds: float, trace_id: str = "") -> None: ...
-
-    def on_bad_sample(self, pipeline: str, action: OnError) -> None: ...
-
-    def on_stream_opened(self, pipeline: str) -> None: ...
-
-    def on_stream_closed(self, pipeline: str) -> None: ...
-
-    def on_batch_sent(self, pipeline: str, samples: int, size: int) -> None: ...
-
-    def on_refused(self, reason: Refusal) -> None: ...
-
-    def on_call_started(self, method: str) -> None: ...
-
-    def on_call(self, call: EndedCall) -> None: ...
-
-    def on_connections(self, count: int) -> None: ...

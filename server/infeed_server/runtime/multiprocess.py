@@ -14,6 +14,7 @@ from infeed.errors import ConfigError
 from infeed_server.config.address import Address
 from infeed_server.control.aggregate import MergedHealth, MergedMetrics, fetch_documents
 from infeed_server.control.app import ControlState
+from infeed_server.control.calls import Calls
 from infeed_server.control.http_server import open_control_server
 from infeed_server.control.metrics import DESIRED_SERVERS, desired_servers_gauge
 from infeed_server.control.peers import parse_peers
@@ -76,7 +77,9 @@ def serve_processes(
         status = MergedStatus(partial(fetch_documents, processes.http_addresses))
         registry.register(desired_servers_gauge(lambda: {(): status.desired_servers}))
         peers = parse_peers(options.http_peers)
-        state = ControlState(health, registry, VERSION, observer=status, peers=peers)
+        state = ControlState(
+            health, registry, VERSION, observer=status, calls=Calls(blocking=True), peers=peers
+        )
         control = open_control_server(state, options.control_access())
         if control:
             stack.enter_context(control)

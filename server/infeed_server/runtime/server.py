@@ -75,7 +75,7 @@ class Server:
         self.observer = Observer(VERSION)
         self._monitor = Monitors(self.metrics, self.observer.totals)
         self.metrics.watch_trainers(Figures(self.observer))
-        self._updates = PeriodicTask("observer", UPDATE_INTERVAL_SECONDS, self.observer.update)
+        self._updates = PeriodicTask("observer", UPDATE_INTERVAL_SECONDS, self._update)
         state = ControlState(
             self.health,
             self.metrics.registry,
@@ -177,6 +177,10 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def _update(self) -> None:
+        self.observer.update()
+        self.metrics.update()
 
     def _open(
         self, pipelines: Pipelines, budget: MemoryBudget, progress: NamedProgress | None

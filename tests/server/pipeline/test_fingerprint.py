@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from tests.harness.monitor import NullMonitor
 
+from infeed_server.engines.monitor import Monitors
 from infeed_server.pipeline.fingerprint import fingerprint
 from infeed_server.pipeline.load import parse
 from infeed_server.runtime.engine_factory import build
@@ -50,7 +50,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def fingerprint_of(source: Any, **changes: Any) -> str:
     definition = parse({"source": source, **BASE, **changes})
-    engine = build("any", definition, NullMonitor())
+    engine = build("any", definition, Monitors())
     try:
         return engine.spec.fingerprint
     finally:

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.harness.monitor import NullMonitor
 
 from infeed.errors import SampleError, ServerUnavailableError
 from infeed.spec import FieldSpec
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import encode_batch
 from infeed_server.engines.base import EndOfData, HostBatch
+from infeed_server.engines.monitor import Monitors
 from infeed_server.rpc.batch_encoder import BatchEncoder
 
 ROWS = np.arange(6, dtype=np.uint8).reshape(3, 2)
@@ -45,7 +45,7 @@ class FakeStream:
 
 @pytest.fixture
 def encoder() -> Iterator[BatchEncoder]:
-    encoder = BatchEncoder(NullMonitor())
+    encoder = BatchEncoder(Monitors())
     yield encoder
     encoder.close()
 
@@ -156,7 +156,7 @@ def test_cancelled_answer_cancels_the_encoding(encoder: BatchEncoder, stream: An
 
 
 def test_answer_after_close_raises(stream: Any) -> None:
-    encoder = BatchEncoder(NullMonitor())
+    encoder = BatchEncoder(Monitors())
     encoder.close()
     with pytest.raises(ServerUnavailableError, match="shutting down"):
         encoder.encode(stream, 7, done_future(batch())).result(60)

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.harness.monitor import NullMonitor
 from tests.harness.waiting import wait_until
 
 from infeed.errors import InfeedError, InvalidRequestError, ServerUnavailableError
 from infeed.report import ServerReport
 from infeed.v1 import stream_pb2
+from infeed_server.engines.monitor import Monitors
 from infeed_server.observe.jobs import Jobs
 from infeed_server.rpc import batch_stream as module
 from infeed_server.rpc.batch_encoder import BatchEncoder, EncodedAnswer
@@ -218,7 +218,7 @@ class FakeCall:
     def serve(self, messages: Iterator[bytes]) -> Iterator[GrpcFrames]:
         fake: Any = self
         return serve_stream(
-            *(fake, fake, NullMonitor(), self.shutdown, TrainerLog()),
+            *(fake, fake, Monitors(), self.shutdown, TrainerLog()),
             *(Jobs(lambda _: ServerReport()), None, messages, fake),
         )
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from tests.harness.monitor import NullMonitor
 from tests.harness.pictures import encode
 from tests.harness.waiting import TIMEOUT_SECONDS
 
 from infeed.errors import InvalidRequestError
 from infeed.finish import finish
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
+from infeed_server.engines.monitor import Monitors
 from infeed_server.observe import preview
 from infeed_server.observe.preview import Previews
 from infeed_server.pipeline.load import parse
@@ -65,7 +65,7 @@ def make(images: Path) -> Iterator[Any]:
             "on_error": "substitute",
             "quarantine": str(images.parent / "bad.jsonl"),
         }
-        engines.append(build("photos", parse({**defaults, **options}), NullMonitor()))
+        engines.append(build("photos", parse({**defaults, **options}), Monitors()))
         return engines[-1]
 
     yield build_engine

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from tests.harness.monitor import NullMonitor
 
 from infeed.errors import SourceError
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
+from infeed_server.engines.monitor import Monitors
 from infeed_server.pipeline.load import parse
 from infeed_server.runtime.engine_factory import build
 
@@ -56,7 +56,7 @@ def engine(album: Path, tmp_path: Path) -> Iterator[Callable[..., Engine]]:
             "on_error": on_error,
             "quarantine": str(tmp_path / "bad.jsonl"),
         }
-        engines.append(build("album", parse({**definition, **options}), NullMonitor()))
+        engines.append(build("album", parse({**definition, **options}), Monitors()))
         return engines[-1]
 
     yield start
