@@ -7,7 +7,6 @@ feed, and what is delivered next. No threads, no I/O, and a clock that is passed
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -25,12 +24,11 @@ from infeed.http2.target import is_unix
 from infeed.prefetch.byte_window import PrefetchWindow
 from infeed.prefetch.feed_item import EndOfFeed, FeedItem
 from infeed.prefetch.feed_plan import FeedPlan
+from infeed.prefetch.server_log import ServerLog
 from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, ServerStates, Stream
 from infeed.prefetch.step_scheduler import StepScheduler
 from infeed.stats import PrefetchCounters
 from infeed.wire.assembler import EndOfData, ReceivedBatch
-
-log = logging.getLogger(__name__)
 
 _COMMON_ERRORS = (SampleError, UserCodeError, CursorError, InvalidRequestError)
 """Errors of a step that any other server would raise as well: they end the feed."""
@@ -65,6 +63,7 @@ class Coordinator:
             plan.shard_plan.steps, clock
         )
         self._servers = ServerStates()
+        self._log = ServerLog(plan)
         self._counters = PrefetchCounters()
         self._no_server_since: float | None = None
         self._closed = False
@@ -135,9 +134,7 @@ class Coordinator:
         """Makes the server available for steps: it has accepted the stream."""
         server, stream.accepted = stream.server, True
         if self._servers[server].loss_logged:
-            log.warning(
-                *("%s: %s is back", self._plan.spec.name, server), extra=self._log_extra(server)
-            )
+            self._log.on_back(server)
         self._servers[server].on_stream_accepted()
         self._scheduler.add_server(server)
         if server not in self._counters.servers:
@@ -235,10 +232,6 @@ class Coordinator:
                 problem = "no server accepted the feed at position {}"
             self._end_feed(self._no_server(f"{problem} within {timeout:g} s"))
 
-    def _log_extra(self, server: str) -> dict[str, dict[str, object]]:
-        """Returns the fields of a line about a server, for handlers that write JSON."""
-        return {"fields": {**self._plan.log_fields, "server": server}}
-
     def _is_spared(self, server: str) -> bool:
         """Returns whether servers on this machine keep up, so that a remote one is not needed.
 
@@ -252,7 +245,7 @@ class Coordinator:
     def _on_healthy(self, server: str) -> None:
         state = self._servers[server]
         if state.left_out:
-            log.warning("%s serves the feed again", server, extra=self._log_extra(server))
+            self._log.on_serving_again(server)
         state.on_batch()
 
     def _lose(self, stream: Stream, error: InfeedError) -> None:
@@ -262,12 +255,7 @@ class Coordinator:
         expected = stream.draining and not stream.overdue
         if not (state.loss_logged or expected):
             state.loss_logged = True
-            problem = "is lost" if stream.accepted else "cannot be reached"
-            log.warning(
-                "%s: %s %s, and is tried again: %s",
-                *(self._plan.spec.name, stream.server, problem, error.message),
-                extra=self._log_extra(stream.server),
-            )
+            self._log.on_lost(stream.server, error, accepted=stream.accepted)
         state.on_connection_lost(error, self._clock())
         self._remove_server(stream.server)
         self.check_reconnect_timeout()
@@ -278,11 +266,7 @@ class Coordinator:
         if not state.left_out:
             self._counters.left_out += 1
             if len(self._servers) > 1:
-                log.warning(
-                    "%s is left out of the feed for now: %s: %s",
-                    *(server, type(error).__name__, error.message),
-                    extra=self._log_extra(server),
-                )
+                self._log.on_left_out(server, error)
         state.leave_out(error, self._scheduler.oldest_in_flight(server), self._clock())
         self._remove_server(server)
         self.check_reconnect_timeout()

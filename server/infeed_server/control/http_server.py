@@ -7,7 +7,9 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -17,6 +19,7 @@ from infeed.errors import ConfigError, ServerError
 from infeed_server.config.address import Address
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.http_protocol import REQUEST_TIMEOUT_SECONDS, LimitedProtocol
+from infeed_server.control.tls_listener import TlsListener
 from infeed_server.control.token_check import Authorize
 
 _START_TIMEOUT_SECONDS = 10.0
@@ -92,7 +95,7 @@ class ControlServer:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server with a TLS context of the caller, and a bound on the time of handshakes."""
+    """uvicorn's server with a TLS context of the caller, and limits on handshakes."""
 
     def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None) -> None:
         super().__init__(config)
@@ -100,17 +103,21 @@ class _Server(uvicorn.Server):
 
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        loop = asyncio.get_running_loop()
+        def protocol() -> LimitedProtocol:
+            return LimitedProtocol(self.config, self.server_state, self.lifespan.state)
+
         for listener in sockets or ():
-            server = await loop.create_server(
-                lambda: LimitedProtocol(self.config, self.server_state, self.lifespan.state),
-                sock=listener,
-                ssl=self._tls,
-                ssl_handshake_timeout=REQUEST_TIMEOUT_SECONDS if self._tls else None,
-                backlog=self.config.backlog,
-            )
-            self.servers = [*getattr(self, "servers", ()), server]
+            self.servers = [*getattr(self, "servers", ()), await self._listen(listener, protocol)]
         self.started = True
+
+    async def _listen(
+        self, listener: socket.socket, protocol: Callable[[], asyncio.Protocol]
+    ) -> Any:
+        """Returns what uvicorn closes at the end."""
+        if self._tls is not None:
+            return TlsListener(listener, self._tls, protocol, REQUEST_TIMEOUT_SECONDS)
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(protocol, sock=listener, backlog=self.config.backlog)
 
 
 @dataclass(frozen=True)

@@ -190,7 +190,7 @@ def test_sick_server_is_left_out_while_another_serves(
     coordinator = new_coordinator("ab")
     (good,) = connect(coordinator, "b")
     delays = []
-    with caplog.at_level(logging.WARNING, "infeed.prefetch.coordinator"):
+    with caplog.at_level(logging.WARNING, "infeed.prefetch"):
         for _ in range(7):
             (sick,) = connect(coordinator, "a")
             coordinator.next_request(sick)

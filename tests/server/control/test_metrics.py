@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from prometheus_client import generate_latest
+from prometheus_client import Metric, generate_latest
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
+from infeed_server.control.collectors import SampledCollector
 from infeed_server.control.metrics import Metrics
 from infeed_server.engines.monitor import EndedCall
 
@@ -160,3 +165,40 @@ def test_trainers_and_states_are_read_at_each_scrape(metrics: Metrics):
     assert shown["infeed_wait_ratio{pipeline=train}"] == 0.25
     assert shown["infeed_pipeline_state_seconds_total{pipeline=train,state=source}"] == 7.5
     assert shown["infeed_desired_servers{}"] == 4
+
+
+class _Uptime(Collector):
+    """A metric that grows at each look."""
+
+    def __init__(self) -> None:
+        self._looks = 0
+
+    def collect(self) -> Iterable[Metric]:
+        self._looks += 1
+        return [GaugeMetricFamily("uptime", "Looks.", self._looks)]
+
+
+def test_a_sampled_collector_shows_the_last_update():
+    sampled = SampledCollector(_Uptime())
+
+    def value() -> float:
+        (metric,) = sampled.collect()
+        return metric.samples[0].value
+
+    assert [value(), value()] == [1, 2]  # not updated yet
+    sampled.update()
+    assert [value(), value()] == [3, 3]
+    sampled.update()
+    assert value() == 4
+
+
+def test_the_metrics_of_the_process_are_those_of_the_last_update():
+    metrics = Metrics("1", "2")
+    metrics.update()
+    seconds = metrics.registry.get_sample_value("process_cpu_seconds_total")
+    end = time.process_time() + 0.05
+    while time.process_time() < end:
+        pass
+    assert metrics.registry.get_sample_value("process_cpu_seconds_total") == seconds
+    metrics.update()
+    assert metrics.registry.get_sample_value("process_cpu_seconds_total") > seconds

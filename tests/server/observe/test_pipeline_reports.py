@@ -85,11 +85,14 @@ def test_idle_pipeline_reports_zeros() -> None:
 def test_report_has_the_memory_of_the_moment_and_the_limit() -> None:
     pipeline = Pipeline()
     assert pipeline.reports.report("p").memory_limit_bytes == cgroup.memory_bytes()
+    assert pipeline.reports.process.memory_bytes == 1000
     pipeline.run(20)
     pipeline.memory = 5000
     pipeline.run(1)
     report = pipeline.reports.report("p")
     assert (report.memory_bytes, report.memory_limit_bytes) == (5000, cgroup.memory_bytes())
+    process = pipeline.reports.process
+    assert (process.memory_bytes, process.memory_limit_bytes) == (5000, cgroup.memory_bytes())
     assert (report.processes, report.process_id) == (1, os.getpid())
 
 
