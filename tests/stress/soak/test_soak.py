@@ -30,6 +30,8 @@ def curve(*values: float, column: str = "server MB") -> Curve:
         ([0, 1000, 1000, 1000, 1051], False),
         ([*range(0, 500, 2)], False),  # a slow leak
         ([300, 800, 300, 300, 300], True),  # a peak that was freed
+        ([0, 0, 300, 310, 300, 300, 300, 300, 300, 800], True),  # one that will be
+        ([0, 0, 300, 800, 300, 300, 300, 300, 400, 900], False),
     ],
 )
 def test_memory_within_the_tolerance_is_flat(values: list[float], is_flat: bool) -> None:
