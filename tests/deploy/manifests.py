@@ -79,6 +79,11 @@ def all_pods() -> Iterator[tuple[str, Pod]]:
             yield folder, pod
 
 
+def infeed_containers(pod: Pod) -> list[Manifest]:
+    """Returns the containers that run a role of infeed, not trainers."""
+    return [each for each in pod.containers if each["image"].startswith("infeed-server")]
+
+
 def of_kind(kind: str, manifests: list[Manifest]) -> list[Manifest]:
     """Returns the objects of a kind."""
     return [each for each in manifests if each["kind"] == kind]

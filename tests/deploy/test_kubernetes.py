@@ -12,8 +12,8 @@ from tests.deploy.manifests import (
     FOLDER,
     KUSTOMIZATIONS,
     Manifest,
-    Pod,
     all_pods,
+    infeed_containers,
     of_kind,
     pods,
     render,
@@ -57,10 +57,6 @@ def option(container: Manifest, name: str) -> str | None:
     """Returns the value of an option of a container's command."""
     values = [each.partition("=")[2] for each in arguments(container) if each.startswith(name)]
     return values[0] if values else None
-
-
-def infeed_containers(pod: Pod) -> list[Manifest]:
-    return [each for each in pod.containers if each["image"].startswith("infeed-server")]
 
 
 def http_port(container: Manifest) -> int:
