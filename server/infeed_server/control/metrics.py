@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Protocol, get_args
 
 from prometheus_client import (
@@ -11,14 +11,14 @@ from prometheus_client import (
     Gauge,
     Histogram,
     Info,
-    Metric,
     ProcessCollector,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
 
 from infeed.spec import OnError
 from infeed_server.control.call_metrics import CallMetrics
+from infeed_server.control.callback_collector import CallbackCollector, LabelledValues
+from infeed_server.control.serving_gauges import ServingGauges
 from infeed_server.engines.monitor import EndedCall, Stage
 from infeed_server.http2.refusals import Refusal
 
@@ -29,33 +29,6 @@ _STAGE_BUCKETS = (
     *(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )
 """Seconds, from sending a cached batch to reading one from an object store."""
-
-LabelledValues = Mapping[tuple[str, ...], float]
-"""Label values → the value of a metric."""
-
-
-class CallbackCollector(Collector):
-    """A metric whose values a quick function returns at every scrape."""
-
-    def __init__(
-        self,
-        family: type[CounterMetricFamily | GaugeMetricFamily],
-        name: str,
-        text: str,
-        labels: tuple[str, ...],
-        values: Callable[[], LabelledValues],
-    ) -> None:
-        self._family, self._name, self._text, self._labels = family, name, text, labels
-        self._values = values
-
-    def collect(self) -> Iterable[Metric]:
-        metric = self._family(self._name, self._text, labels=self._labels)
-        for labels, value in self._values().items():
-            metric.add_metric(labels, value)
-        return [metric]
-
-    def describe(self) -> Iterable[Metric]:
-        return [self._family(self._name, self._text, labels=self._labels)]
 
 
 class Queues(Protocol):
@@ -154,6 +127,7 @@ class Metrics:
             "infeed_connections", "Open connections of trainers.", registry=registry
         )
         self._calls = CallMetrics(registry)
+        self.serving = ServingGauges(registry)
         self._refused = Counter(
             "infeed_refused_total",
             "Connections, streams and calls that were refused, by reason.",
