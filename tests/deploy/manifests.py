@@ -15,7 +15,10 @@ from tests.harness.waiting import TIMEOUT_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy/kubernetes"
-KUSTOMIZATIONS = ("base", "overlays/production", "overlays/data-service", "trainers", "sidecar")
+KUSTOMIZATIONS = (
+    *("base", "overlays/production", "overlays/data-service"),
+    *("trainers", "overlays/trainers", "sidecar"),
+)
 """The folders that a user applies."""
 
 Manifest = dict[str, Any]

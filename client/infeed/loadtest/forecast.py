@@ -10,7 +10,7 @@ import numpy as np
 from infeed.report import RankReport, ServerReport, TrainerReport
 from infeed.spec import Array
 from infeed.stats import STARVED_THRESHOLD_SECONDS
-from infeed.verdict import capacity, consumption, enough_servers
+from infeed.verdict import MODERATE_SHARE, capacity, consumption, enough_servers
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,16 @@ def forecast_of(
         if most is not None:
             able.append(most)
     total = sum(able) if able else None
+    needed = enough_servers(ranks, trainers, servers)
+    waits = max((each.report.wait_share for each in ranks), default=1.0) >= MODERATE_SHARE
+    if needed is not None and total is not None and demand <= total and not waits:
+        # Batches that fill the windows at first count there as work for others.
+        needed = min(needed, len(able))
     made = Forecast(
         demand=demand if np.isfinite(demand) else None,
         capacity=total,
         servers=len(able),
-        servers_needed=enough_servers(ranks, trainers, servers),
+        servers_needed=needed,
         max_trainers=None,
         shares_machine=bool(neighbours),
     )

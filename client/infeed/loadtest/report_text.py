@@ -231,7 +231,7 @@ def notes(summary: Summary, tally: Tally) -> Iterator[str]:
         yield (
             f"note: this machine is too busy for {plan.trainers} trainers: a step of "
             f"{seconds_text(plan.step_seconds)} took up to {seconds_text(longest)}; start the "
-            "test from a machine of its own, or with less trainers"
+            "test from a machine of its own, or with fewer trainers"
         )
     lost = sum(each.reconnects for each in summary.trainers)
     hedges = sum(each.hedges for each in summary.trainers)

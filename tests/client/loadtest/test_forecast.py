@@ -9,7 +9,7 @@ import pytest
 from tests.client.loadtest.samples import busy_server, point, steps, tally
 
 from infeed.loadtest import LoadPlan, Summary, summarize
-from infeed.loadtest.report_text import notes
+from infeed.loadtest.report_text import notes, text_report
 
 
 def with_server(address: str = "127.0.0.1:1", **values: Any) -> Summary:
@@ -47,6 +47,20 @@ def test_forecast_of_a_lower_utilisation_is_of_more_trainers() -> None:
     forecast = with_server("a:1").forecast
     assert (forecast.demand, forecast.max_trainers) == (pytest.approx(20.0), 2)
     assert forecast.trainers_at(0.5, 1) == 4
+
+
+def test_servers_that_feed_the_trainers_are_enough_while_windows_fill() -> None:
+    made = tally(LoadPlan(trainers=1, step_seconds=0.2, warm_up_seconds=0.0))
+    # 4.9 of at most 5 steps a second: with a wait of 1 %, as on any busy machine.
+    waits, busy = np.full(5, 0.002), np.full(5, 0.2)
+    figures = {"requested_at": np.arange(5) / 5, "wait_seconds": waits, "busy_seconds": busy}
+    # The server makes 10 batches/s all the time, of which half fill the window.
+    made.add(0, point(steps(list(range(5)), **figures), 1.0, servers={"a:1": busy_server()}))
+    summary = summarize(made)
+    assert summary.forecast.demand == pytest.approx(5.0, rel=0.1)
+    assert (summary.forecast.servers, summary.forecast.max_trainers) == (1, 2)
+    assert summary.forecast.servers_needed == 1
+    assert "would be enough" not in text_report(summary, made)
 
 
 def test_notes_name_the_processors_of_other_processes() -> None:
