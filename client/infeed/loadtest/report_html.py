@@ -8,6 +8,7 @@ from html import escape
 from infeed.loadtest.charts import search_plot, time_plots
 from infeed.loadtest.figures import TrainerFigures
 from infeed.loadtest.find_max import Search
+from infeed.loadtest.inexact import inexact_reason
 from infeed.loadtest.page_style import STYLE
 from infeed.loadtest.report_text import (
     audit_lines,
@@ -110,7 +111,7 @@ def _tiles(summary: Summary) -> str:
         (
             "Audit",
             ("exact" if summary.exact else "NOT exact") if summary.audits else "-",
-            "every sample position once" if summary.audits else "the pipeline has no order",
+            _audit_detail(summary),
             ("good" if summary.exact else "bad") if summary.audits else "",
         ),
     ]
@@ -120,6 +121,14 @@ def _tiles(summary: Summary) -> str:
         for name, value, detail, kind in tiles
     )
     return f'<dl class="tiles">{cells}</dl>'
+
+
+def _audit_detail(summary: Summary) -> str:
+    if not summary.audits:
+        return "the pipeline has no order"
+    reasons = (inexact_reason(each, summary) for each in summary.audits)
+    exact = "every sample position once" if summary.exact else "what is missing is in the notes"
+    return next(filter(None, reasons), exact)
 
 
 def _trainers(summary: Summary) -> str:

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from tests.client.loadtest.samples import SLOTS, busy_server, fake, point, steps
+from tests.client.loadtest.samples import SLOTS, busy_server, fake, point, steps, tally
 
 from infeed.loadtest import LoadPlan, Tally, check, plots, summarize
 from infeed.loadtest.find_max import Probe, Search
@@ -60,6 +60,16 @@ def test_the_page_is_well_formed_and_alone() -> None:
     assert not {tag for tag, _ in reader.seen} & {"script", "link", "img", "iframe", "object"}
     assert not [attrs for _, attrs in reader.seen if attrs.keys() & {"src", "href", "onclick"}]
     assert not re.search(r"https?:|url\(|@import", text)
+
+
+def test_an_inexact_audit_has_its_reason_in_the_tile() -> None:
+    made = tally(LoadPlan(trainers=1), on_error="substitute")
+    repeated = steps(list(range(20)))
+    repeated.sample_ids[0, 0] = 1
+    made.add(0, point(repeated))
+    text = html_report(check(summarize(made), made), made)
+    assert "NOT exact<small>likely bad samples, not lost ones" in text
+    assert "every sample position once" not in text
 
 
 def test_each_plot_has_a_name() -> None:

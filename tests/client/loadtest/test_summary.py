@@ -92,6 +92,32 @@ def test_an_inexact_delivery_fails_without_a_threshold() -> None:
     assert not check(summarize(made), made).ok
 
 
+def test_an_inexact_audit_has_its_likely_reason() -> None:
+    made = tally(LoadPlan(trainers=1), on_error="substitute")
+    repeated = steps(list(range(20)))
+    repeated.sample_ids[0, 0] = 1  # the bad sample 0 has another one in its place
+    made.add(0, point(repeated))
+    text = text_report(check(summarize(made), made), made)
+    assert "NOT exact" in text
+    assert "  likely bad samples, not lost ones: on_error: substitute fills their slots" in text
+
+    made = tally(LoadPlan(trainers=1))
+    made.add(0, point(steps([0, 2, 3]), reconnects=2))
+    text = text_report(check(summarize(made), made), made)
+    assert "  there were 2 lost connections: the events have their times" in text
+
+    made = tally(LoadPlan(trainers=1))
+    made.add(0, point(steps([0, 1, 2]), reconnects=2))
+    assert "there were" not in text_report(check(summarize(made), made), made)
+
+
+def test_a_forecast_for_no_trainer_has_the_step_time_that_would_do() -> None:
+    made = starved()
+    text = text_report(summarize(made), made)
+    # A trainer takes 100 batches/s; the server makes 10.
+    assert "enough for 0 such trainers; one with steps of 100.0 ms or more would not wait" in text
+
+
 def test_a_trainer_without_a_step_is_the_worst() -> None:
     made = tally(LoadPlan(trainers=2, step_seconds=0.01, duration_seconds=1))
     made.add(0, point(steps(list(range(50)), 0, 2)))
