@@ -193,7 +193,14 @@ def test_a_restart_with_other_pipelines_is_followed(
             browser.open(f"http://{server.address}/")
             wait_for_text(browser, ".pick", "scans")
             browser.run("document.querySelectorAll('.pick')[1].click()")
+            browser.resize(1280, 900)
+            height = "return document.querySelector('header').offsetHeight"
+            before = browser.run(height)
         wait_for_text(browser, "#link-text", "no connection for")
+        # The facts stay where they are, and no longer look like those of now.
+        assert abs(browser.run(height) - before) <= 4
+        color = "return getComputedStyle(document.getElementById('facts')).filter"
+        assert "grayscale" in browser.run(color)
         # The last figures stay.
         assert texts(browser, ".pick") == ["photos", "scans"]
         with ControlServer(_app("texts"), "127.0.0.1", port.number):

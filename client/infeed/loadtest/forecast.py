@@ -10,7 +10,7 @@ import numpy as np
 from infeed.report import RankReport, ServerReport, TrainerReport
 from infeed.spec import Array
 from infeed.stats import STARVED_THRESHOLD_SECONDS
-from infeed.verdict import capacity, consumption, enough_servers
+from infeed.verdict import MODERATE_SHARE, capacity, consumption, enough_servers
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,9 @@ def forecast_of(
         if most is not None:
             able.append(most)
     total = sum(able) if able else None
+    if total is not None and np.isfinite(demand) and _is_fed(ranks, trainers):
+        # What was taken without waits can be made, whatever the busy processors promise.
+        total = max(total, demand)
     made = Forecast(
         demand=demand if np.isfinite(demand) else None,
         capacity=total,
@@ -69,6 +72,14 @@ def forecast_of(
         shares_machine=bool(neighbours),
     )
     return replace(made, max_trainers=made.trainers_at(1.0, trainers))
+
+
+def _is_fed(ranks: list[RankReport], trainers: int) -> bool:
+    """Returns whether every trainer has taken batches, and none was input-bound."""
+    reports = [each.report for each in ranks]
+    return len(reports) == trainers and all(
+        each.steps and each.wait_share < MODERATE_SHARE for each in reports
+    )
 
 
 def _growth(servers: Collection[ServerReport], trainer_cores: float) -> float:

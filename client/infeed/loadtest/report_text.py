@@ -172,8 +172,10 @@ def forecast_text(forecast: Forecast) -> str | None:
         line += " on this machine, which they share"
     if not forecast.max_trainers and forecast.capacity > 0:
         line += f"; one with steps of {seconds_text(1 / forecast.capacity)} or more would not wait"
-    if forecast.servers_needed is not None and forecast.servers_needed > forecast.servers:
-        line += f"; {forecast.servers_needed} such servers would be enough for these"
+    is_short = forecast.capacity < forecast.demand
+    needed = forecast.servers_needed
+    if is_short and needed is not None and needed > forecast.servers:
+        line += f"; {needed} such servers would be enough for these"
     return line
 
 
