@@ -117,6 +117,9 @@ def _trainer_table(summary: Summary) -> Iterator[str]:
 def _trainer_row(trainer: TrainerFigures) -> str:
     figures = trainer.figures
     first = ", ".join(map(seconds_text, trainer.first_batch_seconds)) or "none"
+    if not figures.steps:
+        row = f"{trainer.rank:4} {0:6} {'-':>8} {'-':>10}  {'-':>10} {'-':>9} {'-':>8} {'-':>7}"
+        return f"{row}  {first}"
     return (
         f"{trainer.rank:4} {figures.steps:6} {percent_text(figures.utilisation):>8} "
         f"{seconds_text(figures.wait_p50):>10}  {seconds_text(figures.wait_p99):>10} "
@@ -238,7 +241,7 @@ def notes(summary: Summary, tally: Tally) -> Iterator[str]:
         yield (
             f"note: this machine is too busy for {plan.trainers} trainers: a step of "
             f"{seconds_text(plan.step_seconds)} took up to {seconds_text(longest)}; start the "
-            "test from a machine of its own, or with less trainers"
+            "test from a machine of its own, or with fewer trainers"
         )
     lost = sum(each.reconnects for each in summary.trainers)
     hedges = sum(each.hedges for each in summary.trainers)

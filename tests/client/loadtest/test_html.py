@@ -72,6 +72,16 @@ def test_an_inexact_audit_has_its_reason_in_the_tile() -> None:
     assert "every sample position once" not in text
 
 
+def test_trainers_without_a_process_of_their_own_have_no_processors() -> None:
+    for threads in (False, True):
+        made = tally(LoadPlan(trainers=2, threads=threads, warm_up_seconds=0))
+        made.add(0, point(steps(list(range(20)), 0, 2)))
+        text = html_report(check(summarize(made), made), made)
+        assert text.count('<th scope="col">memory</th>') == (not threads)
+        # A trainer without a measured step has no waits of 0 s.
+        assert '<th scope="row">1</th><td>0</td><td>-</td><td>-</td>' in text
+
+
 def test_each_plot_has_a_name() -> None:
     reader = Reader()
     reader.feed(page())

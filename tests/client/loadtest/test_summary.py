@@ -124,7 +124,20 @@ def test_a_trainer_without_a_step_is_the_worst() -> None:
     summary = summarize(made)
     assert summary.worst.rank == 1
     assert not summary.utilisation
-    assert text_report(summary, made)
+    (row,) = (each for each in text_report(summary, made).splitlines() if each.startswith("   1"))
+    assert row.split() == ["1", "0", *"------", "none"]
+
+
+def test_a_bin_of_the_plots_is_longer_than_a_step() -> None:
+    made = tally(LoadPlan(trainers=1, step_seconds=3.0, warm_up_seconds=0))
+    made.ended_at = 40.0
+    times = {"requested_at": np.arange(13) * 3.0, "busy_seconds": np.full(13, 3.0)}
+    made.add(0, point(steps(list(range(13)), **times), at=40.0))
+    series = summarize(made).series
+    assert series.bin_seconds == 4
+    assert None not in series.utilisation[0][1:-1]
+    made = tally(LoadPlan(trainers=1, step_seconds=30.0))
+    assert summarize(made).series.bins == 1
 
 
 def test_nothing_at_all_is_summarised() -> None:
