@@ -61,10 +61,11 @@ def forecast_of(
             able.append(most)
     total = sum(able) if able else None
     needed = enough_servers(ranks, trainers, servers)
-    waits = max((each.report.wait_share for each in ranks), default=1.0) >= MODERATE_SHARE
-    if needed is not None and total is not None and demand <= total and not waits:
-        # Batches that fill the windows at first count there as work for others.
-        needed = min(needed, len(able))
+    if total is not None and np.isfinite(demand) and _is_fed(ranks, trainers):
+        # What was taken without waits can be made, whatever the busy processors promise. Batches
+        # that filled the windows at first count as work for others.
+        total = max(total, demand)
+        needed = None if needed is None else min(needed, len(able))
     made = Forecast(
         demand=demand if np.isfinite(demand) else None,
         capacity=total,
@@ -74,6 +75,14 @@ def forecast_of(
         shares_machine=bool(neighbours),
     )
     return replace(made, max_trainers=made.trainers_at(1.0, trainers))
+
+
+def _is_fed(ranks: list[RankReport], trainers: int) -> bool:
+    """Returns whether every trainer has taken batches, and none was input-bound."""
+    reports = [each.report for each in ranks]
+    return len(reports) == trainers and all(
+        each.steps and each.wait_share < MODERATE_SHARE for each in reports
+    )
 
 
 def _growth(servers: Collection[ServerReport], trainer_cores: float) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from infeed.http2.target import is_local
 from infeed.loadtest.figures import TrainerFigures
 from infeed.loadtest.forecast import Forecast
+from infeed.loadtest.inexact import inexact_reason
 from infeed.loadtest.plan import UTILISATION_THRESHOLD
 from infeed.loadtest.summary import Summary, cores_used
 from infeed.loadtest.tally import Tally
@@ -116,6 +117,9 @@ def _trainer_table(summary: Summary) -> Iterator[str]:
 def _trainer_row(trainer: TrainerFigures) -> str:
     figures = trainer.figures
     first = ", ".join(map(seconds_text, trainer.first_batch_seconds)) or "none"
+    if not figures.steps:
+        row = f"{trainer.rank:4} {0:6} {'-':>8} {'-':>10}  {'-':>10} {'-':>9} {'-':>8} {'-':>7}"
+        return f"{row}  {first}"
     return (
         f"{trainer.rank:4} {figures.steps:6} {percent_text(figures.utilisation):>8} "
         f"{seconds_text(figures.wait_p50):>10}  {seconds_text(figures.wait_p99):>10} "
@@ -169,8 +173,12 @@ def forecast_text(forecast: Forecast) -> str | None:
     )
     if forecast.shares_machine:
         line += " on this machine, which they share"
-    if forecast.servers_needed is not None and forecast.servers_needed > forecast.servers:
-        line += f"; {forecast.servers_needed} such servers would be enough for these"
+    if not forecast.max_trainers and forecast.capacity > 0:
+        line += f"; one with steps of {seconds_text(1 / forecast.capacity)} or more would not wait"
+    is_short = forecast.capacity < forecast.demand
+    needed = forecast.servers_needed
+    if is_short and needed is not None and needed > forecast.servers:
+        line += f"; {needed} such servers would be enough for these"
     return line
 
 
@@ -195,6 +203,8 @@ def audit_lines(summary: Summary) -> list[str]:
             f"positions {never} samples were seen 0x, {once} 1x, {more} >1x"
         )
         lines += [f"  {each}" for each in audit.findings()[:_MAX_FINDINGS]]
+        if (reason := inexact_reason(audit, summary)) is not None:
+            lines.append(f"  {reason}")
     if exact := sum(each.exact for each in summary.audits) * (jobs > 1):
         lines.append(f"audit: {exact} of {jobs} jobs exact")
     return lines

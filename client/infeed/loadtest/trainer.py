@@ -70,7 +70,16 @@ def run_thread(connection: Connection, options: TrainerOptions, state: Any) -> N
     """Runs a trainer in a thread."""
     control = Control()
     threading.Thread(target=control.obey, args=(connection,), daemon=True).start()
-    run_trainer(connection, options, state, control)
+    shard = options.connect.get("shard")
+    if shard is None:  # jobs of their own, all of whose trainers are rank 0
+        run_trainer(connection, options, state, control)
+        return
+    log, messages = logging.getLogger("infeed"), MessageLog(shard.rank)
+    log.addHandler(messages)
+    try:
+        run_trainer(connection, options, state, control, messages)
+    finally:
+        log.removeHandler(messages)
 
 
 def run_trainer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 from tests.client.loadtest.samples import busy_server, point, steps, tally
 
 from infeed.loadtest import LoadPlan, Summary, summarize
-from infeed.loadtest.report_text import notes, text_report
+from infeed.loadtest.forecast import Forecast
+from infeed.loadtest.report_text import forecast_text, notes, text_report
 
 
 def with_server(address: str = "127.0.0.1:1", **values: Any) -> Summary:
@@ -70,3 +72,22 @@ def test_notes_name_the_processors_of_other_processes() -> None:
     assert note.startswith("note: other processes used 1.2 of the 2 processors of a:1")
     trainers = with_server(available_cores=1.5)  # the trainers used the rest
     assert not [each for each in notes(trainers, made) if "other processes" in each]
+
+
+def test_what_trainers_take_without_waits_can_be_made() -> None:
+    made = tally(LoadPlan(trainers=2, step_seconds=0.01, warm_up_seconds=0.0))
+    # Other processes leave so little of the machine that the server could make 10 batches/s more.
+    busy = busy_server(batches=150, cores=2.0, available_cores=1.0)
+    for rank in range(2):
+        made.add(rank, point(steps(list(range(100)), rank, 2), servers={"a:1": busy}))
+    forecast = summarize(made).forecast
+    assert forecast.demand == pytest.approx(200)
+    assert forecast.capacity == pytest.approx(200)
+    assert forecast.max_trainers == 2
+
+
+def test_no_more_servers_are_advised_than_the_trainers_need() -> None:
+    forecast = Forecast(demand=119.7, capacity=129.0, servers=2, servers_needed=3, max_trainers=3)
+    assert "servers would be enough" not in str(forecast_text(forecast))
+    short = replace(forecast, capacity=100.0, max_trainers=2)
+    assert "3 such servers would be enough for these" in str(forecast_text(short))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import threading
 from typing import Any
@@ -50,6 +51,21 @@ def test_a_killed_trainer_resumes_and_loses_nothing() -> None:
     assert [each.step_count for each in made.trainers] == [40, 40]
     assert check(summarize(made), made).ok
     assert [text for _, text in made.events] == ["rank 1 is killed"]
+
+
+def test_warnings_of_trainers_in_threads_are_events_of_their_rank(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def before_batch(position: int) -> None:
+        if position == 12:  # the second step of rank 1
+            fields = {"rank": 1, "world_size": 2}
+            logging.getLogger("infeed").warning("server is lost", extra={"fields": fields})
+
+    plan = LoadPlan(trainers=2, steps=10, step_seconds=0.001, threads=True)
+    made = run(plan, fake(before_batch=before_batch))
+    assert [text for _, text in made.all_events()] == ["rank 1: server is lost"]
+    assert "server is lost" not in capfd.readouterr().err
+    assert logging.getLogger("infeed").handlers == []
 
 
 def test_a_stalled_trainer_goes_on() -> None:

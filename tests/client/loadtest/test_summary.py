@@ -92,13 +92,52 @@ def test_an_inexact_delivery_fails_without_a_threshold() -> None:
     assert not check(summarize(made), made).ok
 
 
+def test_an_inexact_audit_has_its_likely_reason() -> None:
+    made = tally(LoadPlan(trainers=1), on_error="substitute")
+    repeated = steps(list(range(20)))
+    repeated.sample_ids[0, 0] = 1  # the bad sample 0 has another one in its place
+    made.add(0, point(repeated))
+    text = text_report(check(summarize(made), made), made)
+    assert "NOT exact" in text
+    assert "  likely bad samples, not lost ones: on_error: substitute fills their slots" in text
+
+    made = tally(LoadPlan(trainers=1))
+    made.add(0, point(steps([0, 2, 3]), reconnects=2))
+    text = text_report(check(summarize(made), made), made)
+    assert "  there were 2 lost connections: the events have their times" in text
+
+    made = tally(LoadPlan(trainers=1))
+    made.add(0, point(steps([0, 1, 2]), reconnects=2))
+    assert "there were" not in text_report(check(summarize(made), made), made)
+
+
+def test_a_forecast_for_no_trainer_has_the_step_time_that_would_do() -> None:
+    made = starved()
+    text = text_report(summarize(made), made)
+    # A trainer takes 100 batches/s; the server makes 10.
+    assert "enough for 0 such trainers; one with steps of 100.0 ms or more would not wait" in text
+
+
 def test_a_trainer_without_a_step_is_the_worst() -> None:
     made = tally(LoadPlan(trainers=2, step_seconds=0.01, duration_seconds=1))
     made.add(0, point(steps(list(range(50)), 0, 2)))
     summary = summarize(made)
     assert summary.worst.rank == 1
     assert not summary.utilisation
-    assert text_report(summary, made)
+    (row,) = (each for each in text_report(summary, made).splitlines() if each.startswith("   1"))
+    assert row.split() == ["1", "0", *"------", "none"]
+
+
+def test_a_bin_of_the_plots_is_longer_than_a_step() -> None:
+    made = tally(LoadPlan(trainers=1, step_seconds=3.0, warm_up_seconds=0))
+    made.ended_at = 40.0
+    times = {"requested_at": np.arange(13) * 3.0, "busy_seconds": np.full(13, 3.0)}
+    made.add(0, point(steps(list(range(13)), **times), at=40.0))
+    series = summarize(made).series
+    assert series.bin_seconds == 4
+    assert None not in series.utilisation[0][1:-1]
+    made = tally(LoadPlan(trainers=1, step_seconds=30.0))
+    assert summarize(made).series.bins == 1
 
 
 def test_nothing_at_all_is_summarised() -> None:
