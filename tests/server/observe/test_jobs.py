@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from infeed.report import ServerReport, TrainerReport
-from infeed_server.observe.jobs import ConnectedTrainer, JobKey, Jobs
+from infeed_server.observe.jobs import ConnectedTrainer, JobKey, Jobs, worst_wait
 
 KEY = JobKey("photos", seed=17, batch_size=32, world_size=2)
 ANSWER = ServerReport(seconds=10.0, batches=5)
@@ -77,6 +77,28 @@ def test_report_that_is_too_early_is_ignored() -> None:
     clock.now += 0.2
     assert jobs.on_report(trainer, waiting(3.0))
     assert trainer.report == waiting(3.0)
+
+
+def test_report_without_a_successor_counts_no_longer() -> None:
+    clock = Clock()
+    jobs = Jobs(lambda _: ANSWER, clock)
+    stopped, other = connect(jobs, 0, "a"), connect(jobs, 1, "b")
+    jobs.on_report(stopped, waiting(9.0))
+    clock.now += 14.0
+    jobs.on_report(other, waiting(1.0))
+    jobs.drop_old_reports()
+    assert jobs.to_json("photos")[0]["verdict"]["rank"] == 0
+    clock.now += 1.0
+    jobs.drop_old_reports()
+    (job,) = jobs.to_json("photos")
+    assert (job["verdict"]["rank"], worst_wait("photos", jobs.trainers())) == (1, 0.1)
+    seen = job["trainers"][0]
+    assert (seen["report"], seen["wait_share"], seen["report_age_seconds"]) == (None, None, 15.0)
+    answer = jobs.on_report(other, waiting(1.0))
+    assert answer is not None
+    assert answer.worst is None
+    assert jobs.on_report(stopped, waiting(8.0))  # it goes on
+    assert jobs.to_json("photos")[0]["verdict"]["rank"] == 0
 
 
 def test_json_of_a_pipeline_has_its_jobs_and_ranks() -> None:
