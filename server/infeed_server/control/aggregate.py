@@ -74,8 +74,7 @@ class MergedHealth:
         serving = {n: address for n, address in enumerate(addresses) if address is not None}
         bodies = _get_all(list(serving.values()), "/readyz")
         responses: dict[int, dict[str, Any] | None] = {
-            number: json.loads(body) if body else None
-            for number, body in zip(serving, bodies, strict=True)
+            number: _document(body) for number, body in zip(serving, bodies, strict=True)
         }
         if not all(responses.values()):
             # A process that is killed closes its sockets a moment before its exit is known.
@@ -116,7 +115,17 @@ class MergedMetrics(Collector):
 def fetch_documents(addresses: Addresses, path: str) -> list[dict[str, Any]]:
     """Returns the JSON document at a path from each process that answers."""
     bodies = _get_all([address for address in addresses() if address is not None], path)
-    return [json.loads(body) for body in bodies if body]
+    documents = map(_document, bodies)
+    return [each for each in documents if each is not None]
+
+
+def _document(body: str | None) -> dict[str, Any] | None:
+    """Returns the JSON object of a body; None for another one, as of an internal error."""
+    try:
+        document = json.loads(body or "")
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
 
 
 def _get_all(addresses: list[str], path: str) -> list[str | None]:
@@ -133,7 +142,7 @@ def _get(address: str, path: str) -> str | None:
     try:
         connection.request("GET", path)
         return connection.getresponse().read().decode()
-    except (OSError, http.client.HTTPException):
+    except (OSError, http.client.HTTPException, UnicodeDecodeError):
         return None
     finally:
         connection.close()

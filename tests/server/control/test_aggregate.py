@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Collection, Iterator
 
@@ -10,11 +11,17 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from tests.harness.waiting import TIMEOUT_SECONDS
 
-from infeed_server.control.aggregate import Addresses, MergedHealth, MergedMetrics
+from infeed_server.control import aggregate
+from infeed_server.control.aggregate import (
+    Addresses,
+    MergedHealth,
+    MergedMetrics,
+    fetch_documents,
+)
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.health import Health
 from infeed_server.control.http_server import ControlServer
@@ -125,6 +132,32 @@ def test_processes_are_requested_at_once() -> None:
         health = MergedHealth(lambda: [one.address, two.address])
         health.update()
     assert health.overall.reason == "fine, in 2 of 2 processes"
+
+
+def test_process_that_hangs_costs_one_time_out(
+    processes: list[Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert 0 < aggregate._RESPONSE_TIMEOUT_SECONDS <= 1  # a probe waits for it
+    monkeypatch.setattr(aggregate, "_RESPONSE_TIMEOUT_SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        addresses = [f"127.0.0.1:{silent.getsockname()[1]}"]
+        health = MergedHealth(lambda: [*addresses])
+        health.update()
+    assert health.overall.reason == "1 of 1 not ready: process 0: it does not answer"
+
+
+@pytest.mark.parametrize("body", [b"Internal Server Error", b"[1]", b"\xff", b""])
+def test_answer_of_another_kind_is_none(body: bytes) -> None:
+    async def answer(_: Request) -> Response:
+        return Response(body, 500)
+
+    app = Starlette(routes=[Route("/readyz", answer), Route("/api/v1/status", answer)])
+    with ControlServer(app, "127.0.0.1", 0) as server:
+        addresses = [server.address]
+        health = MergedHealth(lambda: [*addresses])
+        health.update()
+        assert fetch_documents(lambda: [*addresses], "/api/v1/status") == []
+    assert health.overall.reason == "1 of 1 not ready: process 0: it does not answer"
 
 
 def test_metrics_have_the_label_process(processes: list[Process]) -> None:
