@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from infeed.cli.fitting_table import FittingTable
 from infeed.printable import printable
 
 _STYLES = {
@@ -58,11 +57,15 @@ def _verdict_text(verdict: Mapping[str, Any]) -> Text:
     return line
 
 
-def _pipeline_table(pipelines: list[Mapping[str, Any]]) -> Table:
-    table = _table(
+def _pipeline_table(pipelines: list[Mapping[str, Any]]) -> FittingTable:
+    table = FittingTable(
         "pipeline", "state", "samples/s", "sent", "streams", "queued", "unsent", "bad",
         *(f"{name.replace('_', ' ')}" for name in _STATES),
-        left=2,
+        text=("pipeline", "state"),
+        optional=(
+            *("unsent", "sent", "queued", "bad", "streams"),
+            *("no budget", "no request", "source", "transform", "samples/s"),
+        ),
     )  # fmt: skip
     for each in pipelines:
         report, queues = each["report"], each["queues"]
@@ -90,13 +93,16 @@ def _job_line(pipeline: Mapping[str, Any], job: Mapping[str, Any]) -> Text:
     return Text.assemble((title, "bold"), _verdict_text(job["verdict"]))
 
 
-def _rank_table(job: Mapping[str, Any]) -> Table:
-    table = _table(
+def _rank_table(job: Mapping[str, Any]) -> FittingTable:
+    table = FittingTable(
         "rank", "waits", "step", "steps/s", "data ready", "in queue", "position", "steps",
         "report", "from",
-        left=0,
+        text=("from",),
+        optional=(
+            *("from", "steps", "position", "in queue"),
+            *("steps/s", "report", "data ready", "step"),
+        ),
     )  # fmt: skip
-    table.columns[-1].justify = "left"
     verdict = job["verdict"]
     for each in job["trainers"]:
         report = each["report"] or {}
@@ -116,14 +122,6 @@ def _rank_table(job: Mapping[str, Any]) -> Table:
             Text(printable(each["peer"])),
             style="bold" if is_worst and job["world_size"] > 1 else "",
         )
-    return table
-
-
-def _table(*columns: str, left: int) -> Table:
-    """Returns a table whose first columns have text, and the others numbers."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for index, name in enumerate(columns):
-        table.add_column(name, justify="left" if index < left else "right", no_wrap=index >= left)
     return table
 
 

@@ -13,7 +13,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from infeed_server.control.health import Readiness
+from infeed_server.control.health import SHUTTING_DOWN, Readiness
 
 _RESPONSE_TIMEOUT_SECONDS = 1.0
 """Bound on one request. A slower process counts as not ready."""
@@ -68,6 +68,11 @@ class MergedHealth:
             states = "; ".join(dict.fromkeys(each["reason"] for each in responses.values()))
             reason = f"{states}, in {len(responses)} of {count} processes{restarting}"
             self.overall = Readiness(True, reason)
+
+    def drain(self) -> None:
+        """Makes the server and its pipelines unready, until the next `update`."""
+        self.overall = Readiness(False, SHUTTING_DOWN)
+        self.parts = dict.fromkeys(self.parts, self.overall)
 
     def _get_responses(self, addresses: list[str | None]) -> dict[int, dict[str, Any]]:
         """Returns the response of each process that serves."""

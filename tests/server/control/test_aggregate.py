@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import socket
+import http.client
 import threading
 from collections.abc import Collection, Iterator
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -15,7 +16,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from tests.harness.waiting import TIMEOUT_SECONDS
 
-from infeed_server.control import aggregate
 from infeed_server.control.aggregate import (
     Addresses,
     MergedHealth,
@@ -119,6 +119,16 @@ def test_exited_process_leaves_the_others_ready(processes: list[Process]) -> Non
     assert not health.overall.ready
 
 
+def test_draining_server_and_its_pipelines_are_not_ready(processes: list[Process]) -> None:
+    for process in processes:
+        process.health.set("a", True, "fine")
+    health = MergedHealth(lambda: [process.server.address for process in processes])
+    health.update()
+    health.drain()
+    assert (health.overall.ready, health.overall.reason) == (False, "shutting down")
+    assert health.parts == {"a": health.overall}
+
+
 def test_processes_are_requested_at_once() -> None:
     """One that hangs must not delay the others, nor the restart of those that have exited."""
     both = threading.Barrier(2)
@@ -134,15 +144,18 @@ def test_processes_are_requested_at_once() -> None:
     assert health.overall.reason == "fine, in 2 of 2 processes"
 
 
-def test_process_that_hangs_costs_one_time_out(
-    processes: list[Process], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert 0 < aggregate._RESPONSE_TIMEOUT_SECONDS <= 1  # a probe waits for it
-    monkeypatch.setattr(aggregate, "_RESPONSE_TIMEOUT_SECONDS", 0.05)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        addresses = [f"127.0.0.1:{silent.getsockname()[1]}"]
-        health = MergedHealth(lambda: [*addresses])
-        health.update()
+def test_process_that_hangs_costs_one_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    timeouts: list[float] = []
+
+    class Silent(http.client.HTTPConnection):
+        def request(self, *_: Any, **__: Any) -> None:
+            timeouts.append(self.timeout)  # type: ignore[attr-defined]
+            raise TimeoutError
+
+    monkeypatch.setattr("http.client.HTTPConnection", Silent)
+    health = MergedHealth(lambda: ["127.0.0.1:1"])
+    health.update()
+    assert timeouts == [1.0]  # probes and scrapes wait for it
     assert health.overall.reason == "1 of 1 not ready: process 0: it does not answer"
 
 

@@ -66,6 +66,23 @@ def test_answer_has_the_worst_other_rank() -> None:
     assert answer.batches == 5
 
 
+def test_worst_rank_is_the_one_that_waits_most() -> None:
+    jobs = Jobs(lambda _: ANSWER)
+    trainers = [connect(jobs, rank, f"{rank}") for rank in range(4)]
+    other = connect(jobs, 0, "x", JobKey("other", 17, 32, 1))
+    jobs.on_report(other, waiting(9.0))
+    for trainer, wait in zip(trainers, (1.0, 5.0, 2.0, 8.0), strict=True):
+        jobs.on_report(trainer, waiting(wait))
+    jobs.disconnect(trainers[3])
+    answer = jobs.on_report(connect(jobs, 3, "again"), waiting(7.0))
+    assert answer is not None
+    assert answer.worst is not None
+    assert answer.worst.rank == 1
+    assert worst_wait("photos", jobs.trainers()) == 0.7
+    assert worst_wait("other", jobs.trainers()) == 0.9
+    assert worst_wait("third", jobs.trainers()) is None
+
+
 def test_report_that_is_too_early_is_ignored() -> None:
     clock = Clock()
     jobs = Jobs(lambda _: ANSWER, clock)
