@@ -81,6 +81,9 @@ def test_worst_rank_is_the_one_that_waits_most() -> None:
     assert worst_wait("photos", jobs.trainers()) == 0.7
     assert worst_wait("other", jobs.trainers()) == 0.9
     assert worst_wait("third", jobs.trainers()) is None
+    first = connect(jobs, 0, "y", JobKey("third", 17, 32, 1))
+    jobs.on_report(first, TrainerReport(total_steps=1))
+    assert worst_wait("third", jobs.trainers()) is None  # it covers no time yet
 
 
 def test_report_that_is_too_early_is_ignored() -> None:
