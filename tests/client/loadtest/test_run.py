@@ -167,6 +167,28 @@ def test_an_interrupt_in_the_warm_up_is_named() -> None:
     )
 
 
+def test_servers_that_stop_for_good_are_seen() -> None:
+    ended = threading.Event()
+
+    def before_batch(position: int) -> None:
+        if position >= 40:
+            ended.wait(60)
+
+    def progress(tally: Tally) -> None:
+        if tally.ended_at:
+            ended.set()
+
+    plan = LoadPlan(trainers=1, duration_seconds=0.5, step_seconds=0.001, threads=True)
+    made = run(plan, fake(before_batch=before_batch), progress=progress)
+    last = made.trainers[0].lives[-1].last
+    assert last is not None
+    assert last.unanswered_at is not None
+    summary = summarize(made)
+    assert summary.figures.unanswered_seconds > 0
+    assert made.failures == []
+    until(lambda: not infeed_threads())
+
+
 def test_a_missing_pipeline_is_named_at_once() -> None:
     with pytest.raises(PipelineNotFoundError, match="photos"):
         run_load("-", "photos", LoadPlan(), connection={"transport": fake()})
