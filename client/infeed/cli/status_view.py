@@ -23,17 +23,18 @@ _STATES = ("no_request", "no_budget", "source", "transform")
 
 
 def status_view(url: str, status: Mapping[str, Any], note: str = "") -> RenderableType:
-    """Returns the server, its verdict, its pipelines and their trainers; `note` is the last line.
+    """Returns the server, its verdict, its pipelines and their trainers; `note` follows the server.
 
     Raises `KeyError` or `TypeError` for a document with another structure.
     """
-    parts: list[RenderableType] = [_server_line(url, status["server"]), Text()]
+    parts: list[RenderableType] = [_server_line(url, status["server"])]
+    if note:  # at the end, a terminal with fewer lines than trainers would not show it
+        parts.append(Text(printable(note), "bold red"))
+    parts += [Text()]
     parts += [_verdict_text(status["verdict"]), _pipeline_table(status["pipelines"])]
     for pipeline in status["pipelines"]:
         for job in pipeline["jobs"]:
             parts += [_job_line(pipeline, job), _rank_table(job)]
-    if note:
-        parts.append(Text(printable(note), "bold red"))
     return Group(*parts)
 
 

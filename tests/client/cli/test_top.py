@@ -269,6 +269,17 @@ def test_columns_that_do_not_fit_are_left_out_whole(width: int, left_out: list[s
     assert sum(line.split()[:1] in (["0"], ["1"]) for line in lines) == 2
 
 
+def test_note_is_seen_with_more_trainers_than_lines() -> None:
+    status = copy.deepcopy(STATUS)
+    status["pipelines"][0]["jobs"][0]["trainers"] *= 50
+    console = Console(file=io.StringIO(), width=160, height=10)
+    with console.capture() as capture:
+        console.print(status_view("http://a:1", status, "no answer for 9 s"), highlight=False)
+    lines = capture.get().splitlines()
+    assert len(lines) > 100
+    assert "no answer for 9 s" in lines[1]
+
+
 @pytest.mark.parametrize("uptime", ["Infinity", "NaN", '"x"', "[" * 9 + "]" * 9])
 def test_impossible_number_is_an_error(serve_http: Serve, uptime: str) -> None:
     text = json.dumps(STATUS).replace("3725.0", uptime)
