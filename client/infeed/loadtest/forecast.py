@@ -101,7 +101,8 @@ def measured_report(last: TrainerReport, arrays: Mapping[str, Array]) -> Trainer
     A report of the feed would cover its last ten seconds alone, with stalls.
     """
     waits = arrays["wait_seconds"]
-    seconds = float(waits.sum() + arrays["busy_seconds"].sum())
+    waited = float(waits.sum() + arrays["unanswered_seconds"].sum())
+    seconds = waited + float(arrays["busy_seconds"].sum())
     if not seconds or not last.seconds:
         return last
     growth = seconds / last.seconds
@@ -109,7 +110,7 @@ def measured_report(last: TrainerReport, arrays: Mapping[str, Array]) -> Trainer
         last,
         seconds=seconds,
         steps=len(waits),
-        wait_seconds=float(waits.sum()),
+        wait_seconds=waited,
         starved_steps=int((waits > STARVED_THRESHOLD_SECONDS).sum()),
         receive_seconds=growth * last.receive_seconds,
         cpu_seconds=growth * last.cpu_seconds,

@@ -18,6 +18,8 @@ _MAX_TRAINERS = 16
 _MAX_FINDINGS = 10
 _MIN_OTHER_SHARE = 0.1
 """Of a server's processors, from which their use by other processes is worth a note."""
+_MIN_UNANSWERED_SECONDS = 1.0
+"""Wait for a batch at the end of a test that is worth a note."""
 _LATE_FACTOR = 1.1
 """Of the asked step time, from which this machine is too busy for so many trainers."""
 
@@ -228,6 +230,10 @@ def notes(summary: Summary, tally: Tally) -> Iterator[str]:
         )
     elif not summary.seconds:
         yield f"note: nothing was measured, for the test ended in its warm-up of {plan.warm_up:g} s"
+    starving = max(summary.trainers, key=lambda each: each.figures.unanswered_seconds)
+    if starving.figures.unanswered_seconds > _MIN_UNANSWERED_SECONDS:
+        seconds = seconds_text(starving.figures.unanswered_seconds)
+        yield f"note: at the end, rank {starving.rank} had waited {seconds} for a batch in vain"
     for address, report in summary.servers.items():
         others = report.cores - report.usable_cores - used * is_local(address)
         if others > _MIN_OTHER_SHARE * report.cores:

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -115,6 +115,7 @@ def _train(
     late = 0.0
     """By how much the steps so far were too long: a busy host is late to wake, and the next sleep
     makes up for it. An accelerator would not be late."""
+    unanswered_at: float | None = None
     began = time.monotonic()
     with connect(options.target, options.pipeline, state=state, **options.connect) as feed:
         control.use(feed)
@@ -127,6 +128,7 @@ def _train(
                 batch = feed.next()
             except FeedClosedError:
                 if control.is_stopping:
+                    unanswered_at = requested_at
                     break
                 raise
             received_at = time.monotonic()
@@ -139,7 +141,8 @@ def _train(
             late = min(max(0.0, late + busy - options.step_seconds), _MAX_LATE_SECONDS)
             control.pause()
     if not control.is_killed:
-        records.send(_point(feed, log.take(), connect_seconds, messages))
+        last = _point(feed, log.take(), connect_seconds, messages)
+        records.send(replace(last, unanswered_at=unanswered_at))
 
 
 def _point(

@@ -98,8 +98,10 @@ class MergedHistory:
         """Returns the points of the last seconds: their sums, of waits the largest."""
         points: dict[int, dict[tuple[str, str], list[float]]] = {}
         for document in self._fetch(f"/api/v1/history?seconds={seconds:g}"):
-            for number, at in enumerate(document["at"]):
-                point = points.setdefault(int(at), defaultdict(list))
+            # Of two points of a process in one second, the last: their sum would be a peak.
+            numbers = {int(at): number for number, at in enumerate(document["at"])}
+            for at, number in numbers.items():
+                point = points.setdefault(at, defaultdict(list))
                 for pipeline, columns in document["pipelines"].items():
                     for name, column in columns.items():
                         if column[number] is not None:

@@ -61,6 +61,7 @@ class Observer:
         totals = {name: self.totals.counters(name) for name in self._engines}
         seconds = max(1e-3, now - before_at)
         self._last = now, totals
+        self.jobs.drop_old_reports()
         trainers = self.jobs.trainers()
         self._desired.update(now, _demands(trainers), {n: self.report(n) for n in self._engines})
         points: dict[str, dict[str, float | None]] = {}

@@ -61,6 +61,42 @@ def test_the_first_step_of_each_start_counts_nowhere() -> None:
     assert len(summary.trainers[0].first_batch_seconds) == 2
 
 
+@pytest.mark.parametrize(
+    ("at", "warm_up", "unanswered", "utilisation"),
+    [(0.1, 0.0, 0.9, 0.0899), (0.1, 0.5, 0.5, 0.0), (1.5, 0.0, 0.0, 0.9)],
+)
+def test_a_wait_without_a_batch_counts_up_to_the_end(
+    at: float, warm_up: float, unanswered: float, utilisation: float
+) -> None:
+    made = tally(LoadPlan(trainers=1, step_seconds=0.009, warm_up_seconds=warm_up))
+    made.add(0, point(steps(list(range(11)))))
+    made.add(0, point(steps([]), unanswered_at=at))
+    summary = summarize(made)
+    assert summary.figures.unanswered_seconds == pytest.approx(unanswered)
+    assert summary.figures.wait_max == pytest.approx(unanswered)
+    assert summary.utilisation == pytest.approx(utilisation, abs=0.01)
+    if at == 0.1 and not warm_up:
+        assert summary.verdict.level == "highly input-bound"
+        assert summary.verdict.wait_share == pytest.approx(0.9)
+
+
+def test_a_wait_for_the_first_batch_counts_nowhere() -> None:
+    made = tally(LoadPlan(trainers=1, step_seconds=0.009, warm_up_seconds=0))
+    made.add(0, point(steps(list(range(11)))))
+    made.start(0, 0.2)
+    made.add(0, point(steps([]), unanswered_at=0.3))
+    assert summarize(made).figures.unanswered_seconds == 0
+
+
+def test_a_long_wait_without_a_batch_is_noted() -> None:
+    made = tally(LoadPlan(trainers=2, step_seconds=0.01, warm_up_seconds=0))
+    made.ended_at = 20.0
+    for rank, at in ((0, 5.0), (1, 3.0)):
+        made.add(rank, point(steps([0, 1, 2], rank, 2), unanswered_at=at))
+    expected = "note: at the end, rank 1 had waited 17.00 s for a batch in vain"
+    assert expected in text_report(summarize(made), made)
+
+
 def test_the_verdict_names_the_worst_rank_and_the_servers_that_would_do() -> None:
     summary = summarize(starved())
     assert summary.verdict.rank == 1
