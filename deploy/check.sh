@@ -36,7 +36,10 @@ for option in "$@"; do
   esac
 done
 profiles=(--profile epoch --profile data-service)
-SAMPLES=$(grep -c . "$DATA_DIR/labels.csv")
+# Lines that are not empty, without that of the columns' names, which a server accepts too.
+SAMPLES=$(grep -c '[^[:space:]]' "$DATA_DIR/labels.csv")
+names=,$(head -n 1 "$DATA_DIR/labels.csv" | LC_ALL=C tr -d '"[:space:]\357\273\277'),
+if [[ ${names,,} == *,file,* && ${names,,} == *,label,* ]]; then SAMPLES=$((SAMPLES - 1)); fi
 # Labels of the images.
 VERSION=${VERSION-$(sed -n 's/^version = "\(.*\)"$/\1/p' "$root/pyproject.toml")}
 REVISION=${REVISION-$(git -C "$root" rev-parse HEAD 2>/dev/null || true)}

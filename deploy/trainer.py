@@ -1,8 +1,9 @@
 """Reader of a pipeline's epochs as one rank, which counts every sample. Exits with 0 only if exact.
 
 Environment variables: TARGET ("host:port"), PIPELINE, EPOCHS (default 1), RANK (0), WORLD_SIZE
-(1), and SAMPLES, the number of samples, for a pipeline that does not report it. The light install
-is enough.
+(1), and SAMPLES, the number of samples, for a pipeline that does not report it; those of the
+commands for TLS and tokens: INFEED_TLS_CA, INFEED_TLS_CERT, INFEED_TLS_KEY, INFEED_TOKEN_FILE. The
+light install is enough.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +27,8 @@ def main() -> int:
     target, pipeline = setting("TARGET"), setting("PIPELINE")
     epochs, rank, world_size = number("EPOCHS", 1), number("RANK", 0), number("WORLD_SIZE", 1)
     shard = infeed.Shard(rank=rank, world_size=world_size)
-    with infeed.connect(target, pipeline, shard=shard, epochs=epochs, remainder="pad") as feed:
+    options: dict[str, Any] = {"shard": shard, "epochs": epochs, "remainder": "pad", **security()}
+    with infeed.connect(target, pipeline, **options) as feed:
         count = require_sample_count(feed.spec, number("SAMPLES", 0), world_size)
         print(
             f"{pipeline} at {target}: {count} samples, rank {rank} of {world_size}, {epochs} epochs"
@@ -39,6 +43,20 @@ def main() -> int:
     exact = is_exact(counts, epochs, world_size, share)
     print("exact" if exact else f"NOT EXACT: {counts.sum()} samples delivered, {share} expected")
     return 0 if exact else 1
+
+
+def security() -> dict[str, Any]:
+    """Returns the arguments of `infeed.connect` for TLS and a token; without variables none.
+
+    All files are read for each connection or call, so that renewed ones need no restart.
+    """
+    arguments: dict[str, Any] = {}
+    ca, cert, key = (os.environ.get(f"INFEED_TLS_{part}") for part in ("CA", "CERT", "KEY"))
+    if ca or cert or key:
+        arguments["tls"] = infeed.TLS(ca or None, cert or None, key or None)
+    if file := os.environ.get("INFEED_TOKEN_FILE"):
+        arguments["token"] = lambda: Path(file).read_text(encoding="utf-8").strip()
+    return arguments
 
 
 def require_sample_count(spec: PipelineSpec, configured: int, world_size: int) -> int:

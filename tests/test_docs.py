@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from infeed.cli import main
+from infeed.cli.control_plane import ControlPlane
 from infeed_server.pipeline.load import parse
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -148,3 +149,14 @@ def test_documented_command_exists(command: str):
 
 def test_main_commands_are_documented():
     assert {"serve", "peek", "audit", "index"} <= documented_commands().keys()
+
+
+def test_top_is_given_a_control_plane() -> None:
+    given = {
+        address
+        for page in PAGES
+        for address in re.findall(r"infeed top ([^-`\s][^`\s]*)", text(page))
+    }
+    assert "127.0.0.1:7471" in given
+    for each in given:
+        ControlPlane.parse(each)

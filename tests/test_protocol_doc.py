@@ -23,6 +23,7 @@ LIMITS = PAGE.partition("\n## Limits\n")[2].partition("\n## ")[0]
         ("one request message", "64 KiB", call._MAX_REQUEST_BYTES >> 10),
         ("headers of a request", "16 KiB", protocol.MAX_HEADER_BYTES >> 10),
         ("unanswered requests", "1024", batch_stream._MAX_PENDING_REQUESTS),
+        ("reports of a stream", "300", batch_stream._MAX_EARLY_REPORTS),
         ("concurrent HTTP/2 streams", "512", protocol.MAX_CONCURRENT_STREAMS),
         ("`batch_size`", "131,072", MAX_BATCH_SIZE),
         ("`batch_size`", "1 GiB", request_checks._MAX_BATCH_BYTES >> 30),

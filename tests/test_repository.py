@@ -116,6 +116,21 @@ def test_script_is_executable(script: str):
     subprocess.run(["bash", "-n", ROOT / script], check=True, timeout=30)
 
 
+def test_trainer_of_deploy_has_the_options_of_commands_for_tls_and_tokens(
+    trainer: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    assert trainer.security() == {}
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    monkeypatch.setenv("INFEED_TLS_CA", "ca.pem")
+    monkeypatch.setenv("INFEED_TOKEN_FILE", str(token))
+    options = trainer.security()
+    assert options["tls"] == infeed.TLS(ca="ca.pem")
+    assert options["token"]() == "first"
+    token.write_text("renewed\n")
+    assert options["token"]() == "renewed"
+
+
 def test_trainer_requires_a_known_sample_count(trainer: ModuleType):
     feed = SimpleNamespace(name="x", sample_count=8, guarantee=Guarantee())
     assert trainer.require_sample_count(feed, 0, 2) == 8

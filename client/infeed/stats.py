@@ -73,7 +73,8 @@ class Stats:
         servers = ", ".join(self.servers) or "no server"
         plural = "" if self.reconnects == 1 else "s"
         hedged = f", {self.hedges} hedged" if self.hedges else ""
-        left_out = f", servers left out {self.left_out} times" if self.left_out else ""
+        times = "once" if self.left_out == 1 else f"{self.left_out} times"
+        left_out = f", servers left out {times}" if self.left_out else ""
         lines = (
             f"{self.verdict}",
             f"{self.steps} steps, {self.samples} samples",

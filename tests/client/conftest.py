@@ -6,12 +6,14 @@ import gc
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import grpc
 import h2.config
 import h2.connection
 import h2.events
+import h2.exceptions
 import numpy as np
 import pytest
 from google.protobuf import any_pb2
@@ -199,8 +201,9 @@ class PeerConnection:
         self.send(self.machine.data_to_send())
 
     def answer(self, headers: Any = GRPC_HEADERS, *, end: bool = False) -> None:
-        """Sends headers, or trailers."""
-        self.machine.send_headers(1, headers, end_stream=end)
+        """Sends headers, or trailers, unless the client has reset the stream already."""
+        with suppress(h2.exceptions.StreamClosedError):
+            self.machine.send_headers(1, headers, end_stream=end)
         self.flush()
 
     def data(self, data: bytes, flags: int = 0, stream: int = 1) -> None:

@@ -275,6 +275,8 @@ def test_enough_servers_serve_the_job_and_the_others() -> None:
     other = replace(loaded, batches=300)  # of which others take 20 batches/s
     assert enough_servers(two, 2, [other]) == 2
     assert enough_servers(two[:1], 2, [replace(loaded, batches=150)]) == 2
+    # The rank that has not reported takes as much as the other one; others take 1 batch/s.
+    assert enough_servers(two[:1], 2, [replace(loaded, batches=110)]) == 2
     resting = replace(WAITING, steps=0)
     idle = replace(SERVER, batches=1000, cpu_seconds=1.0)
     assert enough_servers([rank(WAITING), rank(resting, 1)], 1, [idle]) == 1

@@ -15,7 +15,10 @@ from tests.harness.waiting import TIMEOUT_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy/kubernetes"
-KUSTOMIZATIONS = ("base", "overlays/production", "overlays/data-service", "trainers", "sidecar")
+KUSTOMIZATIONS = (
+    *("base", "overlays/production", "overlays/data-service"),
+    *("trainers", "overlays/trainers", "sidecar"),
+)
 """The folders that a user applies."""
 
 Manifest = dict[str, Any]
@@ -77,6 +80,11 @@ def all_pods() -> Iterator[tuple[str, Pod]]:
     for folder in KUSTOMIZATIONS:
         for pod in pods(render(folder)):
             yield folder, pod
+
+
+def infeed_containers(pod: Pod) -> list[Manifest]:
+    """Returns the containers that run a role of infeed, not trainers."""
+    return [each for each in pod.containers if each["image"].startswith("infeed-server")]
 
 
 def of_kind(kind: str, manifests: list[Manifest]) -> list[Manifest]:

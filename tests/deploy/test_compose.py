@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import ssl
+import subprocess
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.harness.process import ROOT
+from tests.harness.waiting import TIMEOUT_SECONDS
 
 FOLDER = ROOT / "deploy/compose"
 
@@ -178,6 +181,31 @@ def test_mounted_files_exist() -> None:
 def test_published_ports_are_on_loopback() -> None:
     for service in services("docker-compose.override.yaml").values():
         assert all(each.startswith("127.0.0.1:") for each in service["ports"])
+
+
+# --- check.sh ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["", "file,label\n", '\ufeff"File", "Label"\r\n', "label,file,split\n"],
+    ids=["without a header", "header", "header of a spreadsheet", "other columns"],
+)
+def test_check_counts_the_samples_of_the_data(tmp_path: Path, first: str) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "labels.csv").write_text(f"{first}label.jpg,1\n\nb.jpg,2\n", encoding="utf-8")
+    docker = tmp_path / "docker"
+    docker.write_text(f'#!/bin/sh\necho "$SAMPLES" >>{tmp_path}/samples\necho 0\n')
+    docker.chmod(0o755)
+    subprocess.run(
+        [ROOT / "deploy/check.sh", "--service"],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "DATA_DIR": str(data)},
+        capture_output=True,
+        timeout=TIMEOUT_SECONDS,
+        check=True,
+    )
+    assert set((tmp_path / "samples").read_text().split()) == {"2"}
 
 
 # --- the health check -------------------------------------------------------------------------

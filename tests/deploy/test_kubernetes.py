@@ -12,8 +12,8 @@ from tests.deploy.manifests import (
     FOLDER,
     KUSTOMIZATIONS,
     Manifest,
-    Pod,
     all_pods,
+    infeed_containers,
     of_kind,
     pods,
     render,
@@ -57,10 +57,6 @@ def option(container: Manifest, name: str) -> str | None:
     """Returns the value of an option of a container's command."""
     values = [each.partition("=")[2] for each in arguments(container) if each.startswith(name)]
     return values[0] if values else None
-
-
-def infeed_containers(pod: Pod) -> list[Manifest]:
-    return [each for each in pod.containers if each["image"].startswith("infeed-server")]
 
 
 def http_port(container: Manifest) -> int:
@@ -336,10 +332,13 @@ def test_roles_advertise_names_of_their_services() -> None:
     assert option(container, "--dispatcher") == dispatcher_address
 
 
-@pytest.mark.parametrize("folder", ["trainers", "sidecar"])
+@pytest.mark.parametrize("folder", ["trainers", "overlays/trainers", "sidecar"])
 def test_a_job_set_runs_on_tpu_hosts(folder: str) -> None:
     (job_set,) = of_kind("JobSet", render(folder))
-    assert job_set["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "tpu"
+    # Kueue admits a job only if the queue exists in its namespace.
+    (queue,) = of_kind("LocalQueue", render(folder))
+    assert job_set["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == queue["metadata"]["name"]
+    assert job_set["metadata"]["namespace"] == queue["metadata"]["namespace"]
     network = job_set["spec"]["network"]
     assert network["enableDNSHostnames"]
     assert network["publishNotReadyAddresses"]
@@ -364,6 +363,26 @@ def test_trainers_connect_to_the_service_by_name() -> None:
     assert port["name"] == "grpc"
     name = f"{metadata['name']}.{metadata['namespace']}.svc.cluster.local"
     assert environment["TARGET"] == f"dns:///{name}:{port['port']}"
+
+
+def test_trainers_of_production_have_an_authority_and_a_token() -> None:
+    (pod,) = pods(render("overlays/trainers"))
+    (container,) = pod.containers
+    environment = {each["name"]: each.get("value") for each in container["env"]}
+    names = {"INFEED_TLS_CA", "INFEED_TOKEN_FILE"}
+    program = (FOLDER.parent / "trainer.py").read_text()
+    assert "INFEED_TLS_CA" in program
+    assert "INFEED_TOKEN_FILE" in program
+    (volume,) = [each for each in pod.spec["volumes"] if "secret" in each]
+    (mount,) = [each for each in container["volumeMounts"] if each["name"] == volume["name"]]
+    (command,) = re.findall(
+        rf"kubectl create secret generic {volume['secret']['secretName']} .*", README.read_text()
+    )
+    files = {f"{mount['mountPath']}/{name}" for name in re.findall(r"--from-file=(\S+)", command)}
+    assert {environment[name] for name in names} == files
+    (plain,) = pods(render("trainers"))
+    before = {each["name"] for each in plain.containers[0]["env"]}
+    assert set(environment) - before == names
 
 
 def test_a_sidecar_shares_its_socket_with_the_trainer() -> None:

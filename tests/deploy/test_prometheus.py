@@ -147,16 +147,16 @@ class Prometheus:
 class Trainer(threading.Thread):
     """Reads from a server, again and again, until it is stopped."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, tls: infeed.TLS | None = None) -> None:
         super().__init__(name=f"trainer of {target}", daemon=True)
-        self._target = target
+        self._target, self._tls = target, tls
         self.stopping = threading.Event()
         self.error: BaseException | None = None
 
     def run(self) -> None:
         try:
             while not self.stopping.is_set():
-                with infeed.connect(self._target, "n", timeout=300) as feed:
+                with infeed.connect(self._target, "n", tls=self._tls, timeout=300) as feed:
                     for _ in range(BATCHES):
                         next(feed)
                         if self.stopping.wait(STEP_SECONDS):
@@ -166,7 +166,9 @@ class Trainer(threading.Thread):
 
 
 @pytest.fixture(scope="module")
-def started(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def started(
+    nursery: Nursery, tmp_path_factory: pytest.TempPathFactory, pki: Any
+) -> Iterator[dict[str, str]]:
     """Address of the control plane of each process, by name; trainers read from the servers."""
     need("prometheus")
     folder = tmp_path_factory.mktemp("processes")
@@ -184,12 +186,13 @@ def started(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Itera
             assert match, process.stderr
             return match[1], match[2]
 
-        address, http = start("server", *serve)
+        tls = ("--tls-cert", str(pki.server), "--tls-key", str(pki.server_key))
+        address, http = start("server", *serve, *tls)
         own = ("--engine", "tf-data-service", "--work-dir", str(folder / "own"))
         gateway_address, gateway_http = start("gateway", *serve, *own)
         dispatcher, dispatcher_http = start("dispatcher", "dispatcher", "--work-dir", "journal")
         _, worker_http = start("worker", "worker", "--dispatcher", dispatcher)
-        trainers = [Trainer(address), Trainer(gateway_address)]
+        trainers = [Trainer(address, infeed.TLS(pki.ca)), Trainer(gateway_address)]
         for each in trainers:
             each.start()
         yield {

@@ -6,7 +6,7 @@ import http.client
 import http.server
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,12 +81,17 @@ def control() -> Iterator[Callable[..., ControlServer]]:
     """`control(*names, peers=...)`: a control plane with observed pipelines."""
     with ExitStack() as stack:
 
-        def start(*names: str, peers: tuple[str, ...] = (), port: int = 0) -> ControlServer:
+        def start(
+            *names: str,
+            peers: tuple[str, ...] = (),
+            port: int = 0,
+            bad: Sequence[dict[str, Any]] = (BAD_SAMPLE,),
+        ) -> ControlServer:
             state = ControlState(
                 Health(),
                 Metrics("1.2.3", "2.21.0").registry,
                 "1.2.3",
-                observer=observed(*names),
+                observer=observed(*names, bad=bad),
                 peers=peers,
             )
             return stack.enter_context(ControlServer(create_app(state), "127.0.0.1", port))
@@ -123,6 +128,40 @@ def garbage() -> Iterator[str]:
     server.server_close()
 
 
+def test_many_bad_samples_scroll_in_their_table_and_the_page_ends_behind_its_content(
+    browser: Browser, control: Callable[..., ControlServer]
+) -> None:
+    folder = "/photos/" + "long-name-of-a-folder/" * 3
+    bad = [
+        {**BAD_SAMPLE, "sample_id": number, "position": number, "file": f"{folder}{number}.jpg"}
+        for number in range(80)
+    ]
+    browser.open(f"http://{control(bad=bad).address}/")
+    wait_until(lambda: len(texts(browser, "#bad tr")) == 80, "bad samples are listed", interval=0.1)
+    # This control plane makes no pictures, but has their buttons.
+    browser.run("document.getElementById('bad-region').classList.remove('without-pictures')")
+    below = "document.documentElement.scrollHeight - document.body.getBoundingClientRect().bottom"
+    assert browser.run(f"return {below} - scrollY") < 2
+    # A path breaks behind its slashes, and is copied as it is.
+    assert texts(browser, "#bad .path-text")[0] == f"{folder}0.jpg at byte 4,096"
+    assert browser.run("return document.querySelectorAll('#bad tr:first-child wbr').length") == 5
+
+
+def test_the_names_of_stages_fit_at_the_width_of_a_laptop(
+    browser: Browser, control: Callable[..., ControlServer]
+) -> None:
+    browser.resize(1280, 900)
+    browser.open(f"http://{control().address}/")
+    wait_until(lambda: texts(browser, ".stage .name"), "the path is shown", interval=0.1)
+    cut = browser.run(
+        "const right = (each) => each.getBoundingClientRect().right;"
+        "return [...document.querySelectorAll('.stage .head > :not(.flag)')]"
+        ".filter((each) => right(each) > right(each.closest('.stage')) - 4)"
+        ".map((each) => each.textContent)"
+    )
+    assert cut == []
+
+
 def test_hostile_names_and_peers_leave_the_page_live(
     browser: Browser, control: Callable[..., ControlServer], garbage: str
 ) -> None:
@@ -154,7 +193,14 @@ def test_a_restart_with_other_pipelines_is_followed(
             browser.open(f"http://{server.address}/")
             wait_for_text(browser, ".pick", "scans")
             browser.run("document.querySelectorAll('.pick')[1].click()")
+            browser.resize(1280, 900)
+            height = "return document.querySelector('header').offsetHeight"
+            before = browser.run(height)
         wait_for_text(browser, "#link-text", "no connection for")
+        # The facts stay where they are, and no longer look like those of now.
+        assert abs(browser.run(height) - before) <= 4
+        color = "return getComputedStyle(document.getElementById('facts')).filter"
+        assert "grayscale" in browser.run(color)
         # The last figures stay.
         assert texts(browser, ".pick") == ["photos", "scans"]
         with ControlServer(_app("texts"), "127.0.0.1", port.number):

@@ -98,6 +98,31 @@ def test_trainer_with_certificate_and_token_is_served(
     assert token not in guarded.stderr
 
 
+def test_trainer_reads_on_when_its_token_is_replaced(start: Any, folder: Path) -> None:
+    tokens = [new_token()]
+
+    def allow_last() -> None:
+        renewed = folder / "renewed.new"
+        renewed.write_text(token_entry(tokens[-1], "team", ["open"]))
+        renewed.replace(folder / "renewed.yaml")
+
+    allow_last()
+    server = start("--tokens", "renewed.yaml")
+    starts: list[int] = []
+    with infeed.connect(
+        server.address, "open", token=lambda: tokens[-1], prefetch_batches=2, timeout=100
+    ) as feed:
+        starts.append(feed.next(100).start)
+        tokens.append(new_token())
+        allow_last()
+        while not feed.stats().left_out:  # the server has read the file, and ended the stream
+            starts.append(feed.next(100).start)
+        # More than were requested before.
+        starts.extend(feed.next(100).start for _ in range(4))
+    assert starts == [4 * step for step in range(len(starts))]
+    assert "unknown or revoked token" in server.stderr
+
+
 class Lacking(NamedTuple):
     """A trainer that lacks one requirement of the server, its error and the server's log line."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,12 +51,12 @@ def fake_engine(name: str, **values: Any) -> Any:
     )
 
 
-def observed(*names: str) -> Observer:
+def observed(*names: str, bad: Sequence[dict[str, Any]] = (BAD_SAMPLE,)) -> Observer:
     """Returns an observer of pipelines; ranks 0 and 1 of three read the first one, and rank 1 waits
     half of its time for transforms. Each second has two batches."""
     clock = ManualClock()
     observer = Observer("1.2.3", clock, unix_time=lambda: 1_700_000_000.0 + clock())
-    engines = {name: fake_engine(name, bad=[BAD_SAMPLE]) for name in names or ("photos",)}
+    engines = {name: fake_engine(name, bad=list(bad)) for name in names or ("photos",)}
     for name, engine in engines.items():
         observer.watch(name, engine)
     first = next(iter(engines))

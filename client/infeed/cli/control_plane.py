@@ -136,7 +136,7 @@ class ControlPlane:
             connection.close()
         try:
             return response.status, json.loads(body) if len(body) <= _MAX_BYTES else None
-        except ValueError:
+        except (ValueError, RecursionError):  # it is nested deeper than the interpreter's stack
             return response.status, None
 
     def _connect(self) -> http.client.HTTPConnection:

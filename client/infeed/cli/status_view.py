@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from infeed.cli.fitting_table import FittingTable
 from infeed.printable import printable
 
 _STYLES = {
@@ -24,17 +23,18 @@ _STATES = ("no_request", "no_budget", "source", "transform")
 
 
 def status_view(url: str, status: Mapping[str, Any], note: str = "") -> RenderableType:
-    """Returns the server, its verdict, its pipelines and their trainers; `note` is the last line.
+    """Returns the server, its verdict, its pipelines and their trainers; `note` follows the server.
 
     Raises `KeyError` or `TypeError` for a document with another structure.
     """
-    parts: list[RenderableType] = [_server_line(url, status["server"]), Text()]
+    parts: list[RenderableType] = [_server_line(url, status["server"])]
+    if note:  # at the end, a terminal with fewer lines than trainers would not show it
+        parts.append(Text(printable(note), "bold red"))
+    parts += [Text()]
     parts += [_verdict_text(status["verdict"]), _pipeline_table(status["pipelines"])]
     for pipeline in status["pipelines"]:
         for job in pipeline["jobs"]:
             parts += [_job_line(pipeline, job), _rank_table(job)]
-    if note:
-        parts.append(Text(printable(note), "bold red"))
     return Group(*parts)
 
 
@@ -58,11 +58,15 @@ def _verdict_text(verdict: Mapping[str, Any]) -> Text:
     return line
 
 
-def _pipeline_table(pipelines: list[Mapping[str, Any]]) -> Table:
-    table = _table(
+def _pipeline_table(pipelines: list[Mapping[str, Any]]) -> FittingTable:
+    table = FittingTable(
         "pipeline", "state", "samples/s", "sent", "streams", "queued", "unsent", "bad",
         *(f"{name.replace('_', ' ')}" for name in _STATES),
-        left=2,
+        text=("pipeline", "state"),
+        optional=(
+            *("unsent", "sent", "queued", "bad", "streams"),
+            *("no budget", "no request", "source", "transform", "samples/s"),
+        ),
     )  # fmt: skip
     for each in pipelines:
         report, queues = each["report"], each["queues"]
@@ -90,13 +94,16 @@ def _job_line(pipeline: Mapping[str, Any], job: Mapping[str, Any]) -> Text:
     return Text.assemble((title, "bold"), _verdict_text(job["verdict"]))
 
 
-def _rank_table(job: Mapping[str, Any]) -> Table:
-    table = _table(
+def _rank_table(job: Mapping[str, Any]) -> FittingTable:
+    table = FittingTable(
         "rank", "waits", "step", "steps/s", "data ready", "in queue", "position", "steps",
         "report", "from",
-        left=0,
+        text=("from",),
+        optional=(
+            *("from", "steps", "position", "in queue"),
+            *("steps/s", "report", "data ready", "step"),
+        ),
     )  # fmt: skip
-    table.columns[-1].justify = "left"
     verdict = job["verdict"]
     for each in job["trainers"]:
         report = each["report"] or {}
@@ -116,14 +123,6 @@ def _rank_table(job: Mapping[str, Any]) -> Table:
             Text(printable(each["peer"])),
             style="bold" if is_worst and job["world_size"] > 1 else "",
         )
-    return table
-
-
-def _table(*columns: str, left: int) -> Table:
-    """Returns a table whose first columns have text, and the others numbers."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for index, name in enumerate(columns):
-        table.add_column(name, justify="left" if index < left else "right", no_wrap=index >= left)
     return table
 
 

@@ -108,7 +108,7 @@ def _view(control: ControlPlane, status: dict[str, Any], note: str = "") -> Any:
     """Returns the tables. Raises `ProtocolError` for a document of another version."""
     try:
         return status_view(control.url, status, note)
-    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
         raise ProtocolError(
             f"{control.url}: /api/v1/status has another structure than this version of infeed "
             f"knows ({type(problem).__name__}: {problem}); use the server's version, or --json",

@@ -12,6 +12,9 @@ _SCHEMES = ("dns", "ipv4", "ipv6")
 
 _ENCRYPTED_SCHEMES = ("https", "grpcs")
 
+_MAX_UNIX_PATH_BYTES = 107
+"""The longest path of a Unix socket on Linux. No wait and no retry makes a longer one work."""
+
 SocketAddress = tuple[socket.AddressFamily, str | tuple[str, int]]
 """Address family, and the address in the form that `socket.connect` takes."""
 
@@ -35,7 +38,18 @@ def parse_target(target: str) -> tuple[str, ...]:
                 "unix:/path, several separated by commas",
                 target=target,
             )
+        _refuse_long_path(address)
     return addresses
+
+
+def _refuse_long_path(address: str) -> None:
+    size = len(_socket_path(address).encode(errors="replace")) if is_unix(address) else 0
+    if size > _MAX_UNIX_PATH_BYTES:
+        raise InvalidRequestError(
+            f"target {address!r} has a path of {size} bytes; a socket's has at most "
+            f"{_MAX_UNIX_PATH_BYTES}: use a folder with a shorter one, such as /run/infeed",
+            target=address,
+        )
 
 
 def _refuse_url(address: str) -> None:
@@ -109,13 +123,20 @@ def expand_hosts(address: str) -> list[str]:
 
 def _resolve(address: str) -> list[SocketAddress]:
     if address.startswith("unix-abstract:"):
-        return [(socket.AF_UNIX, "\0" + address.removeprefix("unix-abstract:"))]
+        return [(socket.AF_UNIX, "\0" + _socket_path(address))]
     if is_unix(address):
-        path = address.removeprefix("unix:")
-        return [(socket.AF_UNIX, path.removeprefix("//") if path.startswith("///") else path)]
+        return [(socket.AF_UNIX, _socket_path(address))]
     host, port = _split_host_port(address)
     infos = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
     return [(family, (str(item[0]), int(item[1]))) for family, _, _, _, item in infos]
+
+
+def _socket_path(address: str) -> str:
+    """Returns the path of a Unix socket, or the name of an abstract one."""
+    if address.startswith("unix-abstract:"):
+        return address.removeprefix("unix-abstract:")
+    path = address.removeprefix("unix:")
+    return path.removeprefix("//") if path.startswith("///") else path
 
 
 def _split_host_port(address: str) -> tuple[str, str]:

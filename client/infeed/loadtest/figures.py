@@ -29,6 +29,9 @@ class Figures:
     """Share of the steps whose batch was there when it was requested."""
     step_seconds: float
     """Mean time of a step without its wait."""
+    unanswered_seconds: float = 0.0
+    """The longest wait for a batch that had not come at the end, which is among the waits: without
+    it, servers that stop for good would not be seen."""
 
     @property
     def starved_share(self) -> float:
@@ -53,25 +56,44 @@ class TrainerFigures:
     memory_bytes: int
 
 
-COLUMNS = ("requested_at", "wait_seconds", "busy_seconds", "ready", "samples")
+COLUMNS = (
+    *("requested_at", "wait_seconds", "busy_seconds", "ready", "samples"),
+    "unanswered_seconds",
+)
 
 
 def selected_steps(trainer: Trainer, begin: float, end: float) -> dict[str, Array]:
-    """Returns the arrays of the steps that began and had their batch in a time."""
+    """Returns the arrays of the steps that began and had their batch in a time.
+
+    `unanswered_seconds` has the part of a wait in it whose batch had not come at its end.
+    """
     names = ("requested_at", "wait_seconds", "busy_seconds", "ready", "sample_ids")
     arrays = {name: joined(trainer.lives, name) for name in names}
     ids = arrays.pop("sample_ids")
     arrays["samples"] = (ids >= 0).sum(axis=-1) if ids.ndim == 2 else np.empty(0)
     received_at = arrays["requested_at"] + arrays["wait_seconds"]
     inside = (arrays["requested_at"] >= begin) & (received_at <= end)
-    return {name: values[inside] for name, values in arrays.items()}
+    selected = {name: values[inside] for name, values in arrays.items()}
+    return {**selected, "unanswered_seconds": _unanswered(trainer, begin, end)}
+
+
+def _unanswered(trainer: Trainer, begin: float, end: float) -> Array:
+    """Returns the length of the last wait if it had no batch; nothing for the first of a life."""
+    life = trainer.lives[-1] if trainer.lives else None
+    at = life.last.unanswered_at if life is not None and life.last is not None else None
+    if life is None or at is None or not any(map(len, life.steps)):
+        return np.empty(0)
+    return np.maximum(0.0, [end - max(begin, at)])
 
 
 def figures_of(arrays: Mapping[str, Array], step_seconds: float) -> Figures:
-    waits, busy = arrays["wait_seconds"], arrays["busy_seconds"]
-    count = len(waits)
+    taken, busy = arrays["wait_seconds"], arrays["busy_seconds"]
+    unanswered = arrays["unanswered_seconds"]
+    waits, count = np.concatenate([taken, unanswered]), len(taken)
     total = float(waits.sum() + busy.sum())
-    quantiles = np.quantile(waits, [0.5, 0.99, 0.999], method="higher") if count else np.zeros(3)
+    quantiles = (
+        np.quantile(waits, [0.5, 0.99, 0.999], method="higher") if len(waits) else np.zeros(3)
+    )
     utilisation = count * step_seconds / total if total else 0.0
     return Figures(
         steps=count,
@@ -80,9 +102,10 @@ def figures_of(arrays: Mapping[str, Array], step_seconds: float) -> Figures:
         wait_p99=float(quantiles[1]),
         wait_p999=float(quantiles[2]),
         wait_max=float(waits.max(initial=0.0)),
-        starved_steps=int((waits > STARVED_THRESHOLD_SECONDS).sum()),
+        starved_steps=int((taken > STARVED_THRESHOLD_SECONDS).sum()),
         readiness=float(arrays["ready"].mean()) if count else 0.0,
         step_seconds=float(busy.mean()) if count else 0.0,
+        unanswered_seconds=float(unanswered.max(initial=0.0)),
     )
 
 

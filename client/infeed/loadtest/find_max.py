@@ -43,6 +43,8 @@ class Search:
         limit = "" if self.is_bounded else " or more"
         plural = "" if self.max_trainers == 1 else "s"
         line = f"{self.max_trainers}{limit} trainer{plural} can be fed"
+        if not self.max_trainers:
+            line += f": a single one reaches {100 * self.probes[-1].utilisation:.1f} %"
         if self.forecast is None:
             return line
         return f"{line}; the forecast of the first test was {self.forecast}"

@@ -10,7 +10,7 @@ import numpy as np
 from infeed.report import RankReport, ServerReport, TrainerReport
 from infeed.spec import Array
 from infeed.stats import STARVED_THRESHOLD_SECONDS
-from infeed.verdict import capacity, consumption, enough_servers
+from infeed.verdict import MODERATE_SHARE, capacity, consumption, enough_servers
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,29 @@ def forecast_of(
         if most is not None:
             able.append(most)
     total = sum(able) if able else None
+    needed = enough_servers(ranks, trainers, servers)
+    if total is not None and np.isfinite(demand) and _is_fed(ranks, trainers):
+        # What was taken without waits can be made, whatever the busy processors promise. Batches
+        # that filled the windows at first count as work for others.
+        total = max(total, demand)
+        needed = None if needed is None else min(needed, len(able))
     made = Forecast(
         demand=demand if np.isfinite(demand) else None,
         capacity=total,
         servers=len(able),
-        servers_needed=enough_servers(ranks, trainers, servers),
+        servers_needed=needed,
         max_trainers=None,
         shares_machine=bool(neighbours),
     )
     return replace(made, max_trainers=made.trainers_at(1.0, trainers))
+
+
+def _is_fed(ranks: list[RankReport], trainers: int) -> bool:
+    """Returns whether every trainer has taken batches, and none was input-bound."""
+    reports = [each.report for each in ranks]
+    return len(reports) == trainers and all(
+        each.steps and each.wait_share < MODERATE_SHARE for each in reports
+    )
 
 
 def _growth(servers: Collection[ServerReport], trainer_cores: float) -> float:
@@ -87,7 +101,8 @@ def measured_report(last: TrainerReport, arrays: Mapping[str, Array]) -> Trainer
     A report of the feed would cover its last ten seconds alone, with stalls.
     """
     waits = arrays["wait_seconds"]
-    seconds = float(waits.sum() + arrays["busy_seconds"].sum())
+    waited = float(waits.sum() + arrays["unanswered_seconds"].sum())
+    seconds = waited + float(arrays["busy_seconds"].sum())
     if not seconds or not last.seconds:
         return last
     growth = seconds / last.seconds
@@ -95,7 +110,7 @@ def measured_report(last: TrainerReport, arrays: Mapping[str, Array]) -> Trainer
         last,
         seconds=seconds,
         steps=len(waits),
-        wait_seconds=float(waits.sum()),
+        wait_seconds=waited,
         starved_steps=int((waits > STARVED_THRESHOLD_SECONDS).sum()),
         receive_seconds=growth * last.receive_seconds,
         cpu_seconds=growth * last.cpu_seconds,

@@ -81,6 +81,6 @@ th:first-child { text-align: left; }
 ul { margin: 0; padding-left: 20px; } section li { overflow-wrap: anywhere; }
 @media (max-width: 560px) { main { padding: 16px 12px 40px; } h1 { font-size: 23px; }
   .tile dd { font-size: 22px; } .tiles { grid-template-columns: repeat(2, minmax(0, 1fr)); }
-  .tick { font-size: 15px; } }
+  .tick { font-size: 19px; } }
 @media print { .tip { display: none; } }
 """

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 from infeed.arguments import check_integer, check_seconds
 from infeed.errors import InvalidRequestError
+from infeed.prefetch.feed_options import FeedOptions
 
 MAX_TRAINERS = 1024
+
+MAX_DELAY_SECONDS = 10.0
 
 UTILISATION_THRESHOLD = 0.90
 """The accelerator utilisation from which MLPerf Storage accepts a run, for most of its models."""
@@ -109,6 +112,16 @@ class LoadPlan:
         check_integer("--trainers", self.trainers, 1, MAX_TRAINERS)
         for name in ("step", "ramp", "duration", "rtt", "jitter"):
             check_seconds(name, getattr(self, f"{name}_seconds"))
+        for option, delay in (("--rtt-ms", self.rtt_seconds), ("--jitter-ms", self.jitter_seconds)):
+            if delay > MAX_DELAY_SECONDS:
+                raise InvalidRequestError(
+                    f"{option} must be at most {1000 * MAX_DELAY_SECONDS:g}, not {1000 * delay:g}: "
+                    "trainers take a connection for lost that is silent for 15 seconds"
+                )
+        # The trainers' own checks would fail in each of them.
+        FeedOptions(
+            batch_size=self.batch_size, seed=self.seed, prefetch_batches=self.prefetch_batches
+        )
         if self.steps is None and not self.duration_seconds:
             raise InvalidRequestError("--duration must be over 0 seconds")
         if self.steps is not None:

@@ -57,6 +57,9 @@ class Point:
     """The last report of each server, by address."""
     messages: tuple[tuple[float, str], ...] = ()
     """The warnings that the feed logged since the last point, with their monotonic times."""
+    unanswered_at: float | None = None
+    """When the trainer requested a batch that it did not get before it was stopped, monotonic
+    seconds; None: it had all that it requested."""
 
 
 @dataclass(frozen=True)

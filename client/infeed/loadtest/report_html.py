@@ -8,6 +8,7 @@ from html import escape
 from infeed.loadtest.charts import search_plot, time_plots
 from infeed.loadtest.figures import TrainerFigures
 from infeed.loadtest.find_max import Search
+from infeed.loadtest.inexact import inexact_reason
 from infeed.loadtest.page_style import STYLE
 from infeed.loadtest.report_text import (
     audit_lines,
@@ -41,7 +42,7 @@ def html_report(summary: Summary, tally: Tally, search: Search | None = None) ->
         '<section class="plots">',
         *time_plots(summary),
         "</section>",
-        _trainers(summary),
+        _trainers(summary, tally),
         _servers(summary),
         _list("Notes", [*audit_lines(summary), *notes(summary, tally)]),
         _list("Events", [f"{at:.1f} s: {text}" for at, text in summary.events]),
@@ -110,7 +111,7 @@ def _tiles(summary: Summary) -> str:
         (
             "Audit",
             ("exact" if summary.exact else "NOT exact") if summary.audits else "-",
-            "every sample position once" if summary.audits else "the pipeline has no order",
+            _audit_detail(summary),
             ("good" if summary.exact else "bad") if summary.audits else "",
         ),
     ]
@@ -122,8 +123,16 @@ def _tiles(summary: Summary) -> str:
     return f'<dl class="tiles">{cells}</dl>'
 
 
-def _trainers(summary: Summary) -> str:
-    heads = (
+def _audit_detail(summary: Summary) -> str:
+    if not summary.audits:
+        return "the pipeline has no order"
+    reasons = (inexact_reason(each, summary) for each in summary.audits)
+    exact = "every sample position once" if summary.exact else "what is missing is in the notes"
+    return next(filter(None, reasons), exact)
+
+
+def _trainers(summary: Summary, tally: Tally) -> str:
+    heads = [
         "rank",
         "steps",
         "utilisation",
@@ -137,15 +146,16 @@ def _trainers(summary: Summary) -> str:
         "first batch",
         "processors",
         "memory",
-    )
-    return _table("Trainers", heads, map(_trainer_row, summary.trainers))
+    ]
+    # Threads are in one process, whose figures are in the notes.
+    end = -2 if tally.plan.threads else None
+    rows = (_trainer_row(each)[:end] for each in summary.trainers)
+    return _table("Trainers", heads[:end], rows)
 
 
 def _trainer_row(trainer: TrainerFigures) -> tuple[str, ...]:
     figures = trainer.figures
-    return (
-        str(trainer.rank),
-        str(figures.steps),
+    measured = (
         percent_text(figures.utilisation),
         seconds_text(figures.wait_p50),
         seconds_text(figures.wait_p99),
@@ -154,6 +164,11 @@ def _trainer_row(trainer: TrainerFigures) -> tuple[str, ...]:
         percent_text(figures.starved_share),
         percent_text(figures.readiness),
         seconds_text(figures.step_seconds),
+    )
+    return (
+        str(trainer.rank),
+        str(figures.steps),
+        *(measured if figures.steps else ("-",) * len(measured)),
         ", ".join(map(seconds_text, trainer.first_batch_seconds)),
         f"{trainer.cpu_share:.2f}",
         memory_text(trainer.memory_bytes),

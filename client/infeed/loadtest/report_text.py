@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from infeed.http2.target import is_local
 from infeed.loadtest.figures import TrainerFigures
 from infeed.loadtest.forecast import Forecast
+from infeed.loadtest.inexact import inexact_reason
 from infeed.loadtest.plan import UTILISATION_THRESHOLD
 from infeed.loadtest.summary import Summary, cores_used
 from infeed.loadtest.tally import Tally
@@ -17,6 +18,8 @@ _MAX_TRAINERS = 16
 _MAX_FINDINGS = 10
 _MIN_OTHER_SHARE = 0.1
 """Of a server's processors, from which their use by other processes is worth a note."""
+_MIN_UNANSWERED_SECONDS = 1.0
+"""Wait for a batch at the end of a test that is worth a note."""
 _LATE_FACTOR = 1.1
 """Of the asked step time, from which this machine is too busy for so many trainers."""
 
@@ -116,6 +119,9 @@ def _trainer_table(summary: Summary) -> Iterator[str]:
 def _trainer_row(trainer: TrainerFigures) -> str:
     figures = trainer.figures
     first = ", ".join(map(seconds_text, trainer.first_batch_seconds)) or "none"
+    if not figures.steps:
+        row = f"{trainer.rank:4} {0:6} {'-':>8} {'-':>10}  {'-':>10} {'-':>9} {'-':>8} {'-':>7}"
+        return f"{row}  {first}"
     return (
         f"{trainer.rank:4} {figures.steps:6} {percent_text(figures.utilisation):>8} "
         f"{seconds_text(figures.wait_p50):>10}  {seconds_text(figures.wait_p99):>10} "
@@ -169,8 +175,12 @@ def forecast_text(forecast: Forecast) -> str | None:
     )
     if forecast.shares_machine:
         line += " on this machine, which they share"
-    if forecast.servers_needed is not None and forecast.servers_needed > forecast.servers:
-        line += f"; {forecast.servers_needed} such servers would be enough for these"
+    if not forecast.max_trainers and forecast.capacity > 0:
+        line += f"; one with steps of {seconds_text(1 / forecast.capacity)} or more would not wait"
+    is_short = forecast.capacity < forecast.demand
+    needed = forecast.servers_needed
+    if is_short and needed is not None and needed > forecast.servers:
+        line += f"; {needed} such servers would be enough for these"
     return line
 
 
@@ -195,6 +205,8 @@ def audit_lines(summary: Summary) -> list[str]:
             f"positions {never} samples were seen 0x, {once} 1x, {more} >1x"
         )
         lines += [f"  {each}" for each in audit.findings()[:_MAX_FINDINGS]]
+        if (reason := inexact_reason(audit, summary)) is not None:
+            lines.append(f"  {reason}")
     if exact := sum(each.exact for each in summary.audits) * (jobs > 1):
         lines.append(f"audit: {exact} of {jobs} jobs exact")
     return lines
@@ -218,6 +230,10 @@ def notes(summary: Summary, tally: Tally) -> Iterator[str]:
         )
     elif not summary.seconds:
         yield f"note: nothing was measured, for the test ended in its warm-up of {plan.warm_up:g} s"
+    starving = max(summary.trainers, key=lambda each: each.figures.unanswered_seconds)
+    if starving.figures.unanswered_seconds > _MIN_UNANSWERED_SECONDS:
+        seconds = seconds_text(starving.figures.unanswered_seconds)
+        yield f"note: at the end, rank {starving.rank} had waited {seconds} for a batch in vain"
     for address, report in summary.servers.items():
         others = report.cores - report.usable_cores - used * is_local(address)
         if others > _MIN_OTHER_SHARE * report.cores:
@@ -231,7 +247,7 @@ def notes(summary: Summary, tally: Tally) -> Iterator[str]:
         yield (
             f"note: this machine is too busy for {plan.trainers} trainers: a step of "
             f"{seconds_text(plan.step_seconds)} took up to {seconds_text(longest)}; start the "
-            "test from a machine of its own, or with less trainers"
+            "test from a machine of its own, or with fewer trainers"
         )
     lost = sum(each.reconnects for each in summary.trainers)
     hedges = sum(each.hedges for each in summary.trainers)

@@ -8,10 +8,10 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
-from multiprocessing.connection import wait
 from typing import Any
 
 from infeed.cursor import Shard
+from infeed.loadtest.interrupt import HeldInterrupt
 from infeed.loadtest.plan import LoadPlan
 from infeed.loadtest.records import Failure, Point
 from infeed.loadtest.tally import Tally
@@ -106,19 +106,21 @@ class _Run:
         for rank in range(self._plan.trainers):
             self._at(now + rank * self._plan.ramp_seconds, partial(self._start, rank))
         self._at(now, self._show_progress)
+        interrupt = HeldInterrupt()
         try:
-            self._collect()
+            with interrupt:
+                self._collect(interrupt)
         except KeyboardInterrupt:
             self._tally.interrupted = True
             self._stop()
-            self._collect()  # a second interrupt ends it without the last points
+            self._collect(HeldInterrupt())  # a second interrupt ends it without a report
         finally:
             for worker in self._workers:
                 if worker.runs and worker.rank not in self._done:
                     worker.kill()
                 worker.end()
 
-    def _collect(self) -> None:
+    def _collect(self, interrupt: HeldInterrupt) -> None:
         """Reads records and does what is due, until all trainers have ended."""
         while len(self._done) < len(self._workers):
             now = time.monotonic()
@@ -128,8 +130,8 @@ class _Run:
                 return
             timeout = max(0.0, self._due[0][0] - time.monotonic()) if self._due else None
             sources = {each.records: each for each in self._workers if each.records is not None}
-            for source in wait(list(sources), timeout):
-                self._read(sources[source])  # type: ignore[index]
+            for source in interrupt.wait(sources, timeout):
+                self._read(sources[source])
 
     def _read(self, worker: Worker) -> None:
         """Reads one record of a trainer."""

@@ -1,4 +1,4 @@
-"""Time series of a load test: its figures second by second."""
+"""Time series of a load test: its figures second by second, or step by step if these are longer."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from infeed.spec import Array
 from infeed.stats import STARVED_THRESHOLD_SECONDS
 
 _MAX_BINS = 240
+
+_LONGER_THAN_STEP = 1.05
+"""Of a step's compute: it has short waits, too."""
 
 Row = tuple[float | None, ...]
 """A value for each bin; None where nothing was measured."""
@@ -47,9 +50,13 @@ class Series:
 
 
 def time_series(tally: Tally) -> Series:
-    """Returns the values over the whole test, in at most 240 bins of whole seconds."""
+    """Returns the values over the whole test, in at most 240 bins of whole seconds.
+
+    A bin is longer than a step: else every other one would be empty while all is well.
+    """
     end = max(tally.ended_at - tally.began_at, 1e-3)
-    width = float(max(1, math.ceil(end / _MAX_BINS)))
+    step = math.ceil(_LONGER_THAN_STEP * tally.plan.step_seconds)
+    width = float(max(1, math.ceil(end / _MAX_BINS), min(step, math.ceil(end))))
     bins = max(1, math.ceil(end / width))
     begin = tally.measured_from - tally.began_at
     columns = [_columns(tally, rank) for rank in range(len(tally.trainers))]

@@ -12,16 +12,20 @@ from infeed.loadtest.records import Steps
 
 
 class MessageLog(logging.Handler):
-    """Keeps the warnings of a trainer's process, which would reach the terminal from all of them.
+    """Keeps the warnings of a trainer, which would reach the terminal from all of them.
 
     Thread-safe, as every handler.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rank: int | None = None) -> None:
+        """With `rank`, only those of this rank: trainers in threads have one log."""
         super().__init__(logging.WARNING)
+        self._rank = rank
         self._messages: list[tuple[float, str]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
+        if self._rank is not None and getattr(record, "fields", {}).get("rank") != self._rank:
+            return
         self._messages.append((time.monotonic(), record.getMessage()))
 
     def take(self) -> tuple[tuple[float, str], ...]:

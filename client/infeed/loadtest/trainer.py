@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -70,7 +70,16 @@ def run_thread(connection: Connection, options: TrainerOptions, state: Any) -> N
     """Runs a trainer in a thread."""
     control = Control()
     threading.Thread(target=control.obey, args=(connection,), daemon=True).start()
-    run_trainer(connection, options, state, control)
+    shard = options.connect.get("shard")
+    if shard is None:  # jobs of their own, all of whose trainers are rank 0
+        run_trainer(connection, options, state, control)
+        return
+    log, messages = logging.getLogger("infeed"), MessageLog(shard.rank)
+    log.addHandler(messages)
+    try:
+        run_trainer(connection, options, state, control, messages)
+    finally:
+        log.removeHandler(messages)
 
 
 def run_trainer(
@@ -106,6 +115,7 @@ def _train(
     late = 0.0
     """By how much the steps so far were too long: a busy host is late to wake, and the next sleep
     makes up for it. An accelerator would not be late."""
+    unanswered_at: float | None = None
     began = time.monotonic()
     with connect(options.target, options.pipeline, state=state, **options.connect) as feed:
         control.use(feed)
@@ -118,6 +128,7 @@ def _train(
                 batch = feed.next()
             except FeedClosedError:
                 if control.is_stopping:
+                    unanswered_at = requested_at
                     break
                 raise
             received_at = time.monotonic()
@@ -130,7 +141,8 @@ def _train(
             late = min(max(0.0, late + busy - options.step_seconds), _MAX_LATE_SECONDS)
             control.pause()
     if not control.is_killed:
-        records.send(_point(feed, log.take(), connect_seconds, messages))
+        last = _point(feed, log.take(), connect_seconds, messages)
+        records.send(replace(last, unanswered_at=unanswered_at))
 
 
 def _point(

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -147,6 +148,7 @@ def _proxy(address: str, delay_seconds: float, jitter_seconds: float) -> Iterato
 
 def _start(process: Any) -> None:
     """Starts a process that no Ctrl-C interrupts before it ignores it."""
+    resource_tracker.ensure_running()  # the first start of a process would, and admit Ctrl-C again
     old = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         process.start()

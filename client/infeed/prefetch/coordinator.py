@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from infeed.errors import (
+    AuthenticationError,
     CursorError,
     InfeedError,
     InvalidRequestError,
@@ -202,7 +203,7 @@ class Coordinator:
         elif isinstance(error, ServerUnavailableError) and not error.exhausted:
             self._lose(stream, error)
         else:
-            self._leave_out(stream.server, error)
+            self._leave_out(stream, error)
 
     # The events of the feed.
 
@@ -260,14 +261,17 @@ class Coordinator:
         self._remove_server(stream.server)
         self.check_reconnect_timeout()
 
-    def _leave_out(self, server: str, error: InfeedError) -> None:
+    def _leave_out(self, stream: Stream, error: InfeedError) -> None:
         """Leaves out a server that answers but cannot serve this feed, for some time."""
-        state = self._servers[server]
+        server, state = stream.server, self._servers[stream.server]
+        # Its token was valid when the stream began. The next attempt has the one of that time.
+        renewable = stream.accepted and isinstance(error, AuthenticationError)
         if not state.left_out:
             self._counters.left_out += 1
-            if len(self._servers) > 1:
+            if len(self._servers) > 1 or renewable:
                 self._log.on_left_out(server, error)
-        state.leave_out(error, self._scheduler.oldest_in_flight(server), self._clock())
+        failed_step = self._scheduler.oldest_in_flight(server)
+        state.leave_out(error, failed_step, self._clock(), renewable=renewable)
         self._remove_server(server)
         self.check_reconnect_timeout()
 

@@ -59,6 +59,8 @@ class ServerState:
     """Whether the server has failed otherwise, and has not sent a batch since."""
     failed_step: int | None = None
     """The step that a server that is left out has failed; None: it cannot serve any."""
+    renewable: bool = False
+    """Whether it rejected a token that it had accepted, so that a renewed one may be valid."""
     error: InfeedError | None = None
     """Why the server was lost or left out."""
     retry_at: float = 0.0
@@ -93,19 +95,24 @@ class ServerState:
         self.active = False
         self.retry_at = now + self.backoff
 
-    def leave_out(self, error: InfeedError, step: int | None, now: float) -> None:
+    def leave_out(
+        self, error: InfeedError, step: int | None, now: float, *, renewable: bool = False
+    ) -> None:
         """Marks the server as reachable but unable to serve this feed, for now."""
         self.active = self.lost = False
         self.left_out, self.error, self.failed_step = True, error, step
+        self.renewable = renewable
         self.retry_at = now + self.left_out_seconds
         self.left_out_seconds = min(2 * self.left_out_seconds, MAX_LEFT_OUT_SECONDS)
 
     def has_failed(self, step: int) -> bool:
         """Returns whether the server has failed this step, and is not being tried again.
 
-        A server that lacks a resource has not: it may have it at the next attempt.
+        A server that lacks a resource has not: it may have it at the next attempt. Nor has one
+        that rejected a token which may be renewed by then.
         """
-        failed = self.left_out and not isinstance(self.error, ServerUnavailableError)
+        may_recover = self.renewable or isinstance(self.error, ServerUnavailableError)
+        failed = self.left_out and not may_recover
         return failed and not self.active and self.failed_step in {None, step}
 
 

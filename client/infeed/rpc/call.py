@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from infeed.http2.connection import Headers, Http2ProtocolError, Http2Request
 from infeed.http2.receiver import ConnectionLostError
 from infeed.http2.socket import CONNECT_TIMEOUT_SECONDS, ClientSocket, TLSVerificationError
 from infeed.http2.socket_factory import create_socket
-from infeed.http2.target import authority
+from infeed.http2.target import authority, is_unix
 from infeed.rpc.credentials import Credentials
 from infeed.rpc.status import map_http_error, map_status, status_name
 from infeed.transport import Call
@@ -226,6 +227,9 @@ class GrpcCall:
                 raise self._requests_error from None
             was_closed = isinstance(error, ConnectionLostError | ConnectionResetError)
             remedy = self._tls_remedy() if was_closed else ""
+            if isinstance(error, PermissionError) and is_unix(self.server):
+                # It asks for the right to write to the socket, and to enter the folders above.
+                remedy = f"; connect as the server's user, this process has uid {os.geteuid()}"
             raise ServerUnavailableError(
                 f"no server at {self.server}: {_reason(error)}{remedy}", target=self.server
             ) from error

@@ -216,7 +216,11 @@ def serve(
     # Imported here: TensorFlow takes seconds, which `infeed --help` should not.
     from infeed_server.data_service.options import service_options
     from infeed_server.processes.signals import ShutdownSignal
-    from infeed_server.rpc.resources import ThreadReserve, raise_file_limit
+    from infeed_server.rpc.resources import (
+        ThreadReserve,
+        raise_file_limit,
+        require_memory_for_start,
+    )
     from infeed_server.runtime.certificate import tls_files_from_options
     from infeed_server.runtime.multiprocess import serve_processes
     from infeed_server.runtime.options import ServerOptions
@@ -262,6 +266,7 @@ def serve(
     raise_file_limit()
     if one_of == 1:
         ThreadReserve().require_for_start(processes)
+        require_memory_for_start()
     if processes > 1:
         serve_processes(pipelines, options, processes, stop.is_set, announce)
         return

@@ -7,12 +7,15 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    SpinnerColumn,
     TextColumn,
+    TimeElapsedColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
@@ -80,3 +83,37 @@ def sample_progress(
     with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
         task = progress.add_task(name, total=samples)
         yield lambda count: progress.advance(task, count)
+
+
+class StepProgress:
+    """The step of a long command: on a terminal one line with its seconds, elsewhere a line each.
+
+    Nothing is shown before the first step, so that another bar can be.
+    """
+
+    def __init__(self, console: Console, name: str) -> None:
+        self._console = console
+        self._name = name
+        self._live = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+        )
+
+    def show(self, step: str) -> None:
+        """Shows a step in place of the one before."""
+        text = f"{self._name}: {step}"
+        if not self._console.is_terminal:
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+            return
+        for task in self._live.task_ids:
+            self._live.remove_task(task)
+        self._live.add_task(escape(text), total=None)
+        self._live.start()
+
+    def stop(self) -> None:
+        """Removes the line from a terminal."""
+        if self._live.task_ids:
+            self._live.stop()

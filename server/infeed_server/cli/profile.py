@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from infeed_server.cli.console import console, loading_tensorflow, named_progress
+from infeed_server.cli.console import StepProgress, console, loading_tensorflow, named_progress
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow, load_tensorflow
 
@@ -66,8 +66,9 @@ def profile(
     """Runs a pipeline without trainers, and prints what each transform costs and what would help.
 
     The stages are measured one by one on real samples, then the whole
-    pipeline is run as a server runs it. It takes about 20 seconds. Ctrl-C
-    prints what was measured so far.
+    pipeline is run as a server runs it. It takes about 20 seconds, or minutes beside
+    busy processes; standard error has the step under way. Ctrl-C prints
+    what was measured so far.
 
     \b
     Examples:
@@ -89,24 +90,28 @@ def profile(
         )
     measured = Profile(pipeline, cores=1)
     job = None if step_ms is None else (trainers, step_ms / 1e3)
-    report = _Report(measured, job, sys.stdout, as_json=as_json)
+    progress = StepProgress(console, f"profile of {pipeline}")
+    report = _Report(measured, job, sys.stdout, progress, as_json=as_json)
     # What the user's code prints is not the result. A progress bar hides the cursor.
     with redirect_stdout(sys.stderr), exit_after_interrupt(report.interrupted):
         try:
-            _measure(pipelines, measured, seconds, samples, batch_size)
+            options = (seconds, samples, batch_size)
+            _measure(pipelines, measured, options, progress.show)
         except KeyboardInterrupt:
             report.interrupted()
             raise typer.Exit(INTERRUPTED_STATUS) from None
+        finally:
+            progress.stop()
     report.print(complete=True)
 
 
 def _measure(
     pipelines: Pipelines,
     measured: Profile,
-    seconds: float,
-    samples: int | None,
-    batch_size: int | None,
+    chosen: tuple[float, int | None, int | None],
+    on_step: Callable[[str], None],
 ) -> None:
+    """Measures the pipeline; `chosen` has the values of `Options`, which needs TensorFlow."""
     with loading_tensorflow():
         load_tensorflow()
     from infeed_server.pipeline.load import located
@@ -115,9 +120,9 @@ def _measure(
     from infeed_server.profile.measure import measure
 
     keep_freed_memory()  # as a server does
-    options = Options(seconds, samples, batch_size)
     with located(pipelines, measured.name):
-        measure(measured, pipelines[measured.name], options, _opening)
+        definition = pipelines[measured.name]
+        measure(measured, definition, Options(*chosen), _opening, on_step=on_step)
 
 
 @contextmanager
@@ -131,9 +136,16 @@ class _Report:
     """The report, printed once: at the end, or by Ctrl-C on any thread."""
 
     def __init__(
-        self, measured: Profile, job: tuple[int, float] | None, out: TextIO, *, as_json: bool
+        self,
+        measured: Profile,
+        job: tuple[int, float] | None,
+        out: TextIO,
+        progress: StepProgress,
+        *,
+        as_json: bool,
     ) -> None:
         """`job` is the number of trainers and the seconds of their steps."""
+        self._progress = progress
         self._measured = measured
         self._job = job
         self._out = out
@@ -143,6 +155,7 @@ class _Report:
 
     def interrupted(self) -> None:
         """Prints what was measured so far."""
+        self._progress.stop()
         console.show_cursor()
         self.print(complete=False)
 

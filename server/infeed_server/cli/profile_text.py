@@ -19,6 +19,7 @@ from infeed_server.profile.forecast import (
     rate_beside_others,
     rate_of_run,
 )
+from infeed_server.profile.reliability import doubts
 
 _MIN_WIDTH = 120
 """Characters of a line that is not written to a terminal."""
@@ -53,7 +54,7 @@ def print_profile(profile: Profile, fleet: Fleet | None, file: TextIO, *, comple
     for text in (*_notes(profile), *_rates(profile, made)):
         line(text)
     if made is not None:
-        for text in _forecast(profile, made, fleet):
+        for text in (*_forecast(profile, made, fleet), *_warning(profile, made)):
             line(text)
         found = advice(profile, made)
         for number, each in enumerate(found, start=1):
@@ -83,7 +84,7 @@ def _table(profile: Profile) -> Table:
         counted = stage.kind != "finish" and not stage.cached
         share = stage.cost.cpu / total if counted and total else None
         table.add_row(
-            printable_lines(_label(stage)).replace("[", "\\["),
+            printable_lines(stage.label).replace("[", "\\["),
             f"{stage.cost.cpu * 1e6:,.0f}",
             "" if share is None else f"{share:.0%}",
             f"{stage.cost.elapsed * 1e6:,.0f}",
@@ -93,10 +94,6 @@ def _table(profile: Profile) -> Table:
         )
     table.add_row("sum at the server", f"{total * 1e6:,.0f}", "100%", "", "", "", "")
     return table
-
-
-def _label(stage: Stage) -> str:
-    return stage.name if stage.ordinal is None else f"{stage.ordinal}: {stage.name}"
 
 
 def _place(stage: Stage) -> str:
@@ -160,6 +157,21 @@ def _forecast(profile: Profile, made: Forecast, fleet: Fleet | None) -> Iterator
             f"          the trainers take {fleet.samples:,.0f} samples/s: {fleet.servers} "
             f"server{plural} like this host, {fleet.utilisation:.0%} used, "
             f"{_mega(fleet.bytes_per_server)} MB/s each"
+        )
+
+
+def _warning(profile: Profile, made: Forecast) -> Iterator[str]:
+    """Yields why the figures are unreliable, and what to do."""
+    found = doubts(profile, made)
+    for number, each in enumerate(found, start=1):
+        yield f"{'warning: unreliable figures: ' if number == 1 else '         '}{each}"
+    if found:
+        run = profile.run
+        busy = run is not None and run.other_cores > _BUSY_SHARE * profile.cores
+        remedy = "end the other processes" if busy else "close other programs"
+        yield (
+            f"         forecast and gains may be as wrong: {remedy}, and run it again, or longer "
+            "with --seconds"
         )
 
 

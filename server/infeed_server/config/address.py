@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import os
 import socket
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from infeed.errors import ConfigError
+
+_SHORT = "unix:/run/infeed/server.sock"
 
 _BACKLOG = 128
 """Connections that wait to be accepted."""
@@ -108,7 +111,7 @@ class Address:
     def _require_free_path(self) -> None:
         path = Path(self.host.removeprefix("unix:"))
         if not path.parent.is_dir():
-            raise self._unusable(f"no folder {path.parent}")
+            raise self._unusable(f"no folder {path.parent}; create it, or mount it")
         if path.exists() and not path.is_socket():
             raise self._unusable("not a socket")
         # A server would replace the socket of a live server; a leftover may be replaced.
@@ -116,9 +119,16 @@ class Address:
             try:
                 taken = probe.connect_ex(str(path)) == 0
             except OSError as error:  # the path is too long for a socket
-                raise self._unusable(str(error)) from None
+                problem = f"{error} ({len(os.fsencode(path))} bytes)"
+                raise self._unusable(f"{problem}; give a shorter path, such as {_SHORT}") from None
             if taken:
                 raise self._unusable(f"another server does{self._other_address()}")
+        # Found here, and not after the pipelines are open.
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise self._unusable(
+                f"uid {os.geteuid()} cannot write to the folder {path.parent}; make it the folder "
+                "of this user, and mount it without read-only"
+            )
 
     def _resolve(self) -> list[Any]:
         try:

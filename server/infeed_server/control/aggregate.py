@@ -13,7 +13,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from infeed_server.control.health import Readiness
+from infeed_server.control.health import SHUTTING_DOWN, Readiness
 
 _RESPONSE_TIMEOUT_SECONDS = 1.0
 """Bound on one request. A slower process counts as not ready."""
@@ -69,13 +69,17 @@ class MergedHealth:
             reason = f"{states}, in {len(responses)} of {count} processes{restarting}"
             self.overall = Readiness(True, reason)
 
+    def drain(self) -> None:
+        """Makes the server and its pipelines unready, until the next `update`."""
+        self.overall = Readiness(False, SHUTTING_DOWN)
+        self.parts = dict.fromkeys(self.parts, self.overall)
+
     def _get_responses(self, addresses: list[str | None]) -> dict[int, dict[str, Any]]:
         """Returns the response of each process that serves."""
         serving = {n: address for n, address in enumerate(addresses) if address is not None}
         bodies = _get_all(list(serving.values()), "/readyz")
         responses: dict[int, dict[str, Any] | None] = {
-            number: json.loads(body) if body else None
-            for number, body in zip(serving, bodies, strict=True)
+            number: _document(body) for number, body in zip(serving, bodies, strict=True)
         }
         if not all(responses.values()):
             # A process that is killed closes its sockets a moment before its exit is known.
@@ -116,7 +120,17 @@ class MergedMetrics(Collector):
 def fetch_documents(addresses: Addresses, path: str) -> list[dict[str, Any]]:
     """Returns the JSON document at a path from each process that answers."""
     bodies = _get_all([address for address in addresses() if address is not None], path)
-    return [json.loads(body) for body in bodies if body]
+    documents = map(_document, bodies)
+    return [each for each in documents if each is not None]
+
+
+def _document(body: str | None) -> dict[str, Any] | None:
+    """Returns the JSON object of a body; None for another one, as of an internal error."""
+    try:
+        document = json.loads(body or "")
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
 
 
 def _get_all(addresses: list[str], path: str) -> list[str | None]:
@@ -133,7 +147,7 @@ def _get(address: str, path: str) -> str | None:
     try:
         connection.request("GET", path)
         return connection.getresponse().read().decode()
-    except (OSError, http.client.HTTPException):
+    except (OSError, http.client.HTTPException, UnicodeDecodeError):
         return None
     finally:
         connection.close()

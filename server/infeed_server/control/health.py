@@ -14,6 +14,9 @@ log = logging.getLogger(__name__)
 _MAX_REASONS = 5
 """Pipelines that are not ready whose reasons the server's own reason has."""
 
+SHUTTING_DOWN = "shutting down"
+"""The reason of a server that is not ready because it ends."""
+
 
 @dataclass(frozen=True)
 class Readiness:
@@ -76,7 +79,7 @@ class Health:
                 self._notify(name, readiness)
             self._update_overall()
 
-    def drain(self, reason: str = "shutting down") -> None:
+    def drain(self, reason: str = SHUTTING_DOWN) -> None:
         """Makes every pipeline unready, so that load balancers send no new trainer here.
 
         This is final: a later `set` has no effect.

@@ -18,6 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from infeed.spec import OnError
 from infeed_server.control.call_metrics import CallMetrics
 from infeed_server.control.collectors import CallbackCollector, LabelledValues, SampledCollector
+from infeed_server.control.serving_gauges import ServingGauges
 from infeed_server.engines.monitor import EndedCall, Stage
 from infeed_server.http2.refusals import Refusal
 
@@ -127,6 +128,7 @@ class Metrics:
             "infeed_connections", "Open connections of trainers.", registry=registry
         )
         self._calls = CallMetrics(registry)
+        self.serving = ServingGauges(registry)
         self._refused = Counter(
             "infeed_refused_total",
             "Connections, streams and calls that were refused, by reason.",

@@ -26,6 +26,12 @@ _CHALLENGES = (
 )
 """A browser prompts for the first, where the password is the token and the name is ignored."""
 
+_MISSING = (
+    "this control plane requires a token: infeed top takes it from a file, --token-file FILE; "
+    "other clients send the header 'Authorization: Bearer TOKEN'"
+)
+"""The remedies of trainers are not those of HTTP."""
+
 _IS_AUTHORIZED = "infeed.is_authorized"
 """Key of a request's scope."""
 
@@ -52,7 +58,8 @@ class TokenCheck:
         try:
             self._authorize(_as_bearer(authorization))
         except AuthenticationError as error:
-            response = JSONResponse({"error": error.message}, status_code=401)
+            problem = _MISSING if authorization is None else error.message
+            response = JSONResponse({"error": problem}, status_code=401)
             response.raw_headers.extend(_CHALLENGES)
             return response
         except PermissionDeniedError as error:

@@ -43,7 +43,8 @@ class DesiredServers:
 
     def __init__(self) -> None:
         self.value = 0
-        """Servers that are desired; 0 until a trainer was connected and something is known."""
+        """Servers that are desired; 0 until a trainer was connected and something is known, and
+        from then on at least 1."""
         self._smoothed = 0.0
         self._updated_at: float | None = None
         self._fewer_since: float | None = None
@@ -87,5 +88,5 @@ class DesiredServers:
             self._fewer_since, self._most = now, 0.0
         self._most = max(self._most, self._smoothed)
         if now >= self._fewer_since + _DOWN_SECONDS:
-            self.value = math.ceil(self._most + margin) if self._most > _MARGIN else 0
+            self.value = math.ceil(self._most + margin)  # at least 1: of 0, no trainer could report
             self._fewer_since = None

@@ -15,6 +15,10 @@ from infeed.verdict import Verdict, judge
 _EARLY_SHARE = 0.5
 """Of the interval between two reports, after which the next one is taken: clocks differ."""
 
+_REPORT_LIFE_SECONDS = 15.0
+"""Age from which a report counts no longer. A trainer reports every second, however long its steps
+are: it is stopped, or its connection hangs, and a proxy may keep its stream open for hours."""
+
 
 @dataclass(frozen=True)
 class JobKey:
@@ -48,7 +52,8 @@ class ConnectedTrainer:
     position: Callable[[], int | None]
     """Returns the end of the last batch that was sent."""
     report: TrainerReport | None = None
-    report_at: float = 0.0
+    """Its last report; None before the first, and when that is too old."""
+    report_at: float | None = None
 
 
 class Jobs:
@@ -96,7 +101,7 @@ class Jobs:
         now = self._clock()
         with self._lock:
             interval = _EARLY_SHARE * REPORT_INTERVAL_SECONDS
-            if trainer.report is not None and now < trainer.report_at + interval:
+            if trainer.report_at is not None and now < trainer.report_at + interval:
                 return None
             trainer.report, trainer.report_at = report, now
             # Of its own job alone: each of a thousand trainers reports every second.
@@ -108,6 +113,14 @@ class Jobs:
         answer = self._server_report(trainer.job.pipeline)
         worst = max(others, key=lambda each: each[1].wait_share, default=None)
         return replace(answer, worst=None if worst is None else RankReport(*worst))
+
+    def drop_old_reports(self) -> None:
+        """Forgets reports that no other one has followed for long."""
+        limit = self._clock() - _REPORT_LIFE_SECONDS
+        with self._lock:
+            for each in itertools.chain.from_iterable(self._jobs.values()):
+                if each.report_at is not None and each.report_at <= limit:
+                    each.report = None
 
     def trainers(self) -> list[ConnectedTrainer]:
         """Returns the streams in the order of jobs and ranks."""
@@ -148,7 +161,7 @@ class Jobs:
             "peer": trainer.peer,
             "connected_seconds": now - trainer.opened_at,
             "sent_position": trainer.position(),
-            "report_age_seconds": None if report is None else now - report_at,
+            "report_age_seconds": None if report_at is None else now - report_at,
             "report": None if report is None else report.to_json(),
             "wait_share": None if report is None else report.wait_share,
             "step_seconds": None if report is None else report.step_seconds,

@@ -14,6 +14,7 @@ from infeed.process_reports import merge_processes
 from infeed.report import RankReport, ServerReport, TrainerReport
 from infeed.verdict import consumption, judge
 from infeed_server.observe.desired_servers import DesiredServers
+from infeed_server.observe.observer import worst_verdict
 
 Document = dict[str, Any]
 
@@ -66,9 +67,6 @@ class MergedStatus:
             pipeline.update(ready=ready, reason=reason)
         servers = [document["server"] for document in documents]
         ready, reason = readiness.get("", (False, ""))
-        jobs = [job["verdict"] for pipeline in pipelines for job in pipeline["jobs"]]
-        known = [each for each in jobs if each["level"] != "unknown"]
-        nothing = judge([], 1, []).to_json()
         return {
             "server": {
                 **_merge_servers(servers),
@@ -76,7 +74,7 @@ class MergedStatus:
                 "reason": reason,
                 "desired_servers": self.desired_servers,
             },
-            "verdict": max(known or jobs, key=lambda each: each["wait_share"], default=nothing),
+            "verdict": worst_verdict(pipelines),
             "pipelines": pipelines,
         }
 
@@ -100,8 +98,10 @@ class MergedHistory:
         """Returns the points of the last seconds: their sums, of waits the largest."""
         points: dict[int, dict[tuple[str, str], list[float]]] = {}
         for document in self._fetch(f"/api/v1/history?seconds={seconds:g}"):
-            for number, at in enumerate(document["at"]):
-                point = points.setdefault(int(at), defaultdict(list))
+            # Of two points of a process in one second, the last: their sum would be a peak.
+            numbers = {int(at): number for number, at in enumerate(document["at"])}
+            for at, number in numbers.items():
+                point = points.setdefault(at, defaultdict(list))
                 for pipeline, columns in document["pipelines"].items():
                     for name, column in columns.items():
                         if column[number] is not None:

@@ -6,12 +6,12 @@ import itertools
 import math
 import resource
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from infeed.report import ServerReport
 from infeed.spec import PipelineSpec
-from infeed.verdict import Verdict, consumption, judge
+from infeed.verdict import consumption, judge
 from infeed_server.engines.base import Engine
 from infeed_server.observe.desired_servers import DesiredServers
 from infeed_server.observe.history import History
@@ -61,6 +61,7 @@ class Observer:
         totals = {name: self.totals.counters(name) for name in self._engines}
         seconds = max(1e-3, now - before_at)
         self._last = now, totals
+        self.jobs.drop_old_reports()
         trainers = self.jobs.trainers()
         self._desired.update(now, _demands(trainers), {n: self.report(n) for n in self._engines})
         points: dict[str, dict[str, float | None]] = {}
@@ -100,7 +101,7 @@ class Observer:
                 "memory_limit_bytes": process.memory_limit_bytes,
                 "desired_servers": self.desired_servers,
             },
-            "verdict": self._verdict(names).to_json(),
+            "verdict": worst_verdict(pipelines),
             "pipelines": pipelines,
         }
 
@@ -118,16 +119,6 @@ class Observer:
     def pipelines(self) -> Mapping[str, Engine]:
         """The engines by name."""
         return self._engines
-
-    def _verdict(self, names: Collection[str]) -> Verdict:
-        """Returns the verdict on the job that waits most."""
-        groups: dict[tuple[str, str], list[ConnectedTrainer]] = {}
-        for each in self.jobs.trainers():
-            if each.job.pipeline in names:
-                groups.setdefault((each.job.pipeline, each.job.id), []).append(each)
-        verdicts = [self.jobs.verdict(name, each) for (name, _), each in groups.items()]
-        known = [each for each in verdicts if each.level != "unknown"]
-        return max(known or verdicts, key=lambda each: each.wait_share, default=judge([], 1, []))
 
     def _pipeline_json(self, name: str, readiness: tuple[bool, str]) -> dict[str, Any]:
         engine, report = self._engines[name], self.report(name)
@@ -147,6 +138,17 @@ class Observer:
             },
             "jobs": self.jobs.to_json(name),
         }
+
+
+def worst_verdict(pipelines: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the verdict on the job that waits most: the very one that its job has.
+
+    Reports may change between two verdicts on the same job.
+    """
+    verdicts = [job["verdict"] for pipeline in pipelines for job in pipeline["jobs"]]
+    known = [each for each in verdicts if each["level"] != "unknown"]
+    nothing = judge([], 1, []).to_json()
+    return max(known or verdicts, key=lambda each: each["wait_share"], default=nothing)
 
 
 def _demands(trainers: list[ConnectedTrainer]) -> dict[str, float]:

@@ -22,6 +22,7 @@ from infeed_server.profile.changes import (
 )
 from infeed_server.profile.clock import Clock
 from infeed_server.profile.figures import Change, Profile
+from infeed_server.profile.progress import OnStep, ignore_step
 from infeed_server.profile.samples import KeptSamples, function_of
 from infeed_server.profile.stages import batch_stage, cache_stage, encode_stage, transform_stages
 from infeed_server.sources import Source
@@ -47,9 +48,10 @@ class Base:
     seconds: float
 
 
-def measured_changes(base: Base) -> Iterator[Change]:
+def measured_changes(base: Base, on_step: OnStep = ignore_step) -> Iterator[Change]:
     """Yields each change that fits the pipeline, with its figures."""
     for proposal in _proposals(base):
+        on_step(f"a change that may help: {proposal.kind.replace('_', ' ')}")
         yield _measure(base, proposal)
 
 

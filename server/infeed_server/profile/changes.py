@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tensorflow as tf
 
@@ -56,7 +57,7 @@ def crop_first(transforms: Sequence[Transform], sizes: Mapping[int, Sizes]) -> I
         text = (
             f"resize (transforms[{index + 1}]) makes {high} x {wide} pixels, of which {crop.name} "
             f"keeps {share:.0%}; crop first, so that only the window is decoded and resized: "
-            f"{_yaml(changed)} in their place"
+            f"{_yaml(changed)} in their place; the pictures are alike, not equal"
         )
         yield Proposal(
             "crop_first",
@@ -136,9 +137,14 @@ def _cropped(
 ) -> tuple[Transform, ...] | None:
     """Returns transforms that give crops of the same share of the image, None if there are none."""
     if isinstance(crop, RandomCrop):
-        scale = (round(share, 3), round(share, 3))
+        options: dict[str, Any] = {"scale": (round(share, 3), round(share, 3))}
+        if sizes:
+            # A resize that changes the shape of images gives windows of a shape other than square.
+            shape = crop.size[1] / resize.size[1] / (crop.size[0] / resize.size[0])
+            ratios = [shape * width / height for height, width in sizes]
+            options["ratio"] = (round(min(ratios), 3), round(max(ratios), 3))
         return (
-            RandomResizedCrop(field=crop.field, size=crop.size, scale=scale, method=resize.method),
+            RandomResizedCrop(field=crop.field, size=crop.size, method=resize.method, **options),
         )
     if len(set(sizes)) != 1:
         return None  # center_crop has one size in pixels for all images

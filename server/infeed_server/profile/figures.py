@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,12 +16,14 @@ class Cost:
     """Seconds per sample. `cpu` is CPU time; `elapsed` is wall time with all cores at work.
 
     `delay` is the time that threads waited for a core, which other processes had: of all threads
-    together, so it may be more than `elapsed`.
+    together, so it may be more than `elapsed`. `spread` is how much `cpu` differed between
+    repetitions: the middle half of them. 0: it was measured once.
     """
 
     cpu: float
     elapsed: float
     delay: float = 0.0
+    spread: float = 0.0
 
     def minus(self, other: Cost) -> Cost:
         """Returns what is left of a cost after another; never negative."""
@@ -28,6 +31,7 @@ class Cost:
             max(0.0, self.cpu - other.cpu),
             max(0.0, self.elapsed - other.elapsed),
             max(0.0, self.delay - other.delay),
+            math.hypot(self.spread, other.spread),
         )
 
 
@@ -47,6 +51,11 @@ class Stage:
     """Whether it stands before `cache`, and so runs in the first epoch alone."""
     runs_python: bool = False
     """Whether a function in a graph calls Python, which one thread at a time can do."""
+
+    @property
+    def label(self) -> str:
+        """The name; of a transform with its number in the definition."""
+        return self.name if self.ordinal is None else f"{self.ordinal}: {self.name}"
 
 
 @dataclass(frozen=True)

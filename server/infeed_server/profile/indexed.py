@@ -15,6 +15,7 @@ from infeed_server.profile.changed import Base, measured_changes
 from infeed_server.profile.clock import Clock
 from infeed_server.profile.engine_run import run_indexed
 from infeed_server.profile.figures import Profile, Stage
+from infeed_server.profile.progress import OnStep, ignore_step
 from infeed_server.profile.reading import read_cost, readable
 from infeed_server.profile.samples import KeptSamples, columns_bytes, function_of, parser_of
 from infeed_server.profile.stages import (
@@ -29,6 +30,9 @@ from infeed_server.profile.stages import (
 from infeed_server.sources.base import Columns
 from infeed_server.sources.python.mapped import MappedSource
 from infeed_server.transforms import Cache
+
+WHOLE_PIPELINE = "the whole pipeline"
+"""The name of the run of the engine, for progress."""
 
 MAX_SAMPLES = 64
 """Samples that the stages are measured on, unless another number is given."""
@@ -67,8 +71,16 @@ class _Taken:
 class IndexedProfile:
     """Measures a pipeline; adds each figure to the profile as soon as it is known."""
 
-    def __init__(self, profile: Profile, plan: IndexedPlan, options: Options, clock: Clock) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        plan: IndexedPlan,
+        options: Options,
+        clock: Clock,
+        on_step: OnStep = ignore_step,
+    ) -> None:
         self._profile = profile
+        self._on_step = on_step
         self._plan = plan
         self._options = options
         self._clock = clock
@@ -86,16 +98,18 @@ class IndexedProfile:
 
         Raises `SampleError` where no sample is good, and `SourceError` for a fault of storage.
         """
+        self._on_step("samples for the stages")
         taken = self._samples()
         self._measure_reading(taken)
         kept = self._measure_transforms(taken)
         self._measure_sending(taken, kept)
+        self._on_step(WHOLE_PIPELINE)
         # Ends with the source closed: what follows needs its parser alone.
         for run in run_indexed(self._clock, self._plan, self._options.seconds):
             self._profile.run = run
         seconds = self._options.stage_seconds
         base = Base(self._profile, self._plan, taken.columns, kept, self._clock, seconds)
-        for change in measured_changes(base):
+        for change in measured_changes(base, self._on_step):
             self._profile.changes.append(change)
 
     def _samples(self) -> _Taken:
@@ -141,9 +155,10 @@ class IndexedProfile:
         def read(index: Array) -> None:
             sizes.append(columns_bytes(inner.read(index)) / len(index))
 
+        name = f"read {self._profile.source_kind}"
+        self._on_step(name)
         cost = read_cost(clock, readable(read), batches, seconds)
         size = sum(sizes) / max(len(sizes), 1)
-        name = f"read {self._profile.source_kind}"
         self._add(Stage("read", name, cost, size, size, cached=self._has_cache))
         if isinstance(source, MappedSource):
             both = read_cost(clock, readable(self._reader.read), batches, seconds)
@@ -173,6 +188,7 @@ class IndexedProfile:
             cores=cores,
             seconds=seconds,
             on_samples=kept.__setitem__,
+            on_step=self._on_step,
         ):
             self._add(replace(stage, cached=(stage.ordinal or 0) < self._cache))
         lost = len(taken.index) - kept[len(self._plan.steps)].count
@@ -184,6 +200,7 @@ class IndexedProfile:
 
     def _measure_sending(self, taken: _Taken, kept: dict[int, KeptSamples]) -> None:
         """Measures batches, messages, and the transforms of the trainer."""
+        self._on_step("batches and messages")
         profile, spec, seconds = self._profile, self._plan.spec, self._options.stage_seconds
         last = kept[len(self._plan.steps)]
         arrays = last.batch(self._slots)

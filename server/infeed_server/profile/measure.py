@@ -14,7 +14,8 @@ from infeed_server.pipeline.sequential_plan import plan_sequential
 from infeed_server.profile.clock import Clock
 from infeed_server.profile.engine_run import run_dataset
 from infeed_server.profile.figures import Profile
-from infeed_server.profile.indexed import IndexedProfile, Options
+from infeed_server.profile.indexed import WHOLE_PIPELINE, IndexedProfile, Options
+from infeed_server.profile.progress import OnStep, ignore_step
 from infeed_server.sources import DatasetSource, ProgressCallback, open_source
 
 _DATASET_NOTE = (
@@ -32,9 +33,11 @@ def measure(
     options: Options,
     opening: Opening,
     clock: Clock | None = None,
+    on_step: OnStep = ignore_step,
 ) -> None:
     """Measures the pipeline; adds each figure to `profile` as soon as it is known.
 
+    Calls `on_step` with the name of what is measured next, from the opened source on.
     Raises the errors of a server that plans the pipeline, and `SampleError` where no sample is
     good.
     """
@@ -43,6 +46,7 @@ def measure(
     profile.source_kind = definition.source.kind
     definition = _with_batch_size(definition, options.batch_size)
     if isinstance(definition.source, DatasetSource):
+        on_step(WHOLE_PIPELINE)
         _measure_dataset(profile, definition, definition.source, options, clock)
         return
     keep_truncated = definition.on_error != "raise"
@@ -54,7 +58,7 @@ def measure(
         stack.callback(source.close)
         plan = plan_indexed(profile.name, definition, source, cached=False)
         stack.callback(plan.source.close)
-        IndexedProfile(profile, plan, options, clock).measure()
+        IndexedProfile(profile, plan, options, clock, on_step).measure()
 
 
 def _measure_dataset(

@@ -8,6 +8,7 @@ from typing import Any
 from infeed_server.profile.advice import advice
 from infeed_server.profile.figures import Profile
 from infeed_server.profile.forecast import Fleet, forecast, rate_beside_others, rate_of_run
+from infeed_server.profile.reliability import doubts
 
 
 def to_json(profile: Profile, fleet: Fleet | None, *, complete: bool) -> dict[str, Any]:
@@ -28,6 +29,7 @@ def to_json(profile: Profile, fleet: Fleet | None, *, complete: bool) -> dict[st
                 "name": stage.name,
                 "ordinal": stage.ordinal,
                 "cpu_seconds": stage.cost.cpu,
+                "cpu_seconds_spread": stage.cost.spread,
                 "elapsed_seconds": stage.cost.elapsed,
                 "bytes_in": stage.bytes_in,
                 "bytes_out": stage.bytes_out,
@@ -47,6 +49,7 @@ def to_json(profile: Profile, fleet: Fleet | None, *, complete: bool) -> dict[st
             "cores_used": run.cores_used,
             "other_cores": run.other_cores,
         },
+        "doubts": doubts(profile, made),
         "forecast": made
         and {
             **asdict(made),

@@ -17,6 +17,7 @@ from infeed_server.engines.indexed.graph_options import graph_options
 from infeed_server.pipeline import sample_graph
 from infeed_server.profile.clock import Clock
 from infeed_server.profile.figures import Cost, Stage
+from infeed_server.profile.progress import OnStep, ignore_step
 from infeed_server.profile.samples import (
     KeptSamples,
     StepFunction,
@@ -48,6 +49,7 @@ def transform_stages(
     cores: int,
     seconds: float,
     on_samples: Keep,
+    on_step: OnStep = ignore_step,
 ) -> Iterator[Stage]:
     """Yields the stage of each step, measured for so many seconds on what the steps before it make.
 
@@ -55,6 +57,7 @@ def transform_stages(
     """
     on_samples(0, kept)
     for number, step in enumerate(steps, start=1):
+        on_step(f"{step[0]}: {step_name(step)}")
         after = kept.after(function_of(step))
         if not after.count:
             raise SampleError(

@@ -17,7 +17,7 @@ _MIN_ROUND_SECONDS = 0.05
 def median_cost(clock: Clock, run: Callable[[], int], seconds: float) -> Cost:
     """Calls `run`, which returns its number of samples, for so many seconds. Returns the medians.
 
-    The first call is a warm-up.
+    The first call is a warm-up. The spread is the distance between the quartiles of CPU time.
     """
     run()
     cpu: list[float] = []
@@ -33,4 +33,5 @@ def median_cost(clock: Clock, run: Callable[[], int], seconds: float) -> Cost:
         cpu.append((clock.cpu() - cpu_before) / count)
         elapsed.append((clock.wall() - wall_before) / count)
     delay = (clock.total_delay() - delay_before) / total
-    return Cost(statistics.median(cpu), statistics.median(elapsed), delay)
+    first, median, third = statistics.quantiles(cpu, n=4, method="inclusive")
+    return Cost(median, statistics.median(elapsed), delay, third - first)

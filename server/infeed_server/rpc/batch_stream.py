@@ -34,6 +34,11 @@ _HEARTBEAT_INTERVAL_SECONDS = 5.0
 _MAX_PENDING_REQUESTS = 1024
 """Unanswered requests of one stream; more are an error."""
 
+_MAX_EARLY_REPORTS = 300
+"""Reports of one stream that may come too early, one after the other: those of five minutes arrive
+at once after a stop. More are an error, since a frame of 16 KiB, which is charged as one, has room
+for two thousand."""
+
 _Pending: TypeAlias = "Future[EncodedAnswer] | Exception | None"
 """The response to a request, or the error in it; None at the end of the stream."""
 
@@ -133,6 +138,7 @@ class RequestReader:
         self._on_report = on_report
         self._report: ServerReport | None = None
         """The answer to the last report, until it is sent."""
+        self._early_reports = 0
         self._stream = stream
         self._encoder = encoder
         self._requests = requests
@@ -222,13 +228,22 @@ class RequestReader:
             self.wake()
 
     def _answer_report(self, message: stream_pb2.TrainerReport) -> None:
+        self._check_access()
         try:
             report = TrainerReport.from_proto(message)
         except ValueError as error:
             raise InvalidRequestError(str(error)) from error
         if (answer := self._on_report(report)) is not None:
+            self._early_reports = 0
             self._report = answer
             self.wake()
+            return
+        self._early_reports += 1
+        if self._early_reports > _MAX_EARLY_REPORTS:
+            raise InvalidRequestError(
+                f"more than {_MAX_EARLY_REPORTS} reports came before they were due; send one in "
+                f"{REPORT_INTERVAL_SECONDS:g} s"
+            )
 
     def _submit(self, message: stream_pb2.StreamBatchesRequest) -> _Pending:
         if message.WhichOneof("event") != "batch":

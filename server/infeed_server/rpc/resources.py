@@ -1,6 +1,7 @@
-"""File descriptors and threads: peers are refused before the process runs out of them.
+"""File descriptors, threads and memory: what a server needs, and keeps from its peers.
 
-Without a descriptor no data file can be opened, and without a thread TensorFlow aborts.
+Without a descriptor no data file can be opened, without a thread TensorFlow aborts, and without
+memory the kernel kills the process.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ _THREADS_PER_STREAM = 10
 
 _THREADS_OF_SERVER = 36
 """Threads of a process that makes batches on two cores, without its streams."""
+
+_MEMORY_OF_SERVER_BYTES = 256 << 20
+"""Memory of a process with TensorFlow and one pipeline of numbers. With less the kernel kills it,
+while it starts and without a line in its log."""
 
 _COUNT_INTERVAL_SECONDS = 1.0
 
@@ -56,6 +61,17 @@ def require_files(descriptor: int) -> None:
         raise OutOfResourcesError(
             f"{descriptor} of {limit} files are open, and {reserve} are kept for data: raise the "
             "limit (ulimit -n)"
+        )
+
+
+def require_memory_for_start() -> None:
+    """Raises `ConfigError` if the container's limit of memory is too low for any server."""
+    limit = cgroup.memory_bytes()
+    if limit < _MEMORY_OF_SERVER_BYTES:
+        raise ConfigError(
+            f"a server needs at least {_MEMORY_OF_SERVER_BYTES >> 20} MiB of memory, but its limit "
+            f"is {limit >> 20} MiB: raise the container's limit of memory; one pipeline of photos "
+            "takes 2 GiB"
         )
 
 

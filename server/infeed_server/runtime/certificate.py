@@ -55,6 +55,14 @@ class TLSFiles:
         context.sni_callback = use_current  # called without a server's name too
         return context
 
+    def expires_at(self) -> float | None:
+        """Returns the Unix time at which the certificate in the file expires; None: it cannot be
+        read, so the server still uses the one before."""
+        try:
+            return validity(self.cert)[1].timestamp()
+        except (OSError, ValueError):
+            return None
+
     def _context(self, protocol: str) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.set_alpn_protocols([protocol])

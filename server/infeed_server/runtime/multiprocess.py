@@ -94,6 +94,7 @@ def serve_processes(
         while not stopped(_CHECK_INTERVAL_SECONDS):
             processes.restart_exited()
             health.update()
+        health.drain()  # while the processes finish what they owe
 
 
 def _check_files(options: ServerOptions) -> None:

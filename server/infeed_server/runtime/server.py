@@ -67,6 +67,9 @@ class Server:
         authenticator = TokenAuthenticator(options.tokens) if options.tokens else None
         self.health = Health(options.readiness)
         self.metrics = Metrics(version=VERSION, tensorflow=tf.__version__)
+        self.metrics.serving.watch_health(self.health)
+        if options.tls:
+            self.metrics.serving.watch_certificate(options.tls.expires_at)
         # Addresses first: an unusable one is an error at once, but opening a source takes minutes.
         if not options.share_port:
             listen.require_free()

@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 
 from infeed.cli import new_app
 from infeed.cli.control_plane import ControlPlane
+from infeed.cli.status_view import status_view
 from infeed.cli.top import watch
 from infeed.errors import ConfigError, InfeedError, ProtocolError, ServerUnavailableError
 
@@ -243,6 +244,51 @@ def test_a_status_of_another_structure_is_an_error(serve_http: Serve) -> None:
     message = error(serve_http({"/api/v1/status": (200, other)}))
     assert "another structure" in message
     assert "'queues'" in message
+
+
+@pytest.mark.parametrize(
+    ("width", "left_out"),
+    [
+        (40, ["from", "position", "unsent", "no budget", "transform"]),
+        (80, ["from", "steps  ", "unsent", "no budget"]),
+        (160, []),
+    ],
+)
+def test_columns_that_do_not_fit_are_left_out_whole(width: int, left_out: list[str]) -> None:
+    console = Console(file=io.StringIO(), width=width)
+    with console.capture() as capture:
+        console.print(status_view("http://a:1", STATUS), highlight=False)
+    lines = capture.get().splitlines()
+    assert max(map(len, lines)) <= width
+    assert "…" not in capture.get()
+    titles = [line for line in lines if "pipeline  " in line or line.split()[:1] == ["rank"]]
+    assert len(titles) == 2
+    assert "samples/s" in titles[0]
+    assert "data ready" in titles[1]
+    assert not [name for name in left_out if name in "  ".join(titles) + "  "]
+    assert sum(line.split()[:1] in (["0"], ["1"]) for line in lines) == 2
+
+
+def test_note_is_seen_with_more_trainers_than_lines() -> None:
+    status = copy.deepcopy(STATUS)
+    status["pipelines"][0]["jobs"][0]["trainers"] *= 50
+    console = Console(file=io.StringIO(), width=160, height=10)
+    with console.capture() as capture:
+        console.print(status_view("http://a:1", status, "no answer for 9 s"), highlight=False)
+    lines = capture.get().splitlines()
+    assert len(lines) > 100
+    assert "no answer for 9 s" in lines[1]
+
+
+@pytest.mark.parametrize("uptime", ["Infinity", "NaN", '"x"', "[" * 9 + "]" * 9])
+def test_impossible_number_is_an_error(serve_http: Serve, uptime: str) -> None:
+    text = json.dumps(STATUS).replace("3725.0", uptime)
+    assert "another structure" in error(serve_http({"/api/v1/status": (200, text)}))
+
+
+def test_answer_nested_without_end_is_an_error(serve_http: Serve) -> None:
+    text = "[" * 100_000
+    assert "no control plane of infeed" in error(serve_http({"/api/v1/status": (200, text)}))
 
 
 class FakeControl(ControlPlane):

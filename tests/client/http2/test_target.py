@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import ipaddress
 import socket
 import string
@@ -50,6 +51,19 @@ def test_parse_target(target: str, addresses: tuple[str, ...]) -> None:
 def test_invalid_targets_are_refused(target: str) -> None:
     with pytest.raises(InvalidRequestError):
         parse_target(target)
+
+
+@pytest.mark.parametrize("scheme", ["unix:", "unix://", "unix-abstract:"])
+def test_path_longer_than_a_socket_can_have_is_refused_at_once(scheme: str) -> None:
+    path = "/" + "x" * 104 + "ä"
+    assert parse_target(scheme + path) == (scheme + path,)
+    with pytest.raises(InvalidRequestError, match=r"path of 108 bytes; .* at most 107: use"):
+        parse_target(f"a:1,{scheme}{path}x")
+    if scheme == "unix:":
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as client:
+            assert client.connect_ex(resolve(scheme + path)[0][1]) == errno.ENOENT
+            with pytest.raises(OSError, match="too long"):
+                client.connect_ex(resolve(scheme + path + "x")[0][1])
 
 
 # All of Unicode would be read from its tables first, for seconds.

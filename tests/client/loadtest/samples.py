@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from infeed.loadtest import LoadPlan, Tally
 from infeed.loadtest.records import Point, Steps
 from infeed.report import ServerReport, TrainerReport
+from infeed.spec import OnError
 from infeed.testing import FakeTransport
 
 SLOTS = 4
@@ -59,9 +61,9 @@ def busy_server(**values: Any) -> ServerReport:
     return ServerReport(**{**given, "cpu_seconds": 1.0, **values})
 
 
-def tally(plan: LoadPlan, **values: Any) -> Tally:
+def tally(plan: LoadPlan, on_error: OnError = "raise", **values: Any) -> Tally:
     """Returns a tally of which all trainers have begun at 0 and end at 1 second."""
-    made = Tally(plan, fake().spec, **values)
+    made = Tally(plan, replace(fake().spec, on_error=on_error), **values)
     for rank in range(plan.trainers):
         made.start(rank, 0.0)
     made.all_began_at, made.ended_at = 0.0, 1.0

@@ -25,3 +25,5 @@ def test_the_largest_number_is_found(most: int) -> None:
 def test_a_search_says_what_it_found() -> None:
     text = str(find_max(lambda n: Probe(n, 1.0, 1.0, 3), 0.9, limit=4))
     assert text == "4 or more trainers can be fed; the forecast of the first test was 3"
+    text = str(find_max(lambda n: Probe(n, 0.351, 1.0, None), 0.9, limit=4))
+    assert text == "0 trainers can be fed: a single one reaches 35.1 %"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 from tests.client.loadtest.samples import busy_server, point, steps, tally
 
 from infeed.loadtest import LoadPlan, Summary, summarize
-from infeed.loadtest.report_text import notes
+from infeed.loadtest.forecast import Forecast
+from infeed.loadtest.report_text import forecast_text, notes, text_report
 
 
 def with_server(address: str = "127.0.0.1:1", **values: Any) -> Summary:
@@ -49,6 +51,20 @@ def test_forecast_of_a_lower_utilisation_is_of_more_trainers() -> None:
     assert forecast.trainers_at(0.5, 1) == 4
 
 
+def test_servers_that_feed_the_trainers_are_enough_while_windows_fill() -> None:
+    made = tally(LoadPlan(trainers=1, step_seconds=0.2, warm_up_seconds=0.0))
+    # 4.9 of at most 5 steps a second: with a wait of 1 %, as on any busy machine.
+    waits, busy = np.full(5, 0.002), np.full(5, 0.2)
+    figures = {"requested_at": np.arange(5) / 5, "wait_seconds": waits, "busy_seconds": busy}
+    # The server makes 10 batches/s all the time, of which half fill the window.
+    made.add(0, point(steps(list(range(5)), **figures), 1.0, servers={"a:1": busy_server()}))
+    summary = summarize(made)
+    assert summary.forecast.demand == pytest.approx(5.0, rel=0.1)
+    assert (summary.forecast.servers, summary.forecast.max_trainers) == (1, 2)
+    assert summary.forecast.servers_needed == 1
+    assert "would be enough" not in text_report(summary, made)
+
+
 def test_notes_name_the_processors_of_other_processes() -> None:
     made = tally(LoadPlan(trainers=1))
     summary = with_server("a:1", available_cores=0.75)
@@ -56,3 +72,22 @@ def test_notes_name_the_processors_of_other_processes() -> None:
     assert note.startswith("note: other processes used 1.2 of the 2 processors of a:1")
     trainers = with_server(available_cores=1.5)  # the trainers used the rest
     assert not [each for each in notes(trainers, made) if "other processes" in each]
+
+
+def test_what_trainers_take_without_waits_can_be_made() -> None:
+    made = tally(LoadPlan(trainers=2, step_seconds=0.01, warm_up_seconds=0.0))
+    # Other processes leave so little of the machine that the server could make 10 batches/s more.
+    busy = busy_server(batches=150, cores=2.0, available_cores=1.0)
+    for rank in range(2):
+        made.add(rank, point(steps(list(range(100)), rank, 2), servers={"a:1": busy}))
+    forecast = summarize(made).forecast
+    assert forecast.demand == pytest.approx(200)
+    assert forecast.capacity == pytest.approx(200)
+    assert forecast.max_trainers == 2
+
+
+def test_no_more_servers_are_advised_than_the_trainers_need() -> None:
+    forecast = Forecast(demand=119.7, capacity=129.0, servers=2, servers_needed=3, max_trainers=3)
+    assert "servers would be enough" not in str(forecast_text(forecast))
+    short = replace(forecast, capacity=100.0, max_trainers=2)
+    assert "3 such servers would be enough for these" in str(forecast_text(short))

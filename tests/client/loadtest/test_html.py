@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from tests.client.loadtest.samples import SLOTS, busy_server, fake, point, steps
+from tests.client.loadtest.samples import SLOTS, busy_server, fake, point, steps, tally
 
 from infeed.loadtest import LoadPlan, Tally, check, plots, summarize
 from infeed.loadtest.find_max import Probe, Search
@@ -60,6 +60,26 @@ def test_the_page_is_well_formed_and_alone() -> None:
     assert not {tag for tag, _ in reader.seen} & {"script", "link", "img", "iframe", "object"}
     assert not [attrs for _, attrs in reader.seen if attrs.keys() & {"src", "href", "onclick"}]
     assert not re.search(r"https?:|url\(|@import", text)
+
+
+def test_an_inexact_audit_has_its_reason_in_the_tile() -> None:
+    made = tally(LoadPlan(trainers=1), on_error="substitute")
+    repeated = steps(list(range(20)))
+    repeated.sample_ids[0, 0] = 1
+    made.add(0, point(repeated))
+    text = html_report(check(summarize(made), made), made)
+    assert "NOT exact<small>likely bad samples, not lost ones" in text
+    assert "every sample position once" not in text
+
+
+def test_trainers_without_a_process_of_their_own_have_no_processors() -> None:
+    for threads in (False, True):
+        made = tally(LoadPlan(trainers=2, threads=threads, warm_up_seconds=0))
+        made.add(0, point(steps(list(range(20)), 0, 2)))
+        text = html_report(check(summarize(made), made), made)
+        assert text.count('<th scope="col">memory</th>') == (not threads)
+        # A trainer without a measured step has no waits of 0 s.
+        assert '<th scope="row">1</th><td>0</td><td>-</td><td>-</td>' in text
 
 
 def test_each_plot_has_a_name() -> None:

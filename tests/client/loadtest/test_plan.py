@@ -33,6 +33,11 @@ def test_a_wrong_fault_is_named(text: str) -> None:
         ({"kills": (Kill(4, 1.0),)}, "rank 4 is out of range"),
         ({"stalls": (Stall(0, 30.0, 1.0),)}, "second 30 is after the end"),
         ({"step_seconds": 0, "thresholds": Thresholds(0.9)}, "--min-utilisation needs --step-ms"),
+        ({"seed": -1}, "seed must be from 0"),
+        ({"batch_size": 0}, "batch_size must be from 1"),
+        ({"prefetch_batches": 1}, "prefetch_batches must be from 2"),
+        ({"rtt_seconds": 10.1}, "--rtt-ms must be at most 10000, not 10100"),
+        ({"jitter_seconds": 1e7}, "--jitter-ms must be at most 10000"),
     ],
 )
 def test_a_wrong_option_is_named(options: dict[str, Any], named: str) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
+import signal
 import threading
+from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
@@ -11,7 +14,8 @@ from tests.client.loadtest.samples import fake
 from tests.client.waiting import infeed_threads, until
 
 from infeed.errors import InvalidRequestError, PipelineNotFoundError, SampleError
-from infeed.loadtest import Kill, LoadPlan, Stall, Tally, check, run_load, summarize
+from infeed.loadtest import Kill, LoadPlan, Stall, Tally, check, run_load, runner, summarize
+from infeed.loadtest.records import Point
 from infeed.loadtest.report_text import text_report
 from infeed.loadtest.workers import route
 
@@ -52,6 +56,21 @@ def test_a_killed_trainer_resumes_and_loses_nothing() -> None:
     assert [text for _, text in made.events] == ["rank 1 is killed"]
 
 
+def test_warnings_of_trainers_in_threads_are_events_of_their_rank(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def before_batch(position: int) -> None:
+        if position == 12:  # the second step of rank 1
+            fields = {"rank": 1, "world_size": 2}
+            logging.getLogger("infeed").warning("server is lost", extra={"fields": fields})
+
+    plan = LoadPlan(trainers=2, steps=10, step_seconds=0.001, threads=True)
+    made = run(plan, fake(before_batch=before_batch))
+    assert [text for _, text in made.all_events()] == ["rank 1: server is lost"]
+    assert "server is lost" not in capfd.readouterr().err
+    assert logging.getLogger("infeed").handlers == []
+
+
 def test_a_stalled_trainer_goes_on() -> None:
     stall = Stall(0, 0.0, 0.01)
     plan = LoadPlan(trainers=1, steps=50, step_seconds=0.001, threads=True, stalls=(stall,))
@@ -84,6 +103,57 @@ def test_an_interrupt_leaves_the_report_so_far() -> None:
     until(lambda: not infeed_threads())
 
 
+@pytest.mark.parametrize("place", ["recv", "add"])
+def test_an_interrupt_while_a_record_is_read_loses_none(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    interrupted: list[int] = []
+
+    def interrupt() -> None:
+        if not interrupted:
+            interrupted.append(1)
+            signal.raise_signal(signal.SIGINT)
+
+    if place == "add":
+        add = Tally.add
+
+        def interrupted_add(tally: Tally, rank: int, point: Point) -> None:
+            if tally.trainers[rank].step_count:
+                interrupt()  # the record has left its pipe
+            add(tally, rank, point)
+
+        monkeypatch.setattr(Tally, "add", interrupted_add)
+    else:
+        recv = Connection.recv
+
+        def interrupted_recv(connection: Connection) -> Any:
+            record = recv(connection)
+            if isinstance(record, Point) and len(record.steps):
+                interrupt()
+            return record
+
+        monkeypatch.setattr(Connection, "recv", interrupted_recv)
+    plan = LoadPlan(trainers=2, duration_seconds=600, step_seconds=0.001, threads=True)
+    made = run(plan, fake())
+    assert made.interrupted
+    summary = check(summarize(made), made)
+    assert summary.exact, summary.audits[0].findings()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    until(lambda: not infeed_threads())
+
+
+def test_an_interrupt_with_the_last_record_marks_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end_of(self: Any, rank: int) -> None:
+        signal.raise_signal(signal.SIGINT)
+        original(self, rank)
+
+    original = runner._Run._end_of
+    monkeypatch.setattr(runner._Run, "_end_of", end_of)
+    made = run(LoadPlan(trainers=1, steps=5, step_seconds=0, threads=True), fake())
+    assert (made.interrupted, made.trainers[0].step_count) == (True, 5)
+    until(lambda: not infeed_threads())
+
+
 def test_an_interrupt_before_the_last_start_leaves_a_report() -> None:
     def progress(tally: Tally) -> None:
         if tally.trainers[0].step_count:
@@ -111,6 +181,28 @@ def test_an_interrupt_in_the_warm_up_is_named() -> None:
     assert "nothing was measured, for the test ended in its warm-up of 600 s" in text_report(
         summarize(made), made
     )
+
+
+def test_servers_that_stop_for_good_are_seen() -> None:
+    ended = threading.Event()
+
+    def before_batch(position: int) -> None:
+        if position >= 40:
+            ended.wait(60)
+
+    def progress(tally: Tally) -> None:
+        if tally.ended_at:
+            ended.set()
+
+    plan = LoadPlan(trainers=1, duration_seconds=0.5, step_seconds=0.001, threads=True)
+    made = run(plan, fake(before_batch=before_batch), progress=progress)
+    last = made.trainers[0].lives[-1].last
+    assert last is not None
+    assert last.unanswered_at is not None
+    summary = summarize(made)
+    assert summary.figures.unanswered_seconds > 0
+    assert made.failures == []
+    until(lambda: not infeed_threads())
 
 
 def test_a_missing_pipeline_is_named_at_once() -> None:

@@ -61,6 +61,42 @@ def test_the_first_step_of_each_start_counts_nowhere() -> None:
     assert len(summary.trainers[0].first_batch_seconds) == 2
 
 
+@pytest.mark.parametrize(
+    ("at", "warm_up", "unanswered", "utilisation"),
+    [(0.1, 0.0, 0.9, 0.0899), (0.1, 0.5, 0.5, 0.0), (1.5, 0.0, 0.0, 0.9)],
+)
+def test_a_wait_without_a_batch_counts_up_to_the_end(
+    at: float, warm_up: float, unanswered: float, utilisation: float
+) -> None:
+    made = tally(LoadPlan(trainers=1, step_seconds=0.009, warm_up_seconds=warm_up))
+    made.add(0, point(steps(list(range(11)))))
+    made.add(0, point(steps([]), unanswered_at=at))
+    summary = summarize(made)
+    assert summary.figures.unanswered_seconds == pytest.approx(unanswered)
+    assert summary.figures.wait_max == pytest.approx(unanswered)
+    assert summary.utilisation == pytest.approx(utilisation, abs=0.01)
+    if at == 0.1 and not warm_up:
+        assert summary.verdict.level == "highly input-bound"
+        assert summary.verdict.wait_share == pytest.approx(0.9)
+
+
+def test_a_wait_for_the_first_batch_counts_nowhere() -> None:
+    made = tally(LoadPlan(trainers=1, step_seconds=0.009, warm_up_seconds=0))
+    made.add(0, point(steps(list(range(11)))))
+    made.start(0, 0.2)
+    made.add(0, point(steps([]), unanswered_at=0.3))
+    assert summarize(made).figures.unanswered_seconds == 0
+
+
+def test_a_long_wait_without_a_batch_is_noted() -> None:
+    made = tally(LoadPlan(trainers=2, step_seconds=0.01, warm_up_seconds=0))
+    made.ended_at = 20.0
+    for rank, at in ((0, 5.0), (1, 3.0)):
+        made.add(rank, point(steps([0, 1, 2], rank, 2), unanswered_at=at))
+    expected = "note: at the end, rank 1 had waited 17.00 s for a batch in vain"
+    assert expected in text_report(summarize(made), made)
+
+
 def test_the_verdict_names_the_worst_rank_and_the_servers_that_would_do() -> None:
     summary = summarize(starved())
     assert summary.verdict.rank == 1
@@ -92,13 +128,52 @@ def test_an_inexact_delivery_fails_without_a_threshold() -> None:
     assert not check(summarize(made), made).ok
 
 
+def test_an_inexact_audit_has_its_likely_reason() -> None:
+    made = tally(LoadPlan(trainers=1), on_error="substitute")
+    repeated = steps(list(range(20)))
+    repeated.sample_ids[0, 0] = 1  # the bad sample 0 has another one in its place
+    made.add(0, point(repeated))
+    text = text_report(check(summarize(made), made), made)
+    assert "NOT exact" in text
+    assert "  likely bad samples, not lost ones: on_error: substitute fills their slots" in text
+
+    made = tally(LoadPlan(trainers=1))
+    made.add(0, point(steps([0, 2, 3]), reconnects=2))
+    text = text_report(check(summarize(made), made), made)
+    assert "  there were 2 lost connections: the events have their times" in text
+
+    made = tally(LoadPlan(trainers=1))
+    made.add(0, point(steps([0, 1, 2]), reconnects=2))
+    assert "there were" not in text_report(check(summarize(made), made), made)
+
+
+def test_a_forecast_for_no_trainer_has_the_step_time_that_would_do() -> None:
+    made = starved()
+    text = text_report(summarize(made), made)
+    # A trainer takes 100 batches/s; the server makes 10.
+    assert "enough for 0 such trainers; one with steps of 100.0 ms or more would not wait" in text
+
+
 def test_a_trainer_without_a_step_is_the_worst() -> None:
     made = tally(LoadPlan(trainers=2, step_seconds=0.01, duration_seconds=1))
     made.add(0, point(steps(list(range(50)), 0, 2)))
     summary = summarize(made)
     assert summary.worst.rank == 1
     assert not summary.utilisation
-    assert text_report(summary, made)
+    (row,) = (each for each in text_report(summary, made).splitlines() if each.startswith("   1"))
+    assert row.split() == ["1", "0", *"------", "none"]
+
+
+def test_a_bin_of_the_plots_is_longer_than_a_step() -> None:
+    made = tally(LoadPlan(trainers=1, step_seconds=3.0, warm_up_seconds=0))
+    made.ended_at = 40.0
+    times = {"requested_at": np.arange(13) * 3.0, "busy_seconds": np.full(13, 3.0)}
+    made.add(0, point(steps(list(range(13)), **times), at=40.0))
+    series = summarize(made).series
+    assert series.bin_seconds == 4
+    assert None not in series.utilisation[0][1:-1]
+    made = tally(LoadPlan(trainers=1, step_seconds=30.0))
+    assert summarize(made).series.bins == 1
 
 
 def test_nothing_at_all_is_summarised() -> None:

@@ -175,6 +175,29 @@ def test_lost_server_does_not_fail_the_feed_while_another_serves(
     assert not coordinator.ended
 
 
+def test_only_server_that_rejects_the_token_of_a_stream_is_asked_again_with_the_next_token(
+    new_coordinator: Any, clock: Clock, caplog: Any
+) -> None:
+    revoked = AuthenticationError("unknown or revoked token")
+    coordinator = new_coordinator()
+    (stream,) = connect(coordinator, "a")
+    assert coordinator.next_request(stream) == 0
+    with caplog.at_level(logging.WARNING, "infeed.prefetch.coordinator"):
+        coordinator.on_stream_ended(stream, revoked)
+    assert not coordinator.ended
+    assert coordinator.connect_delay("a") == 1
+    assert "a is left out of the feed for now: AuthenticationError" in caplog.text
+    clock.now += 1
+    (renewed,) = connect(coordinator, "a")
+    assert coordinator.next_request(renewed) == 0
+    coordinator.on_batch(renewed, batch(0))
+    assert coordinator.items() == [0]
+    coordinator.on_stream_ended(renewed, revoked)
+    # The token of the next attempt is rejected before the stream begins.
+    coordinator.on_stream_ended(Stream("a"), revoked)
+    assert coordinator.items() == [revoked]
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import errno
 import os
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -23,6 +25,7 @@ from infeed.errors import (
 )
 from infeed.http2 import receiver
 from infeed.http2 import socket as socket_module
+from infeed.http2.socket import ClientSocket
 from infeed.rpc import call as call_module
 from infeed.rpc.call import MAX_MESSAGE_BYTES, GrpcCall, read_single_response
 from infeed.v1 import feed_service_pb2 as service
@@ -348,6 +351,22 @@ def test_connection_refused(dial: Open) -> None:
         opened = dial(f"127.0.0.1:{probe.getsockname()[1]}")
         with pytest.raises(ServerUnavailableError, match="Connection refused"):
             opened.call.next()
+
+
+@pytest.mark.parametrize(
+    ("target", "remedy"),
+    [("unix:/s", r"; connect as the server's user, this process has uid \d+$"), ("a:1", "denied$")],
+)
+def test_socket_of_another_user_is_named(
+    dial: Open, monkeypatch: pytest.MonkeyPatch, target: str, remedy: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(ClientSocket, "open", refuse)
+    with pytest.raises(ServerUnavailableError, match=f"at {target}: Permission denied") as caught:
+        dial(target).call.next()
+    assert re.search(remedy, str(caught.value))
 
 
 @pytest.mark.parametrize("name", ["no-such-host.invalid", "a..b", "x" * 70])

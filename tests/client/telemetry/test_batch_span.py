@@ -42,6 +42,15 @@ def test_phase_is_cut_at_the_begin_of_the_batch() -> None:
     assert (phases["receive"].start_time, phases["receive"].end_time) == (now - 10, now)
 
 
+def test_phase_before_the_batch_has_no_length() -> None:
+    spans = Spans()
+    span = begin(spans, [])
+    span.add_interval("wait", span.began_ns - 10, span.began_ns - 5)  # the clock was set back
+    span.end("taken")
+    wait = spans.phases(spans.batches[0])["wait"]
+    assert wait.start_time == wait.end_time == span.began_ns
+
+
 def test_problem_is_the_status_of_an_error() -> None:
     spans = Spans()
     begin(spans, []).end("lost", "the stream ended")

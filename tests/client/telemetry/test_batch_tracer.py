@@ -86,6 +86,14 @@ def test_nothing_is_made_or_sent_when_not_sampled() -> None:
     assert set(transport.contexts) == {""}
 
 
+def test_step_that_is_the_parent_has_no_link() -> None:
+    spans = Spans()
+    with spans.provider.get_tracer("training").start_as_current_span("job") as job:
+        assert read_all(RecordingTransport(), spans.provider) == 10
+    assert [span.parent for span in spans.batches] == [job.get_span_context()] * 10
+    assert [span.links for span in spans.batches] == [()] * 10
+
+
 def test_parent_is_the_span_of_connect_then_that_of_the_last_next() -> None:
     spans = Spans(ParentBased(root=ALWAYS_OFF))
     job = Spans()  # a sampled job; without it, no batch would be

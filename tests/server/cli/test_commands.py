@@ -20,3 +20,12 @@ def test_serve_needs_threads_for_a_stream(
     monkeypatch.setattr(cgroup, "pids_left", lambda: 109)
     with pytest.raises(ConfigError, match=f"needs at least {needed} threads, but the container"):
         commands.serve("none.yaml", processes=processes)
+
+
+def test_serve_needs_memory_for_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ShutdownSignal, "install", lambda self: None)
+    monkeypatch.setattr(resources, "raise_file_limit", lambda: 0)
+    monkeypatch.setattr(cgroup, "pids_left", lambda: None)
+    monkeypatch.setattr(cgroup, "memory_bytes", lambda: 224 << 20)
+    with pytest.raises(ConfigError, match="its limit is 224 MiB"):
+        commands.serve("none.yaml")

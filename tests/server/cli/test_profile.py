@@ -54,6 +54,14 @@ def test_text_has_the_stages_the_rates_and_the_servers(folder: Path) -> None:
     assert "the trainers take 80 samples/s: 1 server like this host" in result.stdout
 
 
+def test_standard_error_has_the_step_under_way(folder: Path) -> None:
+    result = run("good.yaml", "numbers", "--seconds", "0.2")
+    assert result.exit_code == 0, result.output
+    for step in ("samples for the stages", "read arrays", "0: cast", "the whole pipeline"):
+        assert f"profile of numbers: {step}\n" in result.stderr
+    assert "profile of" not in result.stdout
+
+
 def test_json_of_a_dataset_has_its_total_and_no_print_of_its_function(folder: Path) -> None:
     result = run("good.yaml", "rows", "--seconds", "0.2", "--json", "--batch-size", "5")
     assert result.exit_code == 0, result.output
@@ -92,7 +100,7 @@ def test_bad_file_is_an_error_with_its_line(folder: Path, text: str, message: st
 def test_interrupt_prints_what_was_measured_and_exits_with_130(
     folder: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:
-    def interrupted(profile: Profile, *_: Any) -> None:
+    def interrupted(profile: Profile, *_: Any, **__: Any) -> None:
         profile.stages.append(Stage("read", "read arrays", Cost(1e-3, 1e-3), 8, 8))
         raise KeyboardInterrupt
 
@@ -153,3 +161,20 @@ def test_text_says_what_other_processes_leave() -> None:
     assert "500 samples/s beside the other processes, as long as they stay" in text()
     profile.run = Run(samples=1000, seconds=2.0, cpu_seconds=2.0, other_cpu_seconds=0.1)
     assert "beside" not in text()
+
+
+def test_text_calls_figures_that_differ_unreliable() -> None:
+    crop = Stage("transform", "crop", Cost(0.002, 0.001, spread=0.001), 8, 8, ordinal=3)
+    profile = Profile(
+        "p", cores=2, batch_size=8, stages=[crop, Stage("encode", "encode", Cost(0, 0), 8, 8)]
+    )
+    file = StringIO()
+    print_profile(profile, None, file, complete=True)
+    assert (
+        "warning: unreliable figures: the CPU time of a sample differed by 50%" in file.getvalue()
+    )
+    assert "forecast and gains may be as wrong: close other programs" in file.getvalue()
+    profile.run = Run(samples=500, seconds=2.0, cpu_seconds=1.0, other_cpu_seconds=2.0)
+    file = StringIO()
+    print_profile(profile, None, file, complete=True)
+    assert "end the other processes, and run it again" in file.getvalue()

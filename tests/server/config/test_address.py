@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from pathlib import Path
@@ -97,7 +98,22 @@ def test_live_unix_socket_is_refused_and_leftover_is_not(tmp_path: Path, monkeyp
         Address.parse(f"unix:{tmp_path}/nowhere/s").require_free()
 
 
+def test_folder_that_the_user_cannot_write_to_is_named_before_a_server_starts(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    asked: list[tuple[Path, int]] = []
+    monkeypatch.setattr(os, "access", lambda path, mode: asked.append((path, mode)))
+    monkeypatch.setattr(os, "geteuid", lambda: 10001)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"uid 10001 cannot write to the folder .*; make it"):
+        Address("unix:s", 0).require_free()
+    assert asked == [(Path(), os.W_OK | os.X_OK)]
+
+
 def test_path_that_cannot_be_a_socket_is_refused(tmp_path: Path) -> None:
-    for path, words in ((tmp_path, "not a socket"), (tmp_path / ("x" * 120), "too long")):
+    for path, words in (
+        (tmp_path, "not a socket"),
+        (tmp_path / ("x" * 120), r"too long \(\d+ bytes\); give a shorter"),
+    ):
         with pytest.raises(ConfigError, match=words):
             Address.parse(f"unix:{path}").require_free()

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import threading
 from collections.abc import Collection, Iterator
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from tests.harness.waiting import TIMEOUT_SECONDS
 
-from infeed_server.control.aggregate import Addresses, MergedHealth, MergedMetrics
+from infeed_server.control.aggregate import (
+    Addresses,
+    MergedHealth,
+    MergedMetrics,
+    fetch_documents,
+)
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.health import Health
 from infeed_server.control.http_server import ControlServer
@@ -112,6 +119,16 @@ def test_exited_process_leaves_the_others_ready(processes: list[Process]) -> Non
     assert not health.overall.ready
 
 
+def test_draining_server_and_its_pipelines_are_not_ready(processes: list[Process]) -> None:
+    for process in processes:
+        process.health.set("a", True, "fine")
+    health = MergedHealth(lambda: [process.server.address for process in processes])
+    health.update()
+    health.drain()
+    assert (health.overall.ready, health.overall.reason) == (False, "shutting down")
+    assert health.parts == {"a": health.overall}
+
+
 def test_processes_are_requested_at_once() -> None:
     """One that hangs must not delay the others, nor the restart of those that have exited."""
     both = threading.Barrier(2)
@@ -125,6 +142,35 @@ def test_processes_are_requested_at_once() -> None:
         health = MergedHealth(lambda: [one.address, two.address])
         health.update()
     assert health.overall.reason == "fine, in 2 of 2 processes"
+
+
+def test_process_that_hangs_costs_one_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    timeouts: list[float] = []
+
+    class Silent(http.client.HTTPConnection):
+        def request(self, *_: Any, **__: Any) -> None:
+            timeouts.append(self.timeout)  # type: ignore[attr-defined]
+            raise TimeoutError
+
+    monkeypatch.setattr("http.client.HTTPConnection", Silent)
+    health = MergedHealth(lambda: ["127.0.0.1:1"])
+    health.update()
+    assert timeouts == [1.0]  # probes and scrapes wait for it
+    assert health.overall.reason == "1 of 1 not ready: process 0: it does not answer"
+
+
+@pytest.mark.parametrize("body", [b"Internal Server Error", b"[1]", b"\xff", b""])
+def test_answer_of_another_kind_is_none(body: bytes) -> None:
+    async def answer(_: Request) -> Response:
+        return Response(body, 500)
+
+    app = Starlette(routes=[Route("/readyz", answer), Route("/api/v1/status", answer)])
+    with ControlServer(app, "127.0.0.1", 0) as server:
+        addresses = [server.address]
+        health = MergedHealth(lambda: [*addresses])
+        health.update()
+        assert fetch_documents(lambda: [*addresses], "/api/v1/status") == []
+    assert health.overall.reason == "1 of 1 not ready: process 0: it does not answer"
 
 
 def test_metrics_have_the_label_process(processes: list[Process]) -> None:

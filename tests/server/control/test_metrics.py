@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from infeed_server.control.collectors import SampledCollector
+from infeed_server.control.health import Health
 from infeed_server.control.metrics import Metrics
 from infeed_server.engines.monitor import EndedCall
 
@@ -86,6 +87,24 @@ def test_peers_are_counted(metrics: Metrics):
     assert shown["infeed_calls_total{method=/a.B/c,status=CANCELLED}"] == 1
     assert shown["infeed_refused_total{reason=flood}"] == 1
     assert shown["infeed_refused_total{reason=unauthenticated}"] == 0  # exposed from the start
+
+
+def test_readiness_and_the_end_of_the_certificate_are_read_at_each_scrape(metrics: Metrics):
+    assert not [each for each in values(metrics) if "ready" in each or "expiry" in each]
+    health = Health()
+    metrics.serving.watch_health(health)
+    ends = iter([1.5e9, None])
+    metrics.serving.watch_certificate(lambda: next(ends))
+    health.set("train", ready=True, reason="its first batch is made")
+    health.set("eval", ready=False, reason="opening its source")
+    shown = values(metrics)
+    assert shown["infeed_pipeline_ready{pipeline=train}"] == 1
+    assert shown["infeed_pipeline_ready{pipeline=eval}"] == 0
+    assert shown["infeed_certificate_expiry_timestamp_seconds{}"] == 1.5e9
+    health.drain()
+    shown = values(metrics)
+    assert shown["infeed_pipeline_ready{pipeline=train}"] == 0
+    assert "infeed_certificate_expiry_timestamp_seconds{}" not in shown
 
 
 def test_open_streams_are_counted(metrics: Metrics):

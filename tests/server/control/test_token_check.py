@@ -58,7 +58,9 @@ def basic(password: str) -> str:
 @pytest.mark.parametrize("path", ["/", "/metrics", "/api/v1", "/nowhere", "/livez/"])
 def test_a_request_without_a_token_is_refused(fetch: Fetch, path: str) -> None:
     answer = fetch(path)
-    assert (answer.status, json.loads(answer.body)) == (401, {"error": "no token"})
+    assert answer.status == 401
+    assert "--token-file FILE" in json.loads(answer.body)["error"]
+    assert "Authorization: Bearer TOKEN" in json.loads(answer.body)["error"]
     assert [each.split()[0] for each in answer.challenges] == ["Basic", "Bearer"]
 
 
@@ -73,7 +75,8 @@ def test_a_token_is_accepted_as_bearer_or_password(fetch: Fetch, header: str) ->
     "header", ["Bearer other", basic("other"), "Basic !!!", "Basic /w==", "Basic", "Basic YQ=="]
 )
 def test_other_credentials_are_refused(fetch: Fetch, header: str) -> None:
-    assert fetch("/metrics", header).status == 401
+    answer = fetch("/metrics", header)
+    assert (answer.status, json.loads(answer.body)) == (401, {"error": "no token"})
 
 
 def test_a_token_without_access_to_all_is_refused(fetch: Fetch) -> None:

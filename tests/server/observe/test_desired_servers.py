@@ -58,6 +58,28 @@ def test_capacity_is_remembered_through_a_pause() -> None:
     assert desired.value == 6
 
 
+def test_capacity_is_not_taken_from_a_few_batches() -> None:
+    desired = DesiredServers()
+    desired.update(0.0, {"p": 50.0}, {"p": replace(report(5.0, 0.5), batches=4)})
+    assert desired.value == 0
+    desired.update(1.0, {"p": 50.0}, {"p": report(5.0, 0.5)})
+    desired.update(400.0, {"p": 50.0}, {"p": replace(report(5.0, 0.5), batches=1)})
+    assert desired.value == 6
+
+
+def test_one_server_stays_desired_without_trainers() -> None:
+    desired = DesiredServers()
+    desired.update(0.0, {"p": 50.0}, {"p": report(5.0, 0.5)})
+    for second in range(1, 4000):
+        desired.update(float(second), {}, {})
+    assert desired.value == 1
+    stopped = DesiredServers()  # and so of a server that was stopped for a while
+    stopped.update(0.0, {"p": 50.0}, {"p": report(5.0, 0.5)})
+    for second in (1000.0, 1001.0, 2000.0, 4000.0):
+        stopped.update(second, {}, {})
+    assert stopped.value == 1
+
+
 def test_processors_that_others_use_do_not_let_the_value_grow() -> None:
     desired = DesiredServers()
     desired.update(0.0, {"p": 50.0}, {"p": replace(report(5.0, 0.5), available_cores=2.0)})

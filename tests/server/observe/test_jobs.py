@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from infeed.report import ServerReport, TrainerReport
-from infeed_server.observe.jobs import ConnectedTrainer, JobKey, Jobs
+from infeed_server.observe.jobs import ConnectedTrainer, JobKey, Jobs, worst_wait
 
 KEY = JobKey("photos", seed=17, batch_size=32, world_size=2)
 ANSWER = ServerReport(seconds=10.0, batches=5)
@@ -66,6 +66,26 @@ def test_answer_has_the_worst_other_rank() -> None:
     assert answer.batches == 5
 
 
+def test_worst_rank_is_the_one_that_waits_most() -> None:
+    jobs = Jobs(lambda _: ANSWER)
+    trainers = [connect(jobs, rank, f"{rank}") for rank in range(4)]
+    other = connect(jobs, 0, "x", JobKey("other", 17, 32, 1))
+    jobs.on_report(other, waiting(9.0))
+    for trainer, wait in zip(trainers, (1.0, 5.0, 2.0, 8.0), strict=True):
+        jobs.on_report(trainer, waiting(wait))
+    jobs.disconnect(trainers[3])
+    answer = jobs.on_report(connect(jobs, 3, "again"), waiting(7.0))
+    assert answer is not None
+    assert answer.worst is not None
+    assert answer.worst.rank == 1
+    assert worst_wait("photos", jobs.trainers()) == 0.7
+    assert worst_wait("other", jobs.trainers()) == 0.9
+    assert worst_wait("third", jobs.trainers()) is None
+    first = connect(jobs, 0, "y", JobKey("third", 17, 32, 1))
+    jobs.on_report(first, TrainerReport(total_steps=1))
+    assert worst_wait("third", jobs.trainers()) is None  # it covers no time yet
+
+
 def test_report_that_is_too_early_is_ignored() -> None:
     clock = Clock()
     jobs = Jobs(lambda _: ANSWER, clock)
@@ -77,6 +97,28 @@ def test_report_that_is_too_early_is_ignored() -> None:
     clock.now += 0.2
     assert jobs.on_report(trainer, waiting(3.0))
     assert trainer.report == waiting(3.0)
+
+
+def test_report_without_a_successor_counts_no_longer() -> None:
+    clock = Clock()
+    jobs = Jobs(lambda _: ANSWER, clock)
+    stopped, other = connect(jobs, 0, "a"), connect(jobs, 1, "b")
+    jobs.on_report(stopped, waiting(9.0))
+    clock.now += 14.0
+    jobs.on_report(other, waiting(1.0))
+    jobs.drop_old_reports()
+    assert jobs.to_json("photos")[0]["verdict"]["rank"] == 0
+    clock.now += 1.0
+    jobs.drop_old_reports()
+    (job,) = jobs.to_json("photos")
+    assert (job["verdict"]["rank"], worst_wait("photos", jobs.trainers())) == (1, 0.1)
+    seen = job["trainers"][0]
+    assert (seen["report"], seen["wait_share"], seen["report_age_seconds"]) == (None, None, 15.0)
+    answer = jobs.on_report(other, waiting(1.0))
+    assert answer is not None
+    assert answer.worst is None
+    assert jobs.on_report(stopped, waiting(8.0))  # it goes on
+    assert jobs.to_json("photos")[0]["verdict"]["rank"] == 0
 
 
 def test_json_of_a_pipeline_has_its_jobs_and_ranks() -> None:

@@ -150,6 +150,28 @@ def test_histories_are_added_by_the_second() -> None:
     assert paths == ["/api/v1/history?seconds=60"]
 
 
+def test_two_points_of_a_process_in_one_second_are_no_peak() -> None:
+    one = {"at": [10.0, 10.99, 12.0], "pipelines": {"p": {"rate": [3.0, 4.0, 5.0]}}}
+    history = MergedStatus(lambda _: [one, one]).history.to_json(60)
+    assert history == {"at": [10.0, 12.0], "pipelines": {"p": {"rate": [8.0, 10.0]}}}
+
+
+def test_last_hundred_bad_samples_of_all_processes_stay() -> None:
+    samples = [{"time": f"{number:03}"} for number in range(80)]
+    made = MergedStatus(lambda _: [{"samples": samples}, {"samples": samples}]).bad_samples("p")
+    assert made is not None
+    assert (len(made), made[0], made[-1]) == (100, {"time": "079"}, {"time": "030"})
+
+
+def test_verdict_of_the_server_is_one_that_is_known() -> None:
+    new, old = process(2, {0: 0.0}, 1.0), process(2, {0: 0.0}, 1.0)
+    new["pipelines"][0]["jobs"][0]["id"] = "p-8-8x2-0"
+    new["pipelines"][0]["jobs"][0]["trainers"][0]["report"] = None
+    for documents in ((new, old), (old, new)):
+        assert merged(*documents)["verdict"]["level"] == "not input-bound"
+    assert merged(new)["verdict"]["level"] == "unknown"
+
+
 def test_bad_samples_of_all_processes_are_in_the_order_of_time() -> None:
     def fetch(path: str) -> list[dict[str, Any]]:
         assert path == "/api/v1/pipelines/a%2Fb%3F/bad-samples"

@@ -102,6 +102,7 @@ def test_report_has_the_memory_of_the_moment_and_the_limit() -> None:
         (1, 0.5, 1.0),  # 0.5 used, 0.5 idle, and 3 of 4 used by others
         (1, 9.0, 4.0),
         (1, 0.0, 0.5),
+        (1, -9.0, 0.5),  # a processor was switched off, and its time is no longer counted
         (2, 0.5, 0.75),  # of two processes, each has half of what is idle
     ],
 )
@@ -118,6 +119,14 @@ def test_processors_that_others_use_are_not_available(
     report = pipeline.reports.report("p")
     assert report.processes == processes
     assert report.available_cores == pytest.approx(available)
+
+
+def test_server_without_any_processor_is_not_one_that_is_unknown() -> None:
+    pipeline = Pipeline()
+    for _ in range(20):
+        pipeline.now += 1
+        pipeline.reports.update()
+    assert pipeline.reports.report("p").available_cores == 0.01
 
 
 def test_available_processors_are_unknown_where_the_host_does_not_say() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
+import threading
 from concurrent.futures import Future
 from dataclasses import replace
 from types import SimpleNamespace
@@ -15,10 +16,12 @@ import pytest
 from PIL import Image
 from tests.harness.clock import ManualClock
 from tests.harness.observed import fake_engine
+from tests.harness.waiting import TIMEOUT_SECONDS
 
-from infeed.errors import InvalidRequestError, PipelineNotFoundError, SourceError
+from infeed.errors import InfeedError, InvalidRequestError, PipelineNotFoundError, SourceError
 from infeed.spec import Guarantee
 from infeed_server.engines.base import HostBatch, Request
+from infeed_server.observe import preview
 from infeed_server.observe.preview import INTERVAL_SECONDS, BusyError, Previews
 
 PIXELS = np.arange(4 * 9 * 10 * 3, dtype=np.uint8).reshape(4, 9, 10, 3)
@@ -60,7 +63,10 @@ def previews(answer: HostBatch | Exception | None, **spec: Any) -> SimpleNamespa
     engine.open = lambda slots, epochs, trainer: session
     engine.provenance = lambda sample_id: (f"/data/{sample_id}.jpg", 10 * sample_id)
     return SimpleNamespace(
-        previews=Previews({"photos": engine}, clock), session=session, clock=clock
+        previews=Previews({"photos": engine}, clock),
+        session=session,
+        clock=clock,
+        engine=engine,
     )
 
 
@@ -136,6 +142,40 @@ def test_there_is_one_preview_at_a_time() -> None:
     asyncio.run(request_two())
     # Its turn at the engine is given back.
     assert made.session.calls == ["closed"]
+
+
+def test_there_is_no_preview_while_slow_transforms_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preview, "_TIMEOUT_SECONDS", 0.05)
+    made = previews(batch(image=PIXELS))
+    go_on, ended = threading.Event(), threading.Event()
+
+    def provenance(sample_id: int) -> tuple[str, int]:
+        if not ended.is_set():
+            assert go_on.wait(TIMEOUT_SECONDS)
+        return "/data", sample_id
+
+    made.engine.provenance = provenance
+
+    async def request() -> None:
+        with pytest.raises(InfeedError, match="the transforms take more than"):
+            await made.previews.make("photos", 0)
+        made.clock.now += INTERVAL_SECONDS
+        with pytest.raises(BusyError):
+            await made.previews.make("photos", 0)
+        ended.set()
+        go_on.set()
+        monkeypatch.undo()
+        while made.previews._busy:
+            await asyncio.sleep(0.001)
+        await made.previews.make("photos", 0)
+
+    asyncio.run(request())
+
+
+def test_stages_of_slow_transforms_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preview, "_STAGES_SECONDS", -1.0)
+    document = asyncio.run(previews(batch(image=PIXELS)).previews.make("photos", 0, stages=True))
+    assert len(document["samples"]) == 1
 
 
 def test_an_error_of_the_engine_ends_the_session() -> None:

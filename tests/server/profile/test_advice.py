@@ -91,3 +91,13 @@ def test_python_in_the_graph_is_named_with_the_rate_of_all_cores() -> None:
     (advised,) = found(READ, function)
     assert advised.kind == "python_in_graph"
     assert advised.gain_percent == pytest.approx(100 * (2000 * 1.8e-3 - 1))
+
+
+def test_python_in_the_graph_that_hardly_limits_is_no_advice() -> None:
+    function = replace(STEP, name="map mine:f", runs_python=True, cost=Cost(1800e-6, 510e-6))
+    assert found(READ, function) == []
+
+
+def test_function_of_the_user_with_a_small_share_is_no_advice() -> None:
+    function = replace(STEP, name="map mine:f", cost=Cost(400e-6, 100e-6))
+    assert found(READ, STEP, function) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 import tensorflow as tf
 from pydantic import TypeAdapter
 
@@ -40,6 +41,15 @@ def test_random_crop_behind_a_resize_becomes_a_crop_of_the_same_share() -> None:
     changed = proposal.transforms[1].model_dump()
     assert (changed["size"], changed["scale"]) == ((224, 224), (0.766, 0.766))
     assert "256 x 256 pixels, of which random_crop keeps 77%" in proposal.text
+    assert "in their place; the pictures are alike, not equal" in proposal.text
+    assert changed["ratio"] == (0.75, pytest.approx(4 / 3))
+
+
+def test_windows_keep_the_shape_that_they_have_behind_a_resize_to_a_square() -> None:
+    transforms = listed(DECODE, RESIZE, RANDOM_CROP)
+    (proposal,) = crop_first(transforms, {0: {(1500, 2000), (300, 600)}})
+    assert proposal.transforms[1].model_dump()["ratio"] == (1.333, 2.0)
+    assert "ratio: [1.333, 2.0]" in proposal.text
 
 
 def test_center_crop_behind_a_resize_comes_first_where_all_images_have_one_size() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -132,3 +133,16 @@ def test_cores_of_other_processes_are_not_promised() -> None:
     assert rate_beside_others(result, replace(run, other_cpu_seconds=50.0), 4) == 0
     slow = made(profile_of(stage("read", 100, elapsed_us=10_000), run=run))
     assert rate_beside_others(slow, run, 4) == pytest.approx(100)
+
+
+def test_run_without_measurable_cpu_time_has_a_finite_rate() -> None:
+    profile = replace(profile_of(), stages=[], run=Run(100, 0.5, 0.0, 0.0))
+    result = made(profile)
+    assert (result.limits["cpu"], result.samples) == (1e12, pytest.approx(200))
+    assert json.dumps(asdict(result), allow_nan=False)
+
+
+def test_fleet_for_batches_of_unknown_size_is_one_server() -> None:
+    profile = replace(profile_of(stage("read", 100)), batch_size=0)
+    needed = fleet(made(profile), profile, trainers=8, step_seconds=0.1)
+    assert (needed.servers, needed.utilisation) == (1, 0)

@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 from tests.harness.waiting import wait_until
 
-from infeed.errors import InfeedError, InvalidRequestError, ServerUnavailableError
+from infeed.errors import (
+    InfeedError,
+    InvalidRequestError,
+    PermissionDeniedError,
+    ServerUnavailableError,
+)
 from infeed.report import ServerReport
 from infeed.v1 import stream_pb2
 from infeed_server.engines.monitor import Monitors
@@ -100,6 +105,45 @@ def test_too_many_pending_requests_are_an_error() -> None:
     assert isinstance(results[-1], InvalidRequestError)
     assert "more than 1024 requests are unanswered" in str(results[-1])
     assert not any(isinstance(pending, InfeedError) for pending in results[:-1])
+
+
+REPORT = stream_pb2.StreamBatchesRequest(report=stream_pb2.TrainerReport(seconds=1.0))
+
+
+def test_reports_without_end_are_an_error() -> None:
+    due = iter([True, *[False] * 300, True, *[False] * 301])
+    read = 0
+
+    def endless() -> Iterator[Any]:
+        nonlocal read
+        while True:
+            read += 1
+            yield REPORT
+
+    stream: Any = FakeStream()
+    reader = RequestReader(
+        *(stream, RequestIdEncoder(), endless(), lambda: None),
+        lambda _: ServerReport() if next(due) else None,
+    )
+    reader._run()
+    (error,) = take_all(reader)
+    assert isinstance(error, InvalidRequestError)
+    assert "more than 300 reports came before they were due; send one in 1 s" in str(error)
+    assert read == 1 + 300 + 1 + 301
+
+
+def test_reports_of_a_caller_without_access_are_an_error() -> None:
+    def check_access() -> None:
+        raise PermissionDeniedError("the token was revoked")
+
+    reports: list[Any] = []
+    stream: Any = FakeStream()
+    requests = iter([REPORT])
+    reader = RequestReader(stream, RequestIdEncoder(), requests, check_access, reports.append)
+    reader._run()
+    (error,) = take_all(reader)
+    assert isinstance(error, PermissionDeniedError)
+    assert reports == []
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no more threads"), KeyError("slots")])

@@ -13,7 +13,12 @@ import pytest
 
 from infeed.errors import ConfigError
 from infeed_server.rpc import resources
-from infeed_server.rpc.resources import OutOfResourcesError, ThreadReserve, require_files
+from infeed_server.rpc.resources import (
+    OutOfResourcesError,
+    ThreadReserve,
+    require_files,
+    require_memory_for_start,
+)
 
 SetLimit = Callable[[int], None]
 
@@ -73,6 +78,15 @@ def test_server_without_threads_for_a_stream_does_not_start(
     message = "a server needs at least 110 threads, but the container may start only 109 more"
     with pytest.raises(ConfigError, match=message):
         ThreadReserve().require_for_start(1)
+
+
+def test_memory_that_is_too_little_for_any_server_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources.cgroup, "memory_bytes", lambda: 256 << 20)
+    require_memory_for_start()
+    monkeypatch.setattr(resources.cgroup, "memory_bytes", lambda: (256 << 20) - 1)
+    message = "needs at least 256 MiB of memory, but its limit is 255 MiB: raise the container's"
+    with pytest.raises(ConfigError, match=message):
+        require_memory_for_start()
 
 
 def test_threads_of_the_user_are_kept(set_limit: SetLimit, monkeypatch: pytest.MonkeyPatch) -> None:

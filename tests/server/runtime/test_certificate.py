@@ -153,3 +153,16 @@ def presented(server: ssl.SSLContext, name: str | None = None) -> bytes:
     certificate = client.getpeercert(binary_form=True)
     assert certificate is not None
     return certificate
+
+
+def test_end_of_the_certificate_is_that_of_the_file(pki: Any, tmp_path: Path) -> None:
+    copy = tmp_path / "server.pem"
+    copy.write_bytes(pki.server.read_bytes())
+    tls = TLSFiles(str(copy))
+    assert tls.expires_at() == validity(str(pki.server))[1].timestamp()
+    copy.write_bytes(pki.server_expired.read_bytes())
+    assert tls.expires_at() == validity(str(pki.server_expired))[1].timestamp()
+    copy.write_text("half")
+    assert tls.expires_at() is None
+    copy.unlink()
+    assert tls.expires_at() is None

@@ -1,11 +1,12 @@
 // Bad samples: the table of the last failures, their pictures, and what each transform made of one.
 
-import { byId, clone, fill, reconcile, setText } from "./dom.js";
+import { byId, clone, fill, reconcile, setPath, setText } from "./dom.js";
 import * as format from "./format.js";
 import { createStages, getPreview } from "./preview.js";
 
 const MAX_PICTURES = 12;
 const INTERVAL_MS = 2500;
+const TRIES = 2;
 
 // Returns the message without the sample, file and stage, which have columns of their own.
 function reasonOf({ sample_id: id, stage, error }) {
@@ -32,13 +33,13 @@ function show(samples, total, pictureOf, open) {
   reconcile(byId("bad"), samples, keyOf, create, (row, each) => {
     showThumb(row.querySelector(".thumb"), pictureOf(each));
     const offset = each.offset === null ? "" : ` at byte ${format.count(each.offset)}`;
+    setPath(row.querySelector(".path-text"), each.file === null ? "–" : `${each.file}${offset}`);
     fill(row, {
       time: format.clockTime(Date.parse(each.time) / 1000),
       sample: each.sample_id,
-      file: each.file === null ? "–" : `${each.file}${offset}`,
       epoch: format.count(each.epoch),
       position: format.count(each.position),
-      stage: each.stage?.replace("].", "].\u200b") ?? "–",
+      stage: each.stage?.replace(/\]\.|\+/g, "$&\u200b") ?? "–",
       action: each.action,
       reason: reasonOf(each),
     });
@@ -63,6 +64,8 @@ export class BadSamples {
   constructor(hasPreviews) {
     this.hasPreviews = hasPreviews;
     this.made = new Map();
+    this.pictures = new Map();
+    this.failures = new Map();
     this.samples = [];
     this.pipeline = null;
     this.isSeen = false;
@@ -93,16 +96,28 @@ export class BadSamples {
 
   #id(sample) { return `${this.pipeline} ${sample.sample_id} ${sample.key}`; }
 
-  #picture(sample) {
-    const made = this.made.get(this.#id(sample));
-    return made && (made.findLast((each) => each.image)?.image ?? "none");
-  }
+  #name(sample) { return `${this.pipeline} ${sample.sample_id}`; }
+
+  // One for a sample, also where it failed under several keys.
+  #picture(sample) { return this.pictures.get(this.#name(sample)); }
 
   // Makes the picture of one of the newest samples, while they can be seen.
   async #makeOne() {
     if (!this.isSeen || this.busy) return;
-    const next = this.samples.slice(0, MAX_PICTURES).find((each) => each.key && !this.made.has(this.#id(each)));
-    if (next) await this.#make(next).catch(() => this.made.set(this.#id(next), []));
+    const newest = new Map();
+    for (const each of this.samples) {
+      if (each.key && !newest.has(each.sample_id)) newest.set(each.sample_id, each);
+    }
+    const next = [...newest.values()].slice(0, MAX_PICTURES).find((each) => !this.#picture(each));
+    if (next) await this.#make(next).catch(() => this.#onFailure(next));
+  }
+
+  // A busy server may fail once.
+  #onFailure(sample) {
+    const name = this.#name(sample);
+    const count = (this.failures.get(name) ?? 0) + 1;
+    this.failures.set(name, count);
+    if (count >= TRIES) this.pictures.set(name, "none");
   }
 
   async #make(sample) {
@@ -112,6 +127,7 @@ export class BadSamples {
       try {
         const { stages } = await getPreview(this.pipeline, { sample_id: sample.sample_id, key: sample.key });
         this.made.set(id, stages);
+        this.pictures.set(this.#name(sample), stages.findLast((each) => each.image)?.image ?? "none");
       } finally {
         this.busy = false;
       }

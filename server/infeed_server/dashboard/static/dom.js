@@ -18,6 +18,14 @@ export function setText(node, text) {
   if (node.textContent !== value) node.textContent = value;
 }
 
+// Sets a path, which may break behind its slashes; a copy of it has no other characters.
+export function setPath(node, path) {
+  const value = printable(path);
+  if (node.textContent === value) return;
+  const parts = value.split(/(?<=\/)/).flatMap((part) => [document.createElement("wbr"), part]);
+  node.replaceChildren(...parts.slice(1));
+}
+
 export function setAttribute(node, name, value) {
   const text = String(value);
   if (node.getAttribute(name) !== text) node.setAttribute(name, text);

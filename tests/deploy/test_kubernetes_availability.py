@@ -1,0 +1,356 @@
+"""Manifests of deploy/kubernetes: replicas, rollouts, placement, probes, storage, autoscaler."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+from tests.deploy.manifests import (
+    ROOT,
+    Manifest,
+    all_pods,
+    infeed_containers,
+    of_kind,
+    pods,
+    render,
+    selects,
+)
+
+from infeed.prefetch.prefetcher import RESOLVE_INTERVAL_SECONDS
+
+DNS_CACHE_SECONDS = 30
+"""Seconds for which a cluster's DNS caches a name, by default."""
+
+IN_NAMESPACE = ("base", "overlays/production", "overlays/data-service")
+
+
+def workloads(folder: str) -> list[Manifest]:
+    manifests = render(folder)
+    return [*of_kind("Deployment", manifests), *of_kind("StatefulSet", manifests)]
+
+
+def seconds_until_failure(probe: Manifest) -> int:
+    return int(probe["periodSeconds"]) * int(probe["failureThreshold"])
+
+
+# --- replicas, rollouts and disruptions ---
+
+
+def test_replicas_of_each_workload() -> None:
+    replicas = {
+        (folder, each["metadata"]["name"]): each["spec"].get("replicas")
+        for folder in IN_NAMESPACE
+        for each in workloads(folder)
+    }
+    assert replicas == {
+        ("base", "infeed"): 2,
+        ("overlays/production", "infeed"): None,  # the autoscaler sets it
+        # A feed of the data service uses one gateway, and there is one journal.
+        ("overlays/data-service", "infeed"): 1,
+        ("overlays/data-service", "infeed-dispatcher"): 1,
+        ("overlays/data-service", "infeed-worker"): 3,
+    }
+
+
+@pytest.mark.parametrize("folder", IN_NAMESPACE)
+def test_a_rollout_keeps_the_number_of_servers_that_trainers_use(folder: str) -> None:
+    (deployment,) = of_kind("Deployment", render(folder))
+    spec = deployment["spec"]
+    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    # A new server has trainers before the next one ends.
+    assert spec["minReadySeconds"] > RESOLVE_INTERVAL_SECONDS + DNS_CACHE_SECONDS
+
+
+@pytest.mark.parametrize("folder", IN_NAMESPACE)
+def test_a_drain_evicts_one_pod_of_several_at_a_time(folder: str) -> None:
+    manifests = render(folder)
+    budgets = of_kind("PodDisruptionBudget", manifests)
+    for each in workloads(folder):
+        if each["spec"].get("replicas") == 1 and each["kind"] == "StatefulSet":
+            continue  # a budget could only forbid the drain
+        labels = each["spec"]["template"]["metadata"]["labels"]
+        (budget,) = [one["spec"] for one in budgets if selects(one["spec"]["selector"], labels)]
+        assert budget["maxUnavailable"] == 1
+        assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
+@pytest.mark.parametrize("folder", IN_NAMESPACE)
+def test_no_selector_chooses_the_pods_of_another_workload(folder: str) -> None:
+    manifests = render(folder)
+    templates = list(pods(manifests))
+    budgets = [each["spec"]["selector"] for each in of_kind("PodDisruptionBudget", manifests)]
+    for each in workloads(folder):
+        spread = each["spec"]["template"]["spec"].get("topologySpreadConstraints", [])
+        budgets += [each["spec"]["selector"], *(one["labelSelector"] for one in spread)]
+    for selector in budgets:
+        assert selector["matchLabels"].keys() == {
+            "app.kubernetes.io/name",
+            "app.kubernetes.io/component",
+        }
+        assert len([pod for pod in templates if selects(selector, pod.labels)]) == 1
+
+
+def test_workers_start_and_return_independently_of_each_other() -> None:
+    (worker,) = [
+        each
+        for each in workloads("overlays/data-service")
+        if each["metadata"]["name"] == "infeed-worker"
+    ]
+    assert worker["spec"]["podManagementPolicy"] == "Parallel"
+
+
+def test_one_pod_at_a_time_writes_the_journal() -> None:
+    (dispatcher,) = [
+        each
+        for each in workloads("overlays/data-service")
+        if each["metadata"]["name"] == "infeed-dispatcher"
+    ]
+    (claim,) = dispatcher["spec"]["volumeClaimTemplates"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
+    assert claim["spec"]["resources"]["requests"]["storage"]
+    (container,) = dispatcher["spec"]["template"]["spec"]["containers"]
+    (work_dir,) = [each for each in container["args"] if each.startswith("--work-dir=")]
+    (mount,) = [each for each in container["volumeMounts"] if each["name"] == "journal"]
+    assert work_dir.startswith(f"--work-dir={mount['mountPath']}/")
+
+
+# --- placement ---
+
+
+@pytest.mark.parametrize("folder", IN_NAMESPACE)
+def test_pods_prefer_different_hosts_and_keep_off_accelerators(folder: str) -> None:
+    for each in workloads(folder):
+        spec = each["spec"]["template"]["spec"]
+        required = spec["affinity"]["nodeAffinity"][
+            "requiredDuringSchedulingIgnoredDuringExecution"
+        ]
+        (term,) = required["nodeSelectorTerms"]
+        assert {(one["key"], one["operator"]) for one in term["matchExpressions"]} == {
+            ("cloud.google.com/gke-tpu-accelerator", "DoesNotExist"),
+            ("cloud.google.com/gke-accelerator", "DoesNotExist"),
+        }
+        if each["metadata"]["name"] == "infeed-dispatcher":
+            continue  # there is one
+        spread = {
+            one["topologyKey"]: (one["maxSkew"], one["whenUnsatisfiable"])
+            for one in spec["topologySpreadConstraints"]
+        }
+        # A cluster with one host or zone runs them all the same.
+        assert spread["kubernetes.io/hostname"] == (1, "ScheduleAnyway")
+        if each["kind"] == "Deployment":
+            assert spread["topology.kubernetes.io/zone"] == (1, "ScheduleAnyway")
+
+
+def test_a_job_set_places_one_trainer_on_each_host_of_its_slice() -> None:
+    for folder in ("trainers", "sidecar"):
+        (job_set,) = of_kind("JobSet", render(folder))
+        assert job_set["spec"]["failurePolicy"]["maxRestarts"] > 0
+        annotations = job_set["metadata"]["annotations"]
+        assert annotations["alpha.jobset.sigs.k8s.io/exclusive-topology"] == (
+            "cloud.google.com/gke-nodepool"
+        )
+        (job,) = job_set["spec"]["replicatedJobs"]
+        spec = job["template"]["spec"]
+        assert (job["replicas"], spec["backoffLimit"]) == (1, 0)  # JobSet restarts all hosts
+        (pod,) = pods([job_set])
+        assert pod.spec["restartPolicy"] == "Never"
+        (trainer,) = pod.spec["containers"]
+        chips = trainer["resources"]["limits"]["google.com/tpu"]
+        assert trainer["resources"]["requests"]["google.com/tpu"] == chips
+        selector = pod.spec["nodeSelector"]
+        assert "cloud.google.com/gke-tpu-accelerator" in selector
+        rows, columns = map(int, selector["cloud.google.com/gke-tpu-topology"].split("x"))
+        assert spec["parallelism"] * chips == rows * columns
+        (rank,) = [each for each in trainer["env"] if each["name"] == "RANK"]
+        assert rank["valueFrom"]["fieldRef"]["fieldPath"] == (
+            "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+        )
+
+
+# --- containers ---
+
+
+def test_probes_allow_a_slow_start_and_a_busy_node_but_no_traffic_to_one_that_is_not_ready() -> (
+    None
+):
+    for folder, pod in all_pods():
+        for container in infeed_containers(pod):
+            # The trainer beside a server waits until its pipelines are open, not only the process.
+            start = 600 if folder == "sidecar" else 300
+            assert seconds_until_failure(container["startupProbe"]) >= start, pod.owner
+            assert container["livenessProbe"]["timeoutSeconds"] >= 5, pod.owner
+            assert seconds_until_failure(container["livenessProbe"]) >= 60, pod.owner
+            if folder != "sidecar":
+                assert seconds_until_failure(container["readinessProbe"]) <= 10, pod.owner
+            for kind in ("startup", "readiness", "liveness"):
+                probe = container.get(f"{kind}Probe", {"timeoutSeconds": 3})
+                assert probe["timeoutSeconds"] >= 3, pod.owner  # the default is 1
+
+
+def test_processors_are_requested_as_they_are_limited() -> None:
+    for _, pod in all_pods():
+        for container in infeed_containers(pod):
+            resources = container["resources"]
+            assert resources["requests"]["cpu"] == resources["limits"]["cpu"], pod.owner
+
+
+def gibibytes(quantity: str) -> int:
+    match = re.fullmatch(r"(\d+)Gi", quantity)
+    assert match, quantity
+    return int(match[1])
+
+
+def test_temporary_files_are_limited_and_fit_the_ephemeral_storage() -> None:
+    for _, pod in all_pods():
+        sizes = {each["name"]: each.get("emptyDir", {}) for each in pod.spec["volumes"]}
+        for container in infeed_containers(pod):
+            resources = container["resources"]
+            limit = gibibytes(resources["limits"]["ephemeral-storage"])
+            assert gibibytes(resources["requests"]["ephemeral-storage"]) <= limit, pod.owner
+            assert gibibytes(sizes["tmp"]["sizeLimit"]) <= limit, pod.owner
+
+
+def test_what_a_server_writes_is_below_a_writable_mount() -> None:
+    for _, pod in all_pods():
+        for container in infeed_containers(pod):
+            if container["command"] != ["infeed", "serve"]:
+                continue
+            (cache,) = container["env"]
+            assert cache["name"] == "INFEED_CACHE_DIR"
+            assert cache["value"].startswith("/tmp/"), pod.owner
+            assert container["workingDir"] == "/tmp", pod.owner
+
+
+def test_the_pipelines_file_is_a_key_of_the_mounted_config_map() -> None:
+    for folder, pod in all_pods():
+        maps = {each["metadata"]["name"]: each for each in of_kind("ConfigMap", render(folder))}
+        for container in infeed_containers(pod):
+            if container["command"] != ["infeed", "serve"]:
+                continue
+            path, _, key = container["args"][0].rpartition("/")
+            (mount,) = [each for each in container["volumeMounts"] if each["mountPath"] == path]
+            (volume,) = [each for each in pod.spec["volumes"] if each["name"] == mount["name"]]
+            assert key in maps[volume["configMap"]["name"]]["data"]
+
+
+def test_data_is_mounted_where_the_pipelines_read_it() -> None:
+    for folder, pod in all_pods():
+        for container in infeed_containers(pod):
+            if container["command"] == ["infeed", "dispatcher"]:
+                continue
+            (data,) = [each for each in container["volumeMounts"] if each["mountPath"] == "/data"]
+            (volume,) = [each for each in pod.spec["volumes"] if each["name"] == data["name"]]
+            assert volume["persistentVolumeClaim"]["readOnly"]
+            assert data["readOnly"]
+        configs = of_kind("ConfigMap", render(folder))
+        for each in configs:
+            assert all(": /data" in text for text in each["data"].values())
+
+
+def test_pods_have_the_user_and_group_of_the_image_and_no_variables_of_services() -> None:
+    for folder, pod in all_pods():
+        security = pod.spec["securityContext"]
+        assert (security["runAsUser"], security["runAsGroup"]) == (10001, 10001)
+        if folder != "trainers":  # volumes, sockets and Secrets belong to the group
+            assert security["fsGroup"] == 10001, pod.owner
+        # For a Service `infeed` they would begin with INFEED_, as options do.
+        assert pod.spec["enableServiceLinks"] is False, pod.owner
+
+
+def test_only_the_group_can_read_secrets() -> None:
+    (pod,) = pods(render("overlays/production"))
+    modes = {each["name"]: each["secret"] for each in pod.spec["volumes"] if "secret" in each}
+    assert {name: each["defaultMode"] for name, each in modes.items()} == {
+        "tls": 0o440,
+        "tokens": 0o440,
+    }
+    (container,) = pod.containers
+    mounts = {each["name"]: each for each in container["volumeMounts"]}
+    assert all(mounts[name]["readOnly"] for name in modes)
+
+
+@pytest.mark.parametrize("folder", IN_NAMESPACE)
+def test_each_service_has_the_ports_of_its_pods_by_the_same_names_and_numbers(folder: str) -> None:
+    manifests = render(folder)
+    services = of_kind("Service", manifests)
+    for pod in pods(manifests):
+        (service,) = [
+            each["spec"]
+            for each in services
+            if selects({"matchLabels": each["spec"]["selector"]}, pod.labels)
+        ]
+        (container,) = pod.containers
+        assert service["selector"].keys() == {
+            "app.kubernetes.io/name",
+            "app.kubernetes.io/component",
+        }
+        assert {(each["name"], each["port"], each["targetPort"]) for each in service["ports"]} == {
+            (each["name"], each["containerPort"], each["name"]) for each in container["ports"]
+        }
+        # On all addresses of the pod: by default roles listen on loopback.
+        for name in ("listen", "http"):
+            (address,) = [each for each in container["args"] if each.startswith(f"--{name}=")]
+            assert address.startswith(f"--{name}=0.0.0.0:"), pod.owner
+        for each in container.get("env", []):
+            if each["name"] == "POD_NAME":
+                assert each["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
+        uses = "$(POD_NAME)" in str(container["args"])
+        assert uses == ("POD_NAME" in [each["name"] for each in container.get("env", [])])
+
+
+# --- the autoscaler ---
+
+
+def autoscaler() -> dict[str, Any]:
+    (scaled,) = of_kind("ScaledObject", render("overlays/production"))
+    return dict(scaled["spec"])
+
+
+def test_autoscaler_sets_one_server_for_each_desired_one() -> None:
+    spec = autoscaler()
+    (trigger,) = spec["triggers"]
+    assert (trigger["type"], trigger["metricType"]) == ("prometheus", "AverageValue")
+    metadata = trigger["metadata"]
+    assert (metadata["threshold"], metadata["activationThreshold"]) == ("1", "0")
+    # Every server has the number for all trainers: their sum would be too many.
+    assert re.fullmatch(r'max\(infeed_desired_servers\{namespace="infeed"\}\)', metadata["query"])
+    assert re.match(r"http://prometheus\.monitoring\.svc:\d+$", metadata["serverAddress"])
+
+
+def test_prometheus_sets_the_label_of_the_autoscalers_query() -> None:
+    config = yaml.safe_load((ROOT / "deploy/prometheus/kubernetes.yaml").read_text())
+    (scrape,) = config["scrape_configs"]
+    rules = scrape["relabel_configs"]
+    targets = {each["target_label"]: each for each in rules if "target_label" in each}
+    assert targets["namespace"]["source_labels"] == ["__meta_kubernetes_namespace"]
+    kept = [
+        (each["source_labels"], each["regex"]) for each in rules if each.get("action") == "keep"
+    ]
+    # One target for each pod, although it has several ports.
+    assert kept == [(["__meta_kubernetes_pod_container_port_name"], "http")]
+    dropped = [each["regex"] for each in rules if each.get("action") == "drop"]
+    assert dropped == ["Succeeded|Failed"]
+    (discovery,) = scrape["kubernetes_sd_configs"]
+    (selector,) = discovery["selectors"]
+    name, _, value = selector["label"].partition("=")
+    for folder in IN_NAMESPACE:
+        assert all(pod.labels[name] == value for pod in pods(render(folder)))
+
+
+def test_autoscaler_keeps_servers_without_data_and_ends_them_slowly() -> None:
+    spec = autoscaler()
+    assert 2 <= spec["minReplicaCount"] < spec["maxReplicaCount"]
+    assert spec["fallback"] == {
+        "failureThreshold": 3,
+        "replicas": spec["minReplicaCount"],
+        "behavior": "currentReplicasIfHigher",
+    }
+    behavior = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    assert behavior["scaleUp"]["stabilizationWindowSeconds"] == 0
+    assert all(each["periodSeconds"] <= 30 for each in behavior["scaleUp"]["policies"])
+    assert behavior["scaleDown"] == {
+        "stabilizationWindowSeconds": 300,
+        "policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}],
+    }

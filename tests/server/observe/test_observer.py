@@ -1,0 +1,87 @@
+"""Observer: a server's verdict, what a reader may see of it, and the demand of its trainers."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import pytest
+from tests.harness.clock import ManualClock
+from tests.harness.observed import fake_engine, observed
+
+from infeed.report import ServerReport, TrainerReport
+from infeed_server.observe.jobs import ConnectedTrainer, JobKey
+from infeed_server.observe.observer import Observer
+
+
+def connect(observer: Observer, pipeline: str, seed: int, report: TrainerReport | None) -> Any:
+    trainer: ConnectedTrainer = observer.jobs.connect(
+        JobKey(pipeline, seed, 4, 1), 0, f"{pipeline}{seed}", "10.0.0.9:1", lambda: None
+    )
+    if report is not None:
+        observer.jobs.on_report(trainer, report)
+    return trainer
+
+
+def test_verdict_is_of_pipelines_that_the_reader_may_see() -> None:
+    observer = observed("photos", "secret")
+    report = TrainerReport(seconds=10.0, steps=20, wait_seconds=9.0, total_steps=20)
+    connect(observer, "secret", 1, report)
+    assert observer.to_json({})["verdict"]["wait_share"] == 0.9
+    document = observer.to_json({}, visible=lambda name: name == "photos")
+    assert [each["name"] for each in document["pipelines"]] == ["photos"]
+    assert document["verdict"]["wait_share"] == 0.5
+    assert observer.to_json({}, visible=lambda _: False)["verdict"]["level"] == "unknown"
+
+
+@pytest.mark.parametrize("seeds", [(1, 2), (2, 1)])
+def test_verdict_is_one_that_is_known(seeds: tuple[int, int]) -> None:
+    observer = Observer("1", ManualClock())
+    observer.watch("photos", fake_engine("photos"))
+    known, unknown = seeds
+    connect(observer, "photos", unknown, None)
+    assert observer.to_json({})["verdict"]["level"] == "unknown"
+    connect(observer, "photos", known, TrainerReport(seconds=10.0, steps=20, total_steps=20))
+    assert observer.to_json({})["verdict"]["level"] == "not input-bound"
+
+
+def test_job_whose_steps_have_no_length_hides_no_other_demand() -> None:
+    clock = ManualClock()
+    observer = Observer("1", clock)
+    engine = fake_engine("photos")
+    observer.watch("photos", engine)
+    connect(observer, "photos", 1, TrainerReport(seconds=10.0, steps=20, wait_seconds=10.0))
+    connect(observer, "photos", 2, TrainerReport(seconds=10.0, steps=20))
+    for _ in range(12):
+        observer.totals.on_batch_sent("photos", 4, 1_000)
+        engine.states["source"] += 1.0
+        observer.update()
+        clock.now += 1.0
+    assert observer.desired_servers == 3  # 2 batches/s, of servers that make 0.85 of one
+
+
+def test_trainer_that_no_longer_reports_is_in_no_figure() -> None:
+    observer = observed("photos")
+    assert observer.to_json({})["verdict"]["wait_share"] == 0.5
+    clock: Any = observer._clock
+    clock.now += 15.0
+    observer.update()
+    document = observer.to_json({})
+    assert document["verdict"]["level"] == "unknown"
+    history = observer.history.to_json(1)["pipelines"]["photos"]
+    assert history["wait_share"][-1] is None
+
+
+def test_verdict_of_the_status_is_that_of_a_job_also_while_reports_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    observer = observed("photos", "other")
+    busy = (
+        ServerReport(seconds=10.0, batches=number, transform_seconds=9.0, cores=2.0)
+        for number in count(1)
+    )
+    monkeypatch.setattr(observer.jobs, "_server_report", lambda _: next(busy))
+    status = observer.to_json({})
+    (job,) = status["pipelines"][0]["jobs"]
+    assert job["verdict"]["level"] == "highly input-bound"
+    assert status["verdict"] == job["verdict"]

@@ -1,0 +1,56 @@
+"""The parent of several processes, whose children are replaced by none."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+
+from infeed_server.runtime import multiprocess
+from infeed_server.runtime.options import ServerOptions
+
+
+class FakeProcesses:
+    """No process. When they are to end, it requests the readiness of their parent."""
+
+    def __init__(self, *_: Any) -> None:
+        self.http = ""
+        self.seen: list[Any] = []
+
+    def __call__(self, *_: Any) -> FakeProcesses:
+        return self
+
+    def http_addresses(self) -> list[str | None]:
+        return [None, None]
+
+    def start(self, _: Any) -> None: ...
+
+    def restart_exited(self) -> None: ...
+
+    def stop(self, _: float) -> None:
+        try:
+            urllib.request.urlopen(f"http://{self.http}/readyz", timeout=60)
+        except urllib.error.HTTPError as error:
+            with error:
+                self.seen.append(json.load(error)["reason"])
+
+
+def test_server_of_processes_that_end_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = FakeProcesses()
+    monkeypatch.setattr(multiprocess, "ProcessGroup", processes)
+
+    def announce(_: str, http: str | None) -> None:
+        processes.http = http or ""
+
+    polls = iter([False, False, True])
+    multiprocess.serve_processes(
+        "pipelines.yaml",
+        ServerOptions("127.0.0.1:0", "127.0.0.1:0"),
+        2,
+        lambda _: next(polls),
+        announce,
+    )
+    assert processes.seen == ["shutting down"]
