@@ -227,7 +227,7 @@ def test_no_servers_are_needed_when_the_last_trainer_has_left(browser: Browser) 
             observer.jobs.disconnect(trainer)
         observer.update()
         assert observer.desired_servers > 0
-        wait_for_text(browser, needed, "–")
+        wait_for_text(browser, needed, "\u2013")
 
 
 def test_the_page_with_tls_and_a_password(browser: Browser, pki: SimpleNamespace) -> None:
