@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -363,6 +365,27 @@ def test_trainers_connect_to_the_service_by_name() -> None:
     assert port["name"] == "grpc"
     name = f"{metadata['name']}.{metadata['namespace']}.svc.cluster.local"
     assert environment["TARGET"] == f"dns:///{name}:{port['port']}"
+
+
+def test_servers_of_another_version_share_nothing_with_the_first(tmp_path: Path) -> None:
+    copy = tmp_path / "kubernetes"
+    shutil.copytree(FOLDER, copy)
+    (text,) = re.findall(r"^```yaml\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
+    added = copy / "overlays/production-v2"
+    added.mkdir()
+    (added / "kustomization.yaml").write_text(text)
+    manifests = render(str(added))
+    (namespace,) = of_kind("Namespace", manifests)
+    name = namespace["metadata"]["name"]
+    assert name != "infeed"
+    assert f"infeed.{name}.svc.cluster.local" in README.read_text()
+    others = [each for each in manifests if each is not namespace]
+    assert {each["metadata"]["namespace"] for each in others} == {name}
+    (scaled,) = of_kind("ScaledObject", manifests)
+    (deployment,) = of_kind("Deployment", manifests)
+    assert scaled["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+    query = scaled["spec"]["triggers"][0]["metadata"]["query"]
+    assert query == f'max(infeed_desired_servers{{namespace="{name}"}})'
 
 
 def test_trainers_of_production_have_an_authority_and_a_token() -> None:

@@ -29,6 +29,7 @@ from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.health import Health
 from infeed_server.control.http_server import ControlServer
 from infeed_server.control.metrics import Metrics
+from infeed_server.observe.observer import Observer
 from infeed_server.runtime.certificate import TLSFiles
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=REASON)
@@ -210,9 +211,23 @@ def test_a_restart_with_other_pipelines_is_followed(
             wait_until(lambda: texts(browser, ".pick") == ["texts"], "the new pipeline")
 
 
-def _app(*names: str) -> Any:
+def _app(*names: str, observer: Observer | None = None) -> Any:
     registry = Metrics("1.2.3", "2.21.0").registry
-    return create_app(ControlState(Health(), registry, "1.2.3", observer=observed(*names)))
+    observer = observer or observed(*names)
+    return create_app(ControlState(Health(), registry, "1.2.3", observer=observer))
+
+
+def test_no_servers_are_needed_when_the_last_trainer_has_left(browser: Browser) -> None:
+    needed, observer = '#facts [data-f="servers"]', observed("photos")
+    with ControlServer(_app(observer=observer), "127.0.0.1", 0) as server:
+        browser.open(f"http://{server.address}/")
+        wait_for_text(browser, needed, str(observer.desired_servers))
+        # The API keeps the number for some minutes, so that an autoscaler does not hurry.
+        for trainer in observer.jobs.trainers():
+            observer.jobs.disconnect(trainer)
+        observer.update()
+        assert observer.desired_servers > 0
+        wait_for_text(browser, needed, "\u2013")
 
 
 def test_the_page_with_tls_and_a_password(browser: Browser, pki: SimpleNamespace) -> None:

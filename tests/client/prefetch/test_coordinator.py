@@ -656,6 +656,19 @@ def test_remote_server_takes_the_steps_of_a_lost_local_one(hybrid: Any) -> None:
     assert coordinator.next_request(remote) == 4
 
 
+def test_remote_server_takes_the_steps_of_one_of_two_local_servers(new_coordinator: Any) -> None:
+    coordinator = new_coordinator((LOCAL, "unix:/t", REMOTE))
+    lost, _, remote = connect(coordinator, LOCAL, "unix:/t", REMOTE)
+    for expected in range(4):
+        assert coordinator.next_request(lost) == expected
+        coordinator.on_batch(lost, batch(expected))
+    assert coordinator.next_request(lost) == 4
+    assert coordinator.next_request(remote) is None
+    coordinator.end(LOCAL, LOST)
+    assert coordinator.next_request(remote) == 4
+    assert coordinator.next_request(remote) is None
+
+
 def test_no_server_is_spared_where_none_is_known_to_be_local(new_coordinator: Any) -> None:
     coordinator = new_coordinator(("127.0.0.1:7470", REMOTE))
     first, second = connect(coordinator, "127.0.0.1:7470", REMOTE)

@@ -116,3 +116,48 @@ def test_memory_above_which_a_process_is_slowed_down_is_a_limit(groups: Path) ->
     assert module.memory_bytes() == 2_000_000
     (groups / "memory.high").write_text("max\n")
     assert module.memory_bytes() == 3_000_000
+
+
+def test_host_is_the_limit_above_which_no_other_counts(
+    groups: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_host_memory_bytes", lambda: 5_000_000)
+    (groups / "memory.max").write_text("6000000\n")
+    assert module.memory_bytes() == 5_000_000
+
+
+def test_processes_share_the_limits_and_each_has_a_cpu(
+    groups: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_process_count", 1)
+    monkeypatch.setattr(module.os, "sched_getaffinity", lambda _: set(range(8)))
+    (groups / "cpu.max").write_text("600000 100000\n")
+    (groups / "memory.max").write_text("8000000\n")
+    assert (module.cpu_count(), module.memory_bytes()) == (6, 8_000_000)
+    module.set_process_count(4)
+    assert (module.cpu_count(), module.memory_bytes()) == (1, 2_000_000)
+    assert module.describe().endswith("; a share of 1/4 of both")
+    module.set_process_count(9)
+    assert module.cpu_count() == 1
+
+
+def test_period_of_zero_is_no_quota(groups: Path) -> None:
+    (groups / "cpu.max").write_text("100000 0\n")
+    assert module.cpu_count() == len(os.sched_getaffinity(0))
+
+
+def test_lowest_limit_of_threads_counts(groups: Path) -> None:
+    (groups.parent / "own").write_text("0::/unit\n")
+    (groups / "unit").mkdir()
+    for folder, limit in ((groups, 100), (groups / "unit", 500)):
+        (folder / "pids.max").write_text(f"{limit}\n")
+        (folder / "pids.current").write_text("90\n")
+    assert module.pids_left() == 10
+
+
+def test_path_out_of_the_tree_is_not_followed(groups: Path) -> None:
+    (groups.parent / "own").write_text("0::/../other\n")
+    (groups.parent / "other").mkdir()
+    (groups.parent / "other" / "memory.max").write_text("1000000\n")
+    (groups / "memory.max").write_text("2000000\n")
+    assert module.memory_bytes() == 2_000_000

@@ -83,7 +83,7 @@ function select(name) {
 function show() {
   const { status } = page;
   if (!status) return;
-  showFacts(status.server);
+  showFacts(status);
   page.judged = showVerdict(status);
   const pipeline = current();
   byId("verdict-show").hidden = !page.judged || page.judged === pipeline?.name;
@@ -107,15 +107,17 @@ function showCharts(pipeline) {
   waitChart.show(history.points(pipeline.name, "wait_share"), page.seconds);
 }
 
-function showFacts(server) {
+function showFacts({ server, pipelines }) {
   const facts = byId("facts");
+  // The number falls minutes after the load, for autoscalers: without trainers it means nothing.
+  const hasTrainers = pipelines.some((each) => each.jobs.length);
   fill(facts, {
     address: location.host,
     state: server.ready ? "ready" : "not ready",
     cpu: `${format.percent(server.cpu_share)} of ${format.number(server.cores)}`,
     memory: `${format.bytes(server.memory_bytes)} of ${format.bytes(server.memory_limit_bytes)}`,
     peak: format.bytes(server.peak_memory_bytes),
-    servers: format.count(server.desired_servers),
+    servers: hasTrainers ? format.count(server.desired_servers) : "–",
     uptime: format.duration(server.uptime_seconds),
     version: server.version,
   });
@@ -136,7 +138,8 @@ function showLink() {
     : age === null ? ["waiting", "connecting"]
     : ["live", "live"];
   setAttribute(byId("link"), "data-state", state);
-  setText(byId("link-text"), text);
+  // A figure stays with its unit.
+  setText(byId("link-text"), text.replace(/(\d) /g, "$1\u00a0"));
   setAttribute(document.body, "data-stale", state === "lost" || state === "paused");
 }
 
