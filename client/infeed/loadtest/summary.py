@@ -157,6 +157,9 @@ def cores_used(trainers: Sequence[TrainerFigures], tally: Tally) -> float:
 def check(summary: Summary, tally: Tally) -> Summary:
     """Returns the summary with a check for each threshold, and for the audit."""
     limits, checks = tally.plan.thresholds, []
+    if not any(each.step_count for each in tally.trainers):
+        # Everything else holds of a test without a batch: its audit is exact.
+        checks.append(Check("batches", "none", "at least 1", ok=False))
     if (share := limits.min_utilisation) is not None:
         value = summary.utilisation or 0.0
         checks.append(

@@ -122,6 +122,14 @@ def test_thresholds_are_checked_by_the_worst_rank() -> None:
     assert check(summarize(made), made).ok
 
 
+def test_a_test_without_a_batch_fails() -> None:
+    made = tally(LoadPlan(trainers=1))
+    summary = check(summarize(made), made)
+    assert summary.exact
+    assert not summary.ok
+    assert "MISSED: batches: none (at least 1)" in text_report(summary, made)
+
+
 def test_an_inexact_delivery_fails_without_a_threshold() -> None:
     made = tally(LoadPlan(trainers=1))
     made.add(0, point(steps([0, 2, 3])))
