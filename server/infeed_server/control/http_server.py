@@ -8,6 +8,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.http_protocol import REQUEST_TIMEOUT_SECONDS, LimitedProtocol
 from infeed_server.control.tls_listener import TlsListener
 from infeed_server.control.token_check import Authorize
+from infeed_server.processes.priority import raise_priority, reset_priority
 
 _START_TIMEOUT_SECONDS = 10.0
 _STOP_TIMEOUT_SECONDS = 1.8
@@ -55,8 +57,7 @@ class ControlServer:
             tls,
         )
         self._thread = threading.Thread(
-            target=self._server.run,
-            kwargs={"sockets": [self._socket]},
+            target=self._run,
             name="infeed-control",
             daemon=True,
         )
@@ -86,6 +87,10 @@ class ControlServer:
             self._thread.join(_STOP_TIMEOUT_SECONDS)
         self._socket.close()
 
+    def _run(self) -> None:
+        raise_priority()
+        self._server.run(sockets=[self._socket])
+
     def __enter__(self) -> ControlServer:
         self.start()
         return self
@@ -106,6 +111,11 @@ class _Server(uvicorn.Server):
         def protocol() -> LimitedProtocol:
             return LimitedProtocol(self.config, self.server_state, self.lifespan.state)
 
+        # Calls that take long must not have the priority of the event loop.
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(
+            ThreadPoolExecutor(thread_name_prefix="infeed-control", initializer=reset_priority)
+        )
         for listener in sockets or ():
             self.servers = [*getattr(self, "servers", ()), await self._listen(listener, protocol)]
         self.started = True

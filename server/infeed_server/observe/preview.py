@@ -15,6 +15,7 @@ from infeed_server.observe.pictures import data_url, picture_field, text_of
 from infeed_server.observe.stage_pictures import is_sent, stages_json
 from infeed_server.pipeline.sample_key import format_key
 from infeed_server.processes.daemon_executor import DaemonExecutor
+from infeed_server.processes.priority import unraised_priority
 
 MAX_SAMPLES = 8
 
@@ -122,7 +123,8 @@ class Previews:
 
 async def _batch(engine: Engine, position: int, slots: int) -> HostBatch:
     """Returns a small batch, which waits for its turn as those of trainers do."""
-    session = engine.open(slots, 0, Trainer())
+    with unraised_priority():  # threads of the engine would inherit that of the event loop
+        session = engine.open(slots, 0, Trainer())
     try:
         future = asyncio.wrap_future(
             session.submit(Request(engine.spec.seed, position, slots, slots))

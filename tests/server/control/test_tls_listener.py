@@ -106,7 +106,6 @@ def test_connections_are_accepted_again_after_a_failure(
     tls.load_cert_chain(pki.server, pki.server_key)
     server = ControlServer(create_app(state), "127.0.0.1", 0, tls)
     server._socket = Listener(fileno=server._socket.detach())
-    server._thread._kwargs = {"sockets": [server._socket]}  # type: ignore[attr-defined]
     with server:
         assert status(server, pki) == 200
     assert len(failures) == 2
