@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import threading
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -32,11 +33,13 @@ from tests.harness.spawned import SpawnedProcess
 from tests.harness.waiting import TIMEOUT_SECONDS, wait_until
 
 import infeed
+from infeed.report import REPORT_INTERVAL_SECONDS
 
 FOLDER = ROOT / "deploy/prometheus"
 
-BATCHES = 40
-"""Batches after which a trainer connects again, so that streams end too."""
+FEED_SECONDS = 3 * REPORT_INTERVAL_SECONDS
+"""Time after which a trainer connects again, so that streams end too: it has reported by then, also
+on a machine that makes many steps in it."""
 
 STEP_SECONDS = 0.02
 
@@ -163,8 +166,9 @@ class Trainer(threading.Thread):
         try:
             while not self.stopping.is_set():
                 with infeed.connect(self._target, "n", tls=self._tls, timeout=300) as feed:
-                    for _ in range(BATCHES):
-                        next(feed)
+                    end = time.monotonic() + FEED_SECONDS
+                    while time.monotonic() < end:
+                        feed.next()
                         if self.stopping.wait(STEP_SECONDS):
                             break
         except Exception as error:  # noqa: BLE001 - the fixture raises it
