@@ -286,6 +286,9 @@ def _serve(
     out: TextIO,
     provider: TracerProvider | None,
 ) -> None:
+    from infeed_server.processes.priority import lower_priority
+
+    lower_priority()  # before TensorFlow starts threads
     with loading_tensorflow():
         from infeed_server.cli.panel import server_panel
         from infeed_server.engines import cgroup

@@ -22,7 +22,7 @@ from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.http_protocol import REQUEST_TIMEOUT_SECONDS, LimitedProtocol
 from infeed_server.control.tls_listener import TlsListener
 from infeed_server.control.token_check import Authorize
-from infeed_server.processes.priority import raise_priority, reset_priority
+from infeed_server.processes.priority import reset_priority, start_unlowered
 
 _START_TIMEOUT_SECONDS = 10.0
 _STOP_TIMEOUT_SECONDS = 1.8
@@ -57,7 +57,8 @@ class ControlServer:
             tls,
         )
         self._thread = threading.Thread(
-            target=self._run,
+            target=self._server.run,
+            kwargs={"sockets": [self._socket]},
             name="infeed-control",
             daemon=True,
         )
@@ -69,7 +70,7 @@ class ControlServer:
 
     def start(self) -> None:
         """Returns once requests are answered. Raises `ServerError` if that takes too long."""
-        self._thread.start()
+        start_unlowered(self._thread)
         deadline = time.monotonic() + _START_TIMEOUT_SECONDS
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > deadline:
@@ -86,10 +87,6 @@ class ControlServer:
         if self._thread.ident is not None:
             self._thread.join(_STOP_TIMEOUT_SECONDS)
         self._socket.close()
-
-    def _run(self) -> None:
-        raise_priority()
-        self._server.run(sockets=[self._socket])
 
     def __enter__(self) -> ControlServer:
         self.start()

@@ -216,8 +216,9 @@ class Metrics:
         )
 
     def update(self) -> None:
-        """Renews the metrics of the process. Called every second."""
+        """Renews the metrics that take system calls. Called every second."""
         self._process.update()
+        self.serving.update()
 
     def add_pipeline(self, pipeline: str) -> None:
         """Initializes the pipeline's metrics to zero, so that they are exposed from the start."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 
-from infeed_server.control.collectors import CallbackCollector, LabelledValues
+from infeed_server.control.collectors import CallbackCollector, LabelledValues, SampledCollector
 from infeed_server.control.health import HealthView
 
 
@@ -26,7 +26,7 @@ class ServingGauges:
                 self._pipelines,
             )
         )
-        registry.register(
+        self._certificate_gauge = SampledCollector(
             CallbackCollector(
                 GaugeMetricFamily,
                 "infeed_certificate_expiry_timestamp_seconds",
@@ -35,13 +35,18 @@ class ServingGauges:
                 self._certificate,
             )
         )
+        registry.register(self._certificate_gauge)
+
+    def update(self) -> None:
+        """Reads the end of the certificate. Called every second."""
+        self._certificate_gauge.update()
 
     def watch_health(self, health: HealthView) -> None:
         """Exposes the readiness of each pipeline at every scrape."""
         self._health = health
 
     def watch_certificate(self, end: Callable[[], float | None]) -> None:
-        """Exposes the Unix time that `end` returns at every scrape; None: there is none."""
+        """Exposes the Unix time that `end` returns at every `update`; None: there is none."""
         self._certificate_end = end
 
     def _pipelines(self) -> LabelledValues:

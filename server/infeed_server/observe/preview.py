@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -15,7 +16,6 @@ from infeed_server.observe.pictures import data_url, picture_field, text_of
 from infeed_server.observe.stage_pictures import is_sent, stages_json
 from infeed_server.pipeline.sample_key import format_key
 from infeed_server.processes.daemon_executor import DaemonExecutor
-from infeed_server.processes.priority import unraised_priority
 
 MAX_SAMPLES = 8
 
@@ -25,7 +25,10 @@ MAX_STAGED_SAMPLES = 4
 INTERVAL_SECONDS = 2.0
 """Between two previews of a server: trainers must not notice them."""
 
-_TIMEOUT_SECONDS = 20.0
+_BATCH_TIMEOUT_SECONDS = 20.0
+
+_TIMEOUT_SECONDS = 25.0
+"""For the batch, and then for its pictures."""
 
 _STAGES_SECONDS = 5.0
 """After this time, no stages of another sample are made."""
@@ -68,7 +71,7 @@ class Previews:
             )
         with self._turn():
             slots = min(MAX_STAGED_SAMPLES if stages else MAX_SAMPLES, engine.spec.batch_size)
-            batch = await _batch(engine, position, slots)
+            batch = await self._on_thread(_batch, engine, position, slots)
             return await self._on_thread(_to_json, pipeline, engine, batch, stages)
 
     async def make_sample(self, pipeline: str, sample_id: int, key: Array) -> dict[str, Any]:
@@ -98,7 +101,8 @@ class Previews:
             self._next_at = self._clock() + INTERVAL_SECONDS
 
     async def _on_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Runs a function on a thread: other requests must not wait for it.
+        """Runs a function on a thread: other requests must not wait for it, and threads that an
+        engine starts must not have the priority of the event loop.
 
         After a time-out it goes on alone, since a function of the user may be slow, and there are
         no previews until it ends.
@@ -121,19 +125,16 @@ class Previews:
         return done.pop().result()
 
 
-async def _batch(engine: Engine, position: int, slots: int) -> HostBatch:
+def _batch(engine: Engine, position: int, slots: int) -> HostBatch:
     """Returns a small batch, which waits for its turn as those of trainers do."""
-    with unraised_priority():  # threads of the engine would inherit that of the event loop
-        session = engine.open(slots, 0, Trainer())
+    session = engine.open(slots, 0, Trainer())
     try:
-        future = asyncio.wrap_future(
-            session.submit(Request(engine.spec.seed, position, slots, slots))
-        )
-        answer = await asyncio.wait_for(future, _TIMEOUT_SECONDS)
+        future = session.submit(Request(engine.spec.seed, position, slots, slots))
+        answer = future.result(_BATCH_TIMEOUT_SECONDS)
         session.on_sent()
-    except asyncio.TimeoutError:  # not yet the built-in one in Python 3.10
+    except FutureTimeoutError:  # not yet the built-in one in Python 3.10
         raise InfeedError(
-            f"no batch within {_TIMEOUT_SECONDS:.0f} s: the trainers keep the server busy"
+            f"no batch within {_BATCH_TIMEOUT_SECONDS:.0f} s: the trainers keep the server busy"
         ) from None
     finally:
         session.close()

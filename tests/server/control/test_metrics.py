@@ -89,12 +89,15 @@ def test_peers_are_counted(metrics: Metrics):
     assert shown["infeed_refused_total{reason=unauthenticated}"] == 0  # exposed from the start
 
 
-def test_readiness_and_the_end_of_the_certificate_are_read_at_each_scrape(metrics: Metrics):
+def test_a_scrape_has_readiness_of_now_and_the_certificate_of_the_last_update(
+    metrics: Metrics,
+):
     assert not [each for each in values(metrics) if "ready" in each or "expiry" in each]
     health = Health()
     metrics.serving.watch_health(health)
     ends = iter([1.5e9, None])
     metrics.serving.watch_certificate(lambda: next(ends))
+    metrics.update()
     health.set("train", ready=True, reason="its first batch is made")
     health.set("eval", ready=False, reason="opening its source")
     shown = values(metrics)
@@ -104,7 +107,9 @@ def test_readiness_and_the_end_of_the_certificate_are_read_at_each_scrape(metric
     health.drain()
     shown = values(metrics)
     assert shown["infeed_pipeline_ready{pipeline=train}"] == 0
-    assert "infeed_certificate_expiry_timestamp_seconds{}" not in shown
+    assert shown["infeed_certificate_expiry_timestamp_seconds{}"] == 1.5e9
+    metrics.update()
+    assert "infeed_certificate_expiry_timestamp_seconds{}" not in values(metrics)
 
 
 def test_open_streams_are_counted(metrics: Metrics):

@@ -33,11 +33,13 @@ class Session:
     def __init__(self, answer: HostBatch | Exception | None) -> None:
         self.answer = answer
         self.requests: list[Request] = []
+        self.futures: list[Future[Any]] = []
         self.calls: list[str] = []
 
     def submit(self, request: Request) -> Future[Any]:
         self.requests.append(request)
         future: Future[Any] = Future()
+        self.futures.append(future)
         if isinstance(self.answer, Exception):
             future.set_exception(self.answer)
         elif self.answer is not None:
@@ -68,6 +70,11 @@ def previews(answer: HostBatch | Exception | None, **spec: Any) -> SimpleNamespa
         clock=clock,
         engine=engine,
     )
+
+
+async def until_idle(made: Previews) -> None:
+    while made._busy:
+        await asyncio.sleep(0.001)
 
 
 def test_a_preview_has_pictures_values_and_where_they_are_from() -> None:
@@ -131,17 +138,39 @@ def test_there_is_one_preview_at_a_time() -> None:
 
     async def request_two() -> None:
         first = asyncio.create_task(made.previews.make("photos", 0))
-        await asyncio.sleep(0)
+        while not made.session.requests:
+            await asyncio.sleep(0.001)
         made.clock.now += INTERVAL_SECONDS
         with pytest.raises(BusyError):
             await made.previews.make("photos", 0)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
+        # The batch goes on alone, so its turn is not over.
+        made.clock.now += INTERVAL_SECONDS
+        with pytest.raises(BusyError):
+            await made.previews.make("photos", 0)
+        made.session.futures[0].set_result(batch(image=PIXELS))
+        await until_idle(made.previews)
 
     asyncio.run(request_two())
-    # Its turn at the engine is given back.
+    assert made.session.calls == ["sent", "closed"]
+
+
+def test_a_batch_that_takes_too_long_ends_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preview, "_BATCH_TIMEOUT_SECONDS", 0.01)
+    made = previews(None)
+    with pytest.raises(InfeedError, match="no batch within 0 s: the trainers keep the server busy"):
+        asyncio.run(made.previews.make("photos", 0))
     assert made.session.calls == ["closed"]
+
+
+def test_an_engine_opens_a_session_beside_the_event_loop() -> None:
+    # Threads that it starts would have the priority of the event loop.
+    made, threads = previews(batch(image=PIXELS)), []
+    made.engine.open = lambda *_: threads.append(threading.current_thread()) or made.session
+    asyncio.run(made.previews.make("photos", 0))
+    assert [each.name for each in threads] == ["infeed-preview"]
 
 
 def test_there_is_no_preview_while_slow_transforms_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,8 +194,7 @@ def test_there_is_no_preview_while_slow_transforms_go_on(monkeypatch: pytest.Mon
         ended.set()
         go_on.set()
         monkeypatch.undo()
-        while made.previews._busy:
-            await asyncio.sleep(0.001)
+        await until_idle(made.previews)
         await made.previews.make("photos", 0)
 
     asyncio.run(request())
