@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -175,6 +176,21 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     folder = Path(path) if path else draw_photos(tmp_path_factory.mktemp("photos"))
     rows = [line.rpartition(",") for line in (folder / "labels.csv").read_text().split()]
     labels = {file: int(label) for file, _, label in rows if label != "label"}
+    return SimpleNamespace(folder=folder, labels=labels, count=len(labels))
+
+
+@pytest.fixture(scope="session")
+def few_photos(
+    photos: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory
+) -> SimpleNamespace:
+    """The first 60 of `photos`, in a folder of their own."""
+    folder = tmp_path_factory.mktemp("few_photos")
+    names = sorted(photos.labels)[:60]
+    for name in names:
+        shutil.copy(photos.folder / name, folder)
+    labels = {name: photos.labels[name] for name in names}
+    rows = ["file,label", *(f"{name},{label}" for name, label in labels.items())]
+    (folder / "labels.csv").write_text("\n".join(rows) + "\n")
     return SimpleNamespace(folder=folder, labels=labels, count=len(labels))
 
 

@@ -1,10 +1,8 @@
-"""The command line in processes forked from the nursery, and a small folder of photos."""
+"""The command line in processes forked from the nursery."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from tests.harness.nursery import ForkedProcess, Nursery
@@ -68,18 +66,3 @@ class CommandLine:
 @pytest.fixture(scope="session")
 def command_line(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
     return CommandLine(tmp_path_factory.mktemp("commands"), nursery)
-
-
-@pytest.fixture(scope="session")
-def few_photos(
-    photos: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory
-) -> SimpleNamespace:
-    """The first 60 of `photos`, in a folder of their own."""
-    folder = tmp_path_factory.mktemp("few_photos")
-    names = sorted(photos.labels)[:60]
-    for name in names:
-        shutil.copy(photos.folder / name, folder)
-    labels = {name: photos.labels[name] for name in names}
-    rows = ["file,label", *(f"{name},{label}" for name, label in labels.items())]
-    (folder / "labels.csv").write_text("\n".join(rows) + "\n")
-    return SimpleNamespace(folder=folder, labels=labels, count=len(labels))

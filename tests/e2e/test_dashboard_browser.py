@@ -60,9 +60,16 @@ TEXT = "return [...document.querySelectorAll(arguments[0])].map((each) => each.t
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def started_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with Browser(tmp_path_factory.mktemp("browser"), insecure=True) as started:
         yield started
+
+
+@pytest.fixture
+def browser(started_browser: Browser) -> Browser:
+    """A browser whose page of the previous test requests nothing more."""
+    started_browser.open("about:blank")
+    return started_browser
 
 
 def texts(browser: Browser, selector: str) -> list[str]:

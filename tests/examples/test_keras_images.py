@@ -54,19 +54,19 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 @pytest.fixture(scope="module")
 def server(
-    photos: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory
+    few_photos: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[InfeedServer]:
     folder = tmp_path_factory.mktemp("keras_images")
     definition = folder / "pipelines.yaml"
     definition.write_text(DEFINITION % BATCH_SIZE)
-    (folder / "data").symlink_to(photos.folder)
+    (folder / "data").symlink_to(few_photos.folder)
     with InfeedServer(definition, folder / "log") as running:
         yield running
 
 
 @pytest.mark.parametrize("backend", ["jax", "tensorflow", "torch"])
 def test_a_killed_run_continues_with_the_same_bits(
-    server: InfeedServer, photos: SimpleNamespace, backend: str, tmp_path: Path
+    server: InfeedServer, few_photos: SimpleNamespace, backend: str, tmp_path: Path
 ) -> None:
     pytest.importorskip("keras")
     h5py = pytest.importorskip("h5py")
@@ -98,7 +98,7 @@ def test_a_killed_run_continues_with_the_same_bits(
             file.visititems(visit)
         return found
 
-    killed_after = photos.count // BATCH_SIZE + 1  # the first step of the second epoch
+    killed_after = few_photos.count // BATCH_SIZE + 1  # the first step of the second epoch
     assert train("whole") == 0
     assert train("killed", "-c", KILL, str(killed_after)) == -signal.SIGKILL
     (saved,) = (tmp_path / "killed").iterdir()

@@ -57,8 +57,7 @@ class ControlServer:
             tls,
         )
         self._thread = threading.Thread(
-            target=self._server.run,
-            kwargs={"sockets": [self._socket]},
+            target=self._run,
             name="infeed-control",
             daemon=True,
         )
@@ -87,6 +86,9 @@ class ControlServer:
         if self._thread.ident is not None:
             self._thread.join(_STOP_TIMEOUT_SECONDS)
         self._socket.close()
+
+    def _run(self) -> None:
+        self._server.run(sockets=[self._socket])
 
     def __enter__(self) -> ControlServer:
         self.start()

@@ -87,8 +87,6 @@ def serve_stream(
         jobs.disconnect(trainer)
         reader.stop()
         stream.session.close()
-        if traces is not None:
-            traces.close()
         monitor.on_stream_closed(name)
 
     end_once = Once(end)
@@ -105,6 +103,9 @@ def serve_stream(
             yield from _responses(stream, reader, feed, monitor, shutdown)
     finally:
         end_once()
+        # Not in `end`: a peer that has its last batch leaves before that batch counts as sent.
+        if traces is not None:
+            traces.close()
 
 
 class Once:

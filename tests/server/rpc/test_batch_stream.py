@@ -214,7 +214,8 @@ def test_once_runs_its_function_once() -> None:
 class FakeCall:
     """One StreamBatches call without a server; also its catalog, caller and encoder."""
 
-    def __init__(self, *, is_active: bool = True) -> None:
+    def __init__(self, *, is_active: bool = True, tracer: Any = None) -> None:
+        self.tracer = tracer
         self.caller = SimpleNamespace(require_access=lambda name: None)
         self.answers: list[Future[Any]] = []
         """The answer to each request."""
@@ -263,7 +264,7 @@ class FakeCall:
         fake: Any = self
         return serve_stream(
             *(fake, fake, Monitors(), self.shutdown, TrainerLog()),
-            *(Jobs(lambda _: ServerReport()), None, messages, fake),
+            *(Jobs(lambda _: ServerReport()), self.tracer, messages, fake),
         )
 
 
@@ -355,6 +356,27 @@ def test_sent_batch_is_released(waiting_client: Iterator[bytes], frequent_heartb
     assert (bool(batch), call.sent) == (True, 0)
     next(answer)
     assert (bool(batch), call.sent) == (False, 1)
+
+
+def test_batch_of_a_peer_that_leaves_with_it_counts_as_sent(
+    waiting_client: Iterator[bytes], frequent_heartbeats: None
+) -> None:
+    events: list[str] = []
+    traces = SimpleNamespace(close=lambda: events.append("stream closed"))
+    call = FakeCall(tracer=SimpleNamespace(open_stream=lambda *_: traces))
+    answer = call.serve(waiting_client)
+    while not call.answers:
+        next(answer)
+    batch = grpc_frames([b"batch"])
+    span: Any = SimpleNamespace(
+        trace_id="1", add=lambda stage, _: events.append(stage), end=events.append
+    )
+    call.answers[0].set_result(EncodedAnswer(batch, 4, 5, span))
+    while next(answer) is not batch:
+        pass
+    call.end()
+    assert list(answer) == []
+    assert events == ["send", "sent", "stream closed"]
 
 
 def event(frames: GrpcFrames) -> str | None:
