@@ -14,6 +14,7 @@ from unittest.mock import patch
 import pytest
 import yaml
 
+from infeed import verdict
 from infeed.cli import main
 from infeed.cli.control_plane import ControlPlane
 from infeed_server.pipeline.load import parse
@@ -145,6 +146,13 @@ def test_documented_command_exists(command: str):
     assert re.search(rf"^\W+{command}\b", help_text(), re.MULTILINE), f"no command {command}"
     for option in documented_commands()[command]:
         assert option in help_text(command), f"infeed {command} has no {option}"
+
+
+def test_commands_that_a_verdict_advises_exist():
+    advised = re.findall(r"\binfeed ([a-z]+)", " ".join(verdict._ADVICE.values()))
+    assert "profile" in advised
+    for command in advised:
+        assert re.search(rf"^\W+{command}\b", help_text(), re.MULTILINE), command
 
 
 def test_main_commands_are_documented():

@@ -57,8 +57,8 @@ Cause = Literal[
 ]
 
 _ADVICE: dict[Cause, str] = {
-    "storage": "read from nearer or faster storage, pack small files into TFRecords (infeed pack), "
-    "or shuffle in windows",
+    "storage": "read from nearer or faster storage, pack small files into TFRecords, or shuffle in "
+    "windows",
     "transforms": "add servers or cores, or make the transforms cheaper (infeed profile)",
     "serialisation": 'leave the finish transforms to the trainer (finish="trainer"), or add cores',
     "network rate": "send fewer bytes: uint8 and smaller images, with finish transforms at the "
