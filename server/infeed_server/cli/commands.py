@@ -215,6 +215,7 @@ def serve(
     logs.set_up_service_logging(log_format, quiet=quiet, verbose=verbose)
     # Imported here: TensorFlow takes seconds, which `infeed --help` should not.
     from infeed_server.data_service.options import service_options
+    from infeed_server.processes.priority import lower_priority
     from infeed_server.processes.signals import ShutdownSignal
     from infeed_server.rpc.resources import (
         ThreadReserve,
@@ -272,6 +273,7 @@ def serve(
         return
     if one_of > 1:
         stop.set_when_parent_exits()
+    lower_priority()  # before TensorFlow and others start threads
     out = sys.stdout
     # What the user's code prints is not the ready line.
     with redirect_stdout(sys.stderr), tracing() as provider:
@@ -286,9 +288,6 @@ def _serve(
     out: TextIO,
     provider: TracerProvider | None,
 ) -> None:
-    from infeed_server.processes.priority import lower_priority
-
-    lower_priority()  # before TensorFlow starts threads
     with loading_tensorflow():
         from infeed_server.cli.panel import server_panel
         from infeed_server.engines import cgroup

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 LOWERED_BY = 10
 """Niceness of threads that make batches, more than that of the process at its start."""
@@ -52,4 +53,5 @@ def _process_niceness() -> int:
 
 
 def _set_niceness(value: int) -> None:
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), value)
+    with suppress(PermissionError):  # a sandbox may forbid it, such as ~@resources of systemd
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), value)

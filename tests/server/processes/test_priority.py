@@ -66,6 +66,18 @@ def test_a_lowered_process_starts_some_threads_unlowered() -> None:
     ]
 
 
+def test_in_a_sandbox_that_forbids_it_the_priority_stays() -> None:
+    forbid = "import os\ndef forbid(*_): raise PermissionError\nos.setpriority = forbid\n"
+    run = subprocess.run(
+        [sys.executable, "-c", forbid + PROGRAM],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=600,
+    )
+    assert run.stdout.splitlines() == ["usual 0 0 0", "lowered 0 0 0", "control 0 0 0"]
+
+
 def test_the_control_plane_of_a_server_alone_is_not_lowered(
     nursery: Nursery, tmp_path: Path
 ) -> None:

@@ -49,7 +49,7 @@ def test_handles_within_their_tolerance_are_flat(growth: float, is_flat: bool) -
 def test_check_text_has_result_value_and_bound() -> None:
     assert str(Check("rate", 0.95, 0.9, at_least=True)) == "ok: rate: 0.95 (at least 0.9)"
     text = str(curve(0, 300, 300, 300, 400).check_flat("server MB", "run"))
-    assert text == "FAILED: run: server MB rose from 300 to 400: 100 MB (at most 32 MB)"
+    assert text == "FAILED: run: server MB rose from 300 to 400: 100 MB (at most 48 MB)"
 
 
 def test_table_has_few_rows_including_the_last() -> None:
