@@ -48,6 +48,7 @@ def _run_visits(server: Server, kind: str, count: int) -> Curve:
             assert int(visitor.read_line()) == number
             if number % max(1, count // _SAMPLES) == 0:
                 curve.add(str(number), *_figures(server, visitor))
+            visitor.send_line("next")
         visitor.finish()
     return curve
 

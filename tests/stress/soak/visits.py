@@ -5,6 +5,7 @@
 `tidy` visits run in one process: each takes three batches and closes, or closes before the first,
 or drops the feed without closing it. `killed` visits run in a process each: it takes two batches
 and is killed, or is first halted and then killed. Prints the number of completed visits after each.
+Then waits for a line, since the next visit holds batches.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ import threading
 import time
 
 from tests.stress.soak.trainer import Task
+
+_M_MMAP_THRESHOLD = -3
+"""Of malloc.h."""
 
 _STOPPED_SECONDS = 0.1
 """Time from the halt of a process to its kill, in which the server prepares further batches."""
@@ -51,24 +55,23 @@ def killed(task: Task, number: int) -> None:
         os.waitpid(child, 0)
 
 
-def _return_freed_memory() -> None:
-    """Gives freed memory back to Linux, so that what is measured is held.
+def _return_freed_batches() -> None:
+    """Makes glibc give the memory of freed batches back to Linux, so that what is measured is held.
 
-    glibc keeps batches that threads of the feed have freed: 70 to 140 MB, after a few hundred
-    visits.
+    Otherwise it keeps 40 to 140 MB of them, more on a busy machine.
     """
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-        trim(0)
+    if set_option := getattr(ctypes.CDLL(None), "mallopt", None):
+        assert set_option(_M_MMAP_THRESHOLD, 1 << 20)
 
 
 def main() -> None:
     address, count, kind = sys.argv[1:]
+    _return_freed_batches()
     visit = {"tidy": tidy, "killed": killed}[kind]
     for number in range(int(count)):
         visit(Task(address, "small", seed=number), number)
-        _return_freed_memory()
         print(number + 1, flush=True)
-    sys.stdin.read()
+        sys.stdin.readline()
 
 
 if __name__ == "__main__":
