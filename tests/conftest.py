@@ -8,12 +8,14 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.harness import examples
+from tests.harness.ports import ReservedPort
 from tests.harness.server import InfeedServer
 
 from infeed_server.imports import without_gc
@@ -96,17 +98,35 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
         server.stop(grace=0.2)
 
 
+@pytest.fixture(scope="session")
+def new_address() -> Iterator[Callable[[], str]]:
+    """Returns a loopback address, whose port is reserved until the end of the session.
+
+    For servers that restart, and for programs that do not take port 0. Until a server listens
+    there, connections are refused.
+    """
+    with ExitStack() as reserved:
+        yield lambda: reserved.enter_context(ReservedPort()).address
+
+
 @pytest.fixture
-def server_process(nursery: Nursery, tmp_path: Path) -> Iterator[Callable[..., InfeedServer]]:
+def server_process(
+    nursery: Nursery, new_address: Callable[[], str], tmp_path: Path
+) -> Iterator[Callable[..., InfeedServer]]:
     """Starts `infeed serve` processes on YAML text; they are killed after the test."""
     running: list[InfeedServer] = []
 
-    def start(text: str, listen: str = "127.0.0.1:0", *options: str) -> InfeedServer:
+    def start(text: str, listen: str | None = None, *options: str) -> InfeedServer:
         definition = tmp_path / "pipelines.yaml"
         definition.write_text(text)
         log = tmp_path / f"server-{len(running)}"
         server = InfeedServer(
-            definition, log, *options, listen=listen, http="127.0.0.1:0", launch=nursery.start
+            definition,
+            log,
+            *options,
+            listen=listen or new_address(),
+            http=new_address(),
+            launch=nursery.start,
         )
         running.append(server)
         server.start()

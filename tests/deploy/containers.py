@@ -8,13 +8,13 @@ import itertools
 import json
 import os
 import re
-import socket
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.ports import ReservedPort
 from tests.harness.waiting import wait_until
 
 IMAGES = ("infeed-server", "infeed-trainer")
@@ -47,12 +47,6 @@ def docker(*arguments: str, timeout: float = 300) -> str:
         ["docker", *arguments], capture_output=True, text=True, timeout=timeout, check=True
     )
     return result.stdout
-
-
-def free_port() -> int:
-    """Returns a port of loopback that nothing uses now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def http_get(port: int, path: str) -> str | None:
@@ -160,6 +154,11 @@ class Engine:
             *("--volume", f"{pipelines}:/config/pipelines.yaml:ro"),
         ]
         self._started: list[Container] = []
+        self._ports = contextlib.ExitStack()
+
+    def new_port(self) -> int:
+        """Returns a port of loopback that is reserved until `remove`."""
+        return self._ports.enter_context(ReservedPort()).number
 
     def start(self, *command: str, image: str = "infeed-server", options: list[str]) -> Container:
         """Returns a started container of a role."""
@@ -180,13 +179,14 @@ class Engine:
     def remove(self) -> None:
         for container in self._started:
             container.remove()
+        self._ports.close()
 
 
 class Server:
     """A server's container with its ports."""
 
     def __init__(self, engine: Engine, *command: str, options: tuple[str, ...] = ()) -> None:
-        self.port, self.http = free_port(), free_port()
+        self.port, self.http = engine.new_port(), engine.new_port()
         self.address = f"127.0.0.1:{self.port}"
         self.container = engine.role(
             "serve",

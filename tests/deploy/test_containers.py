@@ -16,7 +16,6 @@ from tests.deploy.containers import (
     Container,
     Engine,
     Server,
-    free_port,
     require_engine,
 )
 from tests.harness.process import ROOT
@@ -92,19 +91,19 @@ def check_restrictions(container: Container) -> None:
 
 def test_every_role_is_restricted_healthy_and_drains_within_its_grace(engine: Engine) -> None:
     server = Server(engine)
-    dispatch = f"127.0.0.1:{free_port()}"
+    dispatch = f"127.0.0.1:{engine.new_port()}"
     roles = {
         "serve": server.container,
         "dispatcher": engine.role(
             *("dispatcher", f"--listen={dispatch}", "--work-dir=/var/lib/infeed/journal"),
-            http=free_port(),
+            http=engine.new_port(),
             options=("--volume", "/var/lib/infeed"),
         ),
     }
     roles["dispatcher"].wait_until_healthy()
     roles["worker"] = engine.role(
-        *("worker", f"--dispatcher={dispatch}", f"--listen=127.0.0.1:{free_port()}"),
-        http=free_port(),
+        *("worker", f"--dispatcher={dispatch}", f"--listen=127.0.0.1:{engine.new_port()}"),
+        http=engine.new_port(),
     )
     remote = ("--engine=tf-data-service", f"--dispatcher={dispatch}")
     roles["gateway"] = Server(engine, *remote).container

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,9 @@ class Command(ForkedProcess):
 class CommandLine:
     """Starts `infeed ...`, or `python FILE ...`, in child processes."""
 
-    def __init__(self, folder: Path, nursery: Nursery) -> None:
+    def __init__(self, folder: Path, nursery: Nursery, new_address: Callable[[], str]) -> None:
+        self.new_address = new_address
+        """Returns an address with a reserved port, for a server that restarts."""
         self._folder = folder
         self._nursery = nursery
         self._count = 0
@@ -47,13 +50,13 @@ class CommandLine:
         command.wait()
         return command
 
-    def serve(self, text: str, cwd: Path, listen: str = "127.0.0.1:0", *options: str) -> Command:
+    def serve(self, text: str, cwd: Path, listen: str | None = None, *options: str) -> Command:
         """Starts a server on YAML text, whose paths are relative to `cwd`."""
         part = cwd / "pipelines.yaml.part"
         part.write_text(text)
         part.rename(cwd / "pipelines.yaml")  # a server that starts reads the old text or the new
-        arguments = ("serve", "pipelines.yaml", "--listen", listen, "--http", "off", *options)
-        return self.start(*arguments, cwd=cwd)
+        arguments = ("serve", "pipelines.yaml", "--listen", listen or self.new_address())
+        return self.start(*arguments, "--http", "off", *options, cwd=cwd)
 
     def serve_error(self, text: str, cwd: Path) -> str:
         """Returns the error of a server that must not start on this YAML text."""
@@ -64,5 +67,7 @@ class CommandLine:
 
 
 @pytest.fixture(scope="session")
-def command_line(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> CommandLine:
-    return CommandLine(tmp_path_factory.mktemp("commands"), nursery)
+def command_line(
+    nursery: Nursery, new_address: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> CommandLine:
+    return CommandLine(tmp_path_factory.mktemp("commands"), nursery, new_address)

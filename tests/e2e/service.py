@@ -115,7 +115,7 @@ class Cluster:
 
     def _spawn(self, name: str, *arguments: str) -> None:
         """Starts the process `name`, on its previous address if it has one."""
-        listen = self.addresses.get(name, "127.0.0.1:0")
+        listen = self.addresses.get(name) or self.command_line.new_address()
         self.processes[name] = self.command_line.start(
             *arguments, "--listen", listen, "--http", "off", cwd=self.folder
         )

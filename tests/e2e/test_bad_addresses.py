@@ -6,7 +6,7 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +50,9 @@ def listening() -> Iterator[str]:
 
 
 @pytest.fixture
-def closed() -> str:
+def closed(new_address: Callable[[], str]) -> str:
     """An address that refuses connections."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"127.0.0.1:{listener.getsockname()[1]}"
+    return new_address()
 
 
 @pytest.mark.parametrize(("option", "other"), [("--listen", "--http"), ("--http", "--listen")])

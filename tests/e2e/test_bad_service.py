@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import signal
-import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +31,9 @@ def cluster(command_line: Any, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture
-def closed() -> str:
+def closed(new_address: Callable[[], str]) -> str:
     """An address that refuses connections."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"127.0.0.1:{listener.getsockname()[1]}"
+    return new_address()
 
 
 def gateway_error(cluster: Cluster, text: str, folder: Path) -> str:

@@ -110,9 +110,11 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
 
 
 @pytest.fixture(scope="module")
-def dispatcher(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Role]:
+def dispatcher(
+    nursery: Nursery, new_address: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Role]:
     folder = tmp_path_factory.mktemp("dispatcher")
-    options = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--work-dir", "journal")
+    options = ("--listen", new_address(), "--http", "127.0.0.1:0", "--work-dir", "journal")
     arguments = ("python", IMPATIENT[1], "dispatcher", *options)
     role = Role(nursery.start(arguments, folder / "log", folder))
     yield role
@@ -291,9 +293,11 @@ def test_worker_that_has_served_exits_with_0_although_its_dispatcher_ends(
 
 
 @pytest.mark.slow
-def test_stuck_worker_exits_to_be_restarted(start: Start, tmp_path: Path) -> None:
-    first = start(sys.executable, "-c", PLAIN_DISPATCHER, "0", str(tmp_path / "first"))
-    port = first.address.rpartition(":")[2]
+def test_stuck_worker_exits_to_be_restarted(
+    start: Start, new_address: Callable[[], str], tmp_path: Path
+) -> None:
+    port = new_address().rpartition(":")[2]
+    first = start(sys.executable, "-c", PLAIN_DISPATCHER, port, str(tmp_path / "first"))
     command = [*IMPATIENT, "worker", "--dispatcher", first.address]
     worker = start(*command, "--listen", "127.0.0.1:0", "--http", "off")
     assert worker.address

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,15 +70,15 @@ def test_killed_training_resumes_bit_for_bit(target: str, tmp_path: Path) -> Non
     assert other_digest == digest
 
 
-def test_two_processes_train_on_one_global_batch(target: str, tmp_path: Path) -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
+def test_two_processes_train_on_one_global_batch(
+    target: str, new_address: Callable[[], str], tmp_path: Path
+) -> None:
+    coordinator = new_address()
     processes = [
         start(
             target,
             tmp_path / "two.pickle",
-            *("--steps", "3", "--coordinator", f"127.0.0.1:{port}"),
+            *("--steps", "3", "--coordinator", coordinator),
             *("--processes", "2", "--process", str(number)),
         )
         for number in range(2)

@@ -1,4 +1,4 @@
-"""Loopback port that stays reserved while its server is down."""
+"""Ports that stay reserved while their servers are down."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import socket
 class ReservedPort:
     """Keeps a socket bound to a free port without listening: connections are refused.
 
-    While it is open, the system does not assign the port to outgoing connections or to servers that
-    bind to port 0. A server can bind to it with SO_REUSEADDR.
+    While it is open, the system does not assign the port, at any address of this machine, to
+    outgoing connections or to servers that bind to port 0. A server can bind to it with
+    SO_REUSEADDR.
     """
 
     def __init__(self) -> None:
-        self._socket = socket.socket()
-        self._socket.bind(("127.0.0.1", 0))
+        # At all addresses: some proxies listen on all, and a server of another test at 127.0.0.2
+        # would be in their way.
+        self._socket = _bound_to_all_addresses()
         # After bind: with this option, bind could choose a port in use.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.number: int = self._socket.getsockname()[1]
@@ -32,6 +34,18 @@ class ReservedPort:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _bound_to_all_addresses() -> socket.socket:
+    """Returns a socket of both families, or of IPv4 where the system has no IPv6."""
+    if not socket.has_dualstack_ipv6():
+        ipv4 = socket.socket()
+        ipv4.bind(("", 0))
+        return ipv4
+    both = socket.socket(socket.AF_INET6)
+    both.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    both.bind(("", 0))
+    return both
 
 
 __all__ = ["ReservedPort"]

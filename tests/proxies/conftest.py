@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import grpc
 import pytest
 from tests.harness.counting_engine import BAD_FROM, CountingEngine
+from tests.harness.ports import ReservedPort
 from tests.harness.proxies import HOSTS, INSTALLED, PROXIES, ProxyProcess, in_front_of
 
 from infeed.errors import InfeedError
@@ -23,7 +25,7 @@ from infeed_server.serving.catalog import Catalog
 class BackendServer:
     """A server of the pipelines `n` and `bad`, and `/readyz` of its control plane."""
 
-    def __init__(self, host: str, rpc_port: int = 0, http_port: int = 0) -> None:
+    def __init__(self, host: str, rpc_port: int, http_port: int) -> None:
         catalog = Catalog({"n": CountingEngine("n"), "bad": CountingEngine("bad", BAD_FROM)})
         self.rpc = RpcServer(catalog, Monitors(), f"{host}:{rpc_port}")
         self.stopping = False
@@ -57,15 +59,12 @@ class BackendServer:
 @pytest.fixture
 def backends() -> Iterator[tuple[BackendServer, BackendServer]]:
     """Two servers at `HOSTS`, with equal ports."""
-    first = BackendServer(HOSTS[0])
-    try:
-        second = BackendServer(HOSTS[1], first.rpc.port, first.http.server_port)
-        try:
-            yield first, second
-        finally:
-            second.close()
-    finally:
-        first.close()
+    with ExitStack() as stack:
+        rpc, http = (stack.enter_context(ReservedPort()).number for _ in range(2))
+        first, second = (
+            stack.enter_context(closing(BackendServer(host, rpc, http))) for host in HOSTS
+        )
+        yield first, second
 
 
 @pytest.fixture(params=PROXIES)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.harness.nursery import Nursery
+from tests.harness.ports import ReservedPort
 from tests.harness.proxies import HOSTS
 from tests.harness.server import InfeedServer
 from tests.harness.waiting import wait_until
@@ -33,24 +35,21 @@ def servers(nursery: Nursery, tmp_path: Path) -> Iterator[list[InfeedServer]]:
     np.savez(tmp_path / "a.npz", x=np.arange(SAMPLES * 1000).reshape(SAMPLES, 1000))
     definition = tmp_path / "pipelines.yaml"
     definition.write_text(DEFINITION)
-    started: list[InfeedServer] = []
-    rpc_port = http_port = "0"
-    for host in HOSTS:
-        server = InfeedServer(
-            definition,
-            tmp_path / host,
-            *("--grace", "3600"),
-            listen=f"{host}:{rpc_port}",
-            http=f"{host}:{http_port}",
-            launch=nursery.start,
-        )
-        started.append(server)
-        server.start()
-        server.wait_until_serving()
-        rpc_port, http_port = server.address.split(":")[1], server.http.split(":")[1]
-    yield started
-    for server in started:
-        server.kill()
+    with ExitStack() as stack:
+        rpc, http = (stack.enter_context(ReservedPort()).number for _ in range(2))
+        yield [
+            stack.enter_context(
+                InfeedServer(
+                    definition,
+                    tmp_path / host,
+                    *("--grace", "3600"),
+                    listen=f"{host}:{rpc}",
+                    http=f"{host}:{http}",
+                    launch=nursery.start,
+                )
+            )
+            for host in HOSTS
+        ]
 
 
 class Trainer(threading.Thread):

@@ -131,13 +131,14 @@ def test_errors_keep_their_type_and_text(
 
 
 def test_stopped_server_ends_the_feed_and_its_successor_continues_it(
-    ends: type[GrpcTransport], start: Callable[..., Server]
+    ends: type[GrpcTransport], start: Callable[..., Server], new_address: Callable[[], str]
 ) -> None:
-    server = start()
+    address = new_address()
+    server = start(listen=address)
     with connect(ends, server, epochs=1, prefetch_bytes=1) as feed:
         ids = [*next(feed).sample_ids]
         server.stop(0.2)
-        start(listen=str(server.address))
+        start(listen=address)
         for batch in feed:
             ids += [*batch.sample_ids]
     assert sorted(ids) == list(range(SAMPLES))

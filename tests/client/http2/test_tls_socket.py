@@ -602,12 +602,12 @@ def test_aborted_socket_does_not_open(peer: Any, new_client: Any) -> None:
 
 
 @pytest.fixture
-def openssl(pki: Any) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def openssl(
+    pki: Any, new_address: Callable[[], str]
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """`openssl s_server`, whose commands update its keys."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    words = ["openssl", "s_server", "-accept", f"127.0.0.1:{port}", "-alpn", "h2", "-naccept", "1"]
+    address = new_address()
+    words = ["openssl", "s_server", "-accept", address, "-alpn", "h2", "-naccept", "1"]
     try:
         process = subprocess.Popen(
             [*words, "-cert", str(pki.server), "-key", str(pki.server_key)],
@@ -622,7 +622,7 @@ def openssl(pki: Any) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     with process:
         while (line := process.stdout.readline()) != b"ACCEPT\n":
             assert line, "no server"
-        yield f"127.0.0.1:{port}", process
+        yield address, process
         process.kill()
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +33,6 @@ def fake() -> FakeTransport:
     return FakeTransport({"image": image}, seed=3, finish_transforms=[Normalize("image", 255.0)])
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where both processes save with Orbax."""
@@ -46,10 +40,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def results(folder: Path) -> list[dict[str, Any]]:
+def results(folder: Path, new_address: Callable[[], str]) -> list[dict[str, Any]]:
     """What each of the two processes printed."""
     server = Server(fake())
-    coordinator = f"127.0.0.1:{free_port()}"
+    coordinator = new_address()
     script = Path(__file__).with_name("process.py")
     # The flag of eight devices would win over the number that the processes set.
     env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}

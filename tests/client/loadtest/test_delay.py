@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -65,11 +65,9 @@ def test_bytes_arrive_in_order_until_the_end(echo: str, jitter: float) -> None:
     assert not thread.is_alive()
 
 
-def test_a_server_that_is_away_closes_the_connection() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+def test_a_server_that_is_away_closes_the_connection(new_address: Callable[[], str]) -> None:
+    address = new_address()
     ours, theirs = multiprocessing.Pipe()
-    address = f"127.0.0.1:{port}"
     thread = threading.Thread(target=delay.serve, args=(address, 0.0, 0.0, theirs))
     thread.start()
     with socket.create_connection(("127.0.0.1", ours.recv()), HANG_SECONDS) as client:

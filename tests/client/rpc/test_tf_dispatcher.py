@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
@@ -32,12 +32,6 @@ def worker(dispatcher: str) -> Iterator[str]:
     server._stop()
 
 
-def closed_address() -> str:
-    """An address where no process listens."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        return f"127.0.0.1:{listener.getsockname()[1]}"
-
-
 def test_version_and_workers(dispatcher: str, worker: str) -> None:
     client = DispatcherClient(dispatcher, HANG_SECONDS)
     assert client.get_version() > 0
@@ -58,10 +52,10 @@ def test_idle_worker_has_no_tasks(worker: str) -> None:
     assert find_unreachable([worker], HANG_SECONDS) == {}
 
 
-def test_closed_address_is_unavailable() -> None:
+def test_closed_address_is_unavailable(new_address: Callable[[], str]) -> None:
+    address = new_address()
     with pytest.raises(ServerUnavailableError, match="no dispatcher of TensorFlow's data service"):
-        DispatcherClient(closed_address()).get_version()
-    address = closed_address()
+        DispatcherClient(address).get_version()
     assert "Connection refused" in find_unreachable([address])[address]
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import socket
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -100,9 +98,9 @@ def test_errors_of_the_server_are_raised(server: Any) -> None:
         infeed.tensorflow.distribute("fake", "photos", transport=server)
 
 
-def test_an_unreachable_server_raises(skip_pauses: None) -> None:
+def test_an_unreachable_server_raises(new_address: Callable[[], str], skip_pauses: None) -> None:
     with pytest.raises(ServerUnavailableError, match="no infeed server answered"):
-        infeed.tensorflow.distribute(unused_address(), "fake", timeout=5)
+        infeed.tensorflow.distribute(new_address(), "fake", timeout=5)
 
 
 def test_another_version_of_tensorflow_raises(server: Any) -> None:
@@ -138,14 +136,10 @@ def other_dispatcher() -> Iterator[Any]:
     server._stop()
 
 
-def unused_address() -> str:
-    """Returns an address on which no process listens."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        return f"127.0.0.1:{listener.getsockname()[1]}"
-
-
-def test_an_unreachable_dispatcher_raises(server: Any, skip_pauses: None) -> None:
-    address = unused_address()
+def test_an_unreachable_dispatcher_raises(
+    server: Any, new_address: Callable[[], str], skip_pauses: None
+) -> None:
+    address = new_address()
     message = f"{address}: .*; the infeed server at fake reports that it is up"
     with pytest.raises(ServerUnavailableError, match=message):
         distribute(RedirectingServer(server, address), timeout=5)
@@ -175,12 +169,13 @@ def test_unreachable_workers_raise_or_are_logged(
     rows: Any,
     other_dispatcher: Any,
     start_worker: Any,
+    new_address: Callable[[], str],
     skip_pauses: None,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = FakeServer(address_of(other_dispatcher), rows)
     timeout = {"timeout": 5}
-    wrong = unused_address()
+    wrong = new_address()
     start_worker(other_dispatcher, wrong)
     message = rf"1 of the 1 workers .*: {wrong}: .*`infeed worker --advertise` sets the address"
     with pytest.raises(ServerUnavailableError, match=message):

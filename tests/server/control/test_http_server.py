@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from infeed.errors import ConfigError
+from infeed_server.config.address import Address
 from infeed_server.control import http_server
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.http_server import ControlAccess, ControlServer, open_control_server
@@ -46,8 +47,8 @@ def test_taken_port_is_refused(server: ControlServer, state: ControlState):
     )
 
 
-def test_port_is_bound_before_start(state: ControlState):
-    early = ControlServer(create_app(state), HOST, 0)
+def test_port_is_bound_before_start(state: ControlState, new_address: Callable[[], str]):
+    early = ControlServer(create_app(state), HOST, Address.parse(new_address()).port)
     with pytest.raises(ConfigError, match="address already in use"):
         ControlServer(create_app(state), HOST, early.port)
     early.stop()

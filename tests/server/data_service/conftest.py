@@ -40,9 +40,10 @@ def worker(dispatcher: DispatcherRole) -> Iterator[Callable[..., WorkerRole]]:
         role.stop()
 
 
-def free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        return listener.getsockname()[1]
+@pytest.fixture
+def new_listen(new_address: Callable[[], str]) -> Callable[[], Address]:
+    """Returns an address as `new_address` does, for a role."""
+    return lambda: Address.parse(new_address())
 
 
 def non_loopback_host() -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 
 import pytest
-from tests.server.data_service.conftest import LOCAL, free_port, non_loopback_host
+from tests.server.data_service.conftest import LOCAL, non_loopback_host
 
 from infeed.errors import ConfigError
 from infeed_server.config.address import Address
@@ -79,19 +79,18 @@ def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("short_timeout")
-def test_address_of_the_listener_is_reachable() -> None:
-    port = free_port()
-    assert check_reachable(Address("127.0.0.1", port), Address("127.0.0.1", port)) is None
-    assert check_reachable(Address("127.0.0.1", port), Address("localhost", 0)) is None
+def test_address_of_the_listener_is_reachable(new_listen: Callable[[], Address]) -> None:
+    listen = new_listen()
+    assert check_reachable(listen, listen) is None
+    assert check_reachable(listen, Address("localhost", 0)) is None
     assert check_reachable(LOCAL, LOCAL) is None
     assert check_reachable(Address("::1", 0), Address("::1", 0)) is None
     assert check_reachable(Address("0.0.0.0", 0), Address(non_loopback_host(), 0)) is None
 
 
 @pytest.mark.usefixtures("short_timeout")
-def test_unreachable_address_has_a_reason() -> None:
-    closed = Address("127.0.0.1", free_port())
-    assert check_reachable(LOCAL, closed) == "Connection refused"
+def test_unreachable_address_has_a_reason(new_listen: Callable[[], Address]) -> None:
+    assert check_reachable(LOCAL, new_listen()) == "Connection refused"
     assert check_reachable(LOCAL, Address(non_loopback_host(), 0)) == "Connection refused"
     assert "not known" in str(check_reachable(LOCAL, Address("no.such.host.invalid", 0)))
     with closing(socket.create_server(("127.0.0.1", 0))) as other:
@@ -99,37 +98,41 @@ def test_unreachable_address_has_a_reason() -> None:
         assert check_reachable(LOCAL, occupied) == "another process answers there"
 
 
-def test_forwarded_address_is_reachable() -> None:
+def test_forwarded_address_is_reachable(new_listen: Callable[[], Address]) -> None:
     # As a port that a container maps.
+    listen = new_listen()
     with closing(socket.create_server(("127.0.0.1", 0))) as mapped:
-        port = free_port()
 
         def forward() -> None:
             with (
                 closing(mapped.accept()[0]) as source,
-                closing(socket.create_connection(("127.0.0.1", port))) as target,
+                closing(socket.create_connection((listen.host, listen.port))) as target,
             ):
                 target.sendall(source.recv(1000))
 
         thread = threading.Thread(target=forward)
         thread.start()
         advertised = Address("127.0.0.1", mapped.getsockname()[1])
-        assert check_reachable(Address("127.0.0.1", port), advertised) is None
+        assert check_reachable(listen, advertised) is None
         thread.join()
 
 
 @pytest.mark.usefixtures("short_timeout")
-def test_other_client_does_not_make_another_process_reachable() -> None:
-    listen = Address("127.0.0.1", free_port())
+def test_other_client_does_not_make_another_process_reachable(
+    new_listen: Callable[[], Address],
+) -> None:
+    listen = new_listen()
     with closing(socket.create_server(("127.0.0.1", 0))) as other, other_clients(listen):
         occupied = Address("127.0.0.1", other.getsockname()[1])
         assert check_reachable(listen, occupied) == "another process answers there"
 
 
-def test_other_clients_do_not_fail_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_clients_do_not_fail_the_check(
+    new_listen: Callable[[], Address], monkeypatch: pytest.MonkeyPatch
+) -> None:
     # They can fill the queue of connections, and the kernel tries again after seconds.
     monkeypatch.setattr(advertised_address, "_CONNECT_TIMEOUT_SECONDS", 100.0)
-    listen = Address("127.0.0.1", free_port())
+    listen = new_listen()
     with other_clients(listen):
         assert {check_reachable(listen, listen) for _ in range(20)} == {None}
 

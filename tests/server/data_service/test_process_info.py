@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
-from tests.server.data_service.conftest import free_port
 
 from infeed.errors import ConfigError, ServerUnavailableError
 from infeed.rpc.tf_dispatcher import DISPATCHER_ROLE, DispatcherClient
@@ -79,9 +78,9 @@ def test_unknown_version_is_logged(
     assert "worker 10.9.9.9:1: unknown TensorFlow version" in caplog.text
 
 
-def test_unreachable_dispatcher_is_an_error() -> None:
+def test_unreachable_dispatcher_is_an_error(new_address: Callable[[], str]) -> None:
     with pytest.raises(ServerUnavailableError):
-        tensorflow_versions(f"127.0.0.1:{free_port()}")
+        tensorflow_versions(new_address())
 
 
 def test_journal_keeps_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from tests.server.data_service.conftest import LOCAL, free_port, non_loopback_host
+from tests.server.data_service.conftest import LOCAL, non_loopback_host
 
 from infeed.errors import ConfigError, ServerUnavailableError
 from infeed.rpc.tf_dispatcher import DispatcherClient, get_worker_tasks
@@ -50,8 +50,10 @@ def test_temporary_journal_is_deleted_at_stop(caplog: pytest.LogCaptureFixture) 
     role.stop()
 
 
-def test_dispatcher_continues_from_its_journal(tmp_path: Path) -> None:
-    listen = Address("127.0.0.1", free_port())
+def test_dispatcher_continues_from_its_journal(
+    new_listen: Callable[[], Address], tmp_path: Path
+) -> None:
+    listen = new_listen()
     first = DispatcherRole(listen, work_dir=tmp_path)
     first.start()
     tf.data.experimental.service.register_dataset(
@@ -132,8 +134,10 @@ def test_advertised_port_defaults_to_the_listening_port() -> None:
     role.stop()
 
 
-def test_worker_without_dispatcher_fails_after_a_timeout(caplog: pytest.LogCaptureFixture) -> None:
-    unused = f"127.0.0.1:{free_port()}"
+def test_worker_without_dispatcher_fails_after_a_timeout(
+    new_address: Callable[[], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    unused = new_address()
     role = WorkerRole(unused, LOCAL, dispatcher_timeout=0.1)
     caplog.set_level("INFO")
     with pytest.raises(ServerUnavailableError) as raised:
@@ -143,8 +147,8 @@ def test_worker_without_dispatcher_fails_after_a_timeout(caplog: pytest.LogCaptu
     assert caplog.text.count("waiting for the dispatcher") == 1
 
 
-def test_worker_waits_for_its_dispatcher(tmp_path: Path) -> None:
-    listen = Address("127.0.0.1", free_port())
+def test_worker_waits_for_its_dispatcher(new_listen: Callable[[], Address], tmp_path: Path) -> None:
+    listen = new_listen()
     late = DispatcherRole(listen, work_dir=tmp_path)
     role = WorkerRole(str(listen), LOCAL, grace=0)
     pauses = []
@@ -167,10 +171,13 @@ def test_invalid_dispatcher_address_is_refused(text: str) -> None:
 
 
 def test_worker_at_unreachable_address_is_not_registered(
-    dispatcher: DispatcherRole, worker: Start, monkeypatch: pytest.MonkeyPatch
+    dispatcher: DispatcherRole,
+    worker: Start,
+    new_address: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker_module, "REGISTRATION_TIMEOUT_SECONDS", 0.1)
-    unreachable = f"127.0.0.1:{free_port()}"
+    unreachable = new_address()
     with pytest.raises(ServerUnavailableError) as raised:
         worker(advertise=unreachable)
     for part in (unreachable, dispatcher.address, "Connection refused", "--advertise HOST:PORT"):
@@ -180,11 +187,13 @@ def test_worker_at_unreachable_address_is_not_registered(
 
 
 def test_worker_that_becomes_unreachable_stops(
-    dispatcher: DispatcherRole, worker: Start, monkeypatch: pytest.MonkeyPatch
+    dispatcher: DispatcherRole,
+    new_address: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker_module, "REGISTRATION_TIMEOUT_SECONDS", 0.1)
     monkeypatch.setattr(worker_module, "check_reachable", lambda *_: None)
-    unreachable = f"127.0.0.1:{free_port()}"
+    unreachable = new_address()
     role = WorkerRole(dispatcher.address, LOCAL, unreachable, grace=0)
     with pytest.raises(ServerUnavailableError, match="no worker of TensorFlow's data service"):
         role.start()
@@ -201,27 +210,28 @@ def test_worker_that_the_dispatcher_does_not_list_fails(
         worker()
 
 
-def test_port_taken_before_start_is_refused(dispatcher: DispatcherRole) -> None:
-    port = free_port()
-    roles = [
-        DispatcherRole(Address("127.0.0.1", port)),
-        WorkerRole(dispatcher.address, Address("127.0.0.1", port)),
-    ]
-    with closing(socket.create_server(("127.0.0.1", port))):
+def test_port_taken_before_start_is_refused(
+    dispatcher: DispatcherRole, new_listen: Callable[[], Address]
+) -> None:
+    listen = new_listen()
+    roles = [DispatcherRole(listen), WorkerRole(dispatcher.address, listen)]
+    with closing(socket.create_server((listen.host, listen.port))):
         for role in roles:
             with pytest.raises(ConfigError, match="address already in use"):
                 role.start()
 
 
 def test_port_taken_while_worker_starts_is_refused(
-    dispatcher: DispatcherRole, monkeypatch: pytest.MonkeyPatch
+    dispatcher: DispatcherRole,
+    new_listen: Callable[[], Address],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    port = free_port()
-    role = WorkerRole(dispatcher.address, Address("127.0.0.1", port))
+    listen = new_listen()
+    role = WorkerRole(dispatcher.address, listen)
     with ExitStack() as stack:
 
         def take(*_: object) -> None:
-            stack.enter_context(closing(socket.create_server(("127.0.0.1", port))))
+            stack.enter_context(closing(socket.create_server((listen.host, listen.port))))
 
         monkeypatch.setattr(worker_module, "check_reachable", take)
         with pytest.raises(ConfigError, match=r"cannot listen on .*: address already in use"):
@@ -257,9 +267,9 @@ def test_worker_has_version_control_plane_and_user_tags(
 
 
 def test_free_port_is_logged_unless_the_parent_keeps_it(
-    worker: Start, caplog: pytest.LogCaptureFixture
+    worker: Start, new_listen: Callable[[], Address], caplog: pytest.LogCaptureFixture
 ) -> None:
-    worker(Address("127.0.0.1", free_port()))
+    worker(new_listen())
     assert "listens on a free port" not in caplog.text
     worker(keeps_port=True)
     assert "listens on a free port" not in caplog.text

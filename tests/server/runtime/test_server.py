@@ -72,11 +72,6 @@ def health_answer(server: Server, name: str) -> tuple[str, str]:
     return str(status), dict(call.trailing_metadata())["infeed-reason-bin"].decode()
 
 
-def free_port() -> int:
-    with socket.create_server((HOST, 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 def is_free(address: object) -> bool:
     host, _, port = str(address).rpartition(":")
     with socket.socket() as probe:
@@ -109,8 +104,9 @@ def no_threads_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         time.sleep(0.01)
 
 
-def test_context_manager_serves_and_stops() -> None:
-    with Server({"n": arrays()}, ServerOptions(LOCAL, LOCAL)) as server:
+def test_context_manager_serves_and_stops(new_address: Callable[[], str]) -> None:
+    options = ServerOptions(new_address(), new_address())
+    with Server({"n": arrays()}, options) as server:
         assert server.address.port > 0
         assert read_samples(server) == list(range(8))
         assert health_status(server) == "SERVING"
@@ -150,8 +146,8 @@ def test_without_a_control_plane() -> None:
         assert "infeed-control" not in engine_threads()
 
 
-def test_control_plane_answers_while_sources_are_opened() -> None:
-    http = f"{HOST}:{free_port()}"
+def test_control_plane_answers_while_sources_are_opened(new_address: Callable[[], str]) -> None:
+    http = new_address()
     responses = []
 
     def slow() -> tf.data.Dataset:
@@ -255,12 +251,12 @@ def test_server_is_ready_when_a_fault_of_storage_at_its_start_has_passed(
         assert server.health.parts["n"].reason == "its first batch is made"
 
 
-def test_stopping_twice_does_no_harm() -> None:
+def test_stopping_twice_does_no_harm(new_address: Callable[[], str]) -> None:
     server = Server({"n": arrays()}, ServerOptions(LOCAL, LOCAL))
     server.start()
     server.stop(0)
     server.stop(0)
-    never_started = Server({"n": arrays()}, ServerOptions(LOCAL, LOCAL))
+    never_started = Server({"n": arrays()}, ServerOptions(LOCAL, new_address()))
     never_started.stop(0)
     assert is_free(never_started.http_address)
 
@@ -290,8 +286,8 @@ def test_stop_ends_waiting_feeds() -> None:
     gate.set()
 
 
-def test_error_while_opening_frees_everything() -> None:
-    listen, http = (f"{HOST}:{free_port()}" for _ in range(2))
+def test_error_while_opening_frees_everything(new_address: Callable[[], str]) -> None:
+    listen, http = new_address(), new_address()
 
     def broken() -> tf.data.Dataset:
         raise KeyError("no such data")
@@ -307,8 +303,10 @@ def test_error_while_opening_frees_everything() -> None:
         assert read_samples(server, "first") == list(range(8))
 
 
-def test_exit_while_starting_frees_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server({"n": arrays()}, ServerOptions(LOCAL, LOCAL))
+def test_exit_while_starting_frees_everything(
+    new_address: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server({"n": arrays()}, ServerOptions(new_address(), new_address()))
 
     def interrupted(*_: object) -> None:
         raise SystemExit(143)
@@ -321,14 +319,16 @@ def test_exit_while_starting_frees_everything(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("which", ["listen", "http"])
-def test_taken_port_is_refused_before_a_source_is_opened(which: str) -> None:
+def test_taken_port_is_refused_before_a_source_is_opened(
+    which: str, new_address: Callable[[], str]
+) -> None:
     opened = []
 
     def record_open() -> tf.data.Dataset:
         opened.append(1)
         return tf.data.Dataset.range(8)
 
-    other = f"{HOST}:{free_port()}"
+    other = new_address()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         taken = f"127.0.0.1:{listener.getsockname()[1]}"
         options = ServerOptions(
@@ -429,8 +429,8 @@ def test_readiness_returns_after_the_data_service_recovers(tmp_path: Path) -> No
         assert server.health.parts["b"].reason == "its first batch fails"
 
 
-def test_invalid_data_service_leaves_no_socket() -> None:
-    http = f"127.0.0.1:{free_port()}"
+def test_invalid_data_service_leaves_no_socket(new_address: Callable[[], str]) -> None:
+    http = new_address()
     options = ServerOptions("127.0.0.1:0", http, service=ServiceOptions(dispatcher="nowhere"))
     with pytest.raises(infeed.ConfigError, match="--dispatcher") as caught:
         Server({"n": arrays()}, options)

@@ -14,7 +14,6 @@ import pytest
 import tensorflow as tf
 from tests.harness.clock import ManualClock
 from tests.harness.nursery import ForkedProcess, Nursery
-from tests.server.data_service.conftest import free_port
 
 from infeed.errors import ServerUnavailableError
 from infeed.rpc.tf_dispatcher import DispatcherClient
@@ -151,9 +150,10 @@ def test_worker_that_never_answered_is_logged(
     worker: Callable[..., WorkerRole],
     monitor: WorkerLivenessMonitor,
     clock: ManualClock,
+    new_address: Callable[[], str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    unreachable = f"127.0.0.1:{free_port()}"
+    unreachable = new_address()
     tasks_of(dispatcher, unreachable)  # registers it
     worker()
     monitor.run_once()

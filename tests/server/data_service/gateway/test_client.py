@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import queue
-import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -41,11 +39,6 @@ def worker(dispatcher: str) -> Iterator[str]:
 
 def numbers() -> tf.data.Dataset:
     return tf.data.Dataset.range(10)
-
-
-def unused_address() -> str:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 class Clock(ManualClock):
@@ -142,8 +135,8 @@ def test_problem_of_the_own_dispatcher_makes_the_service_unavailable(
     client.wait_until_ready(100)
 
 
-def test_unreachable_dispatcher_is_an_error() -> None:
-    unused = unused_address()
+def test_unreachable_dispatcher_is_an_error(new_address: Callable[[], str]) -> None:
+    unused = new_address()
     client = DataServiceClient(unused)
     with pytest.raises(
         ServerUnavailableError, match=f"not ready after 0.1 s: no dispatcher .*{unused}"
@@ -158,8 +151,8 @@ def test_dispatcher_without_workers_is_not_ready(dispatcher: str) -> None:
         DataServiceClient(dispatcher).wait_until_ready(0.1)
 
 
-def test_unreachable_worker_is_not_ready(dispatcher: str) -> None:
-    unused = unused_address()
+def test_unreachable_worker_is_not_ready(dispatcher: str, new_address: Callable[[], str]) -> None:
+    unused = new_address()
     worker = TF.WorkerServer(
         TF.WorkerConfig(dispatcher, worker_address=unused, heartbeat_interval_ms=100)
     )
@@ -171,8 +164,10 @@ def test_unreachable_worker_is_not_ready(dispatcher: str) -> None:
         worker._stop()
 
 
-def test_one_answering_worker_is_ready(dispatcher: str, worker: str) -> None:
-    unused = unused_address()
+def test_one_answering_worker_is_ready(
+    dispatcher: str, worker: str, new_address: Callable[[], str]
+) -> None:
+    unused = new_address()
     DispatcherClient(dispatcher).call(
         "WorkerHeartbeat",
         messages.WorkerHeartbeat(worker_address=unused),
@@ -216,10 +211,13 @@ def test_service_is_not_lost_while_sources_open(dispatcher: str, worker: str, cl
     assert not client._checks._thread.is_alive()
 
 
-def test_outage_is_reported_after_a_timeout_and_its_end_at_once(clock: Clock) -> None:
+def test_outage_is_reported_after_a_timeout_and_its_end_at_once(
+    clock: Clock, new_address: Callable[[], str]
+) -> None:
     reports: queue.Queue[str | None] = queue.Queue()
-    server = TF.DispatchServer()
-    address = server.target.partition("//")[2]
+    address = new_address()
+    options = TF.DispatcherConfig(port=int(address.rpartition(":")[2]))
+    server = TF.DispatchServer(options)
     worker = TF.WorkerServer(TF.WorkerConfig(address, worker_address="127.0.0.1:%port%"))
     client = DataServiceClient(address)
     try:
@@ -236,8 +234,7 @@ def test_outage_is_reported_after_a_timeout_and_its_end_at_once(clock: Clock) ->
         clock.now = module.LOST_TIMEOUT_SECONDS
         with pytest.raises(SourceError, match=f"at {address} has not answered for 120 s"):
             client.require()
-        port = int(address.rpartition(":")[2])
-        server = TF.DispatchServer(TF.DispatcherConfig(port=port))
+        server = TF.DispatchServer(options)
         again = TF.WorkerServer(TF.WorkerConfig(address, worker_address="127.0.0.1:%port%"))
         assert reports.get(timeout=100) is None
         client.require()
@@ -248,8 +245,10 @@ def test_outage_is_reported_after_a_timeout_and_its_end_at_once(clock: Clock) ->
         server._stop()
 
 
-def test_problem_found_before_watch_is_reported(clock: Clock) -> None:
-    unused = unused_address()
+def test_problem_found_before_watch_is_reported(
+    clock: Clock, new_address: Callable[[], str]
+) -> None:
+    unused = new_address()
     client = DataServiceClient(unused)
     clock.now = module.UNAVAILABLE_TIMEOUT_SECONDS
     client.start_checks()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.server.data_service.conftest import free_port
 
 from infeed_server.control.health import Readiness
 from infeed_server.data_service.control import RoleMetrics
@@ -98,9 +98,11 @@ def test_new_journal_or_stuck_worker_requires_restart(task: FakeTask) -> None:
 
 
 def test_new_journal_is_detected_and_absence_is_not(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    new_address: Callable[[], str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    detector = DispatcherRestartDetector(f"127.0.0.1:{free_port()}")
+    detector = DispatcherRestartDetector(new_address())
     detector.run_once()
     detector.run_once()
     assert "Connection refused" in str(detector.error)
