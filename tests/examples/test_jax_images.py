@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -37,7 +38,9 @@ def target(example: Any, draw_image: Any) -> str:
 def start(target: str, checkpoint: Path, *options: str) -> subprocess.Popen[str]:
     arguments = [target, "pictures", "--checkpoint", str(checkpoint), *options]
     command = [sys.executable, str(SCRIPT), *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    # The tests of the adapter, in the same process, ask for eight devices.
+    env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, env=env, text=True)
 
 
 def finish(process: subprocess.Popen[str]) -> list[str]:
