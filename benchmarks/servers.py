@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from benchmarks.photos import photo_folder
 from benchmarks.processes import ROOT, BenchmarkError, started
+from tests.harness.ports import ReservedPort
 from tests.harness.server import InfeedServer, Launch, spawn
 from tests.harness.spawned import SpawnedProcess, python_module
 
@@ -100,7 +100,7 @@ def service(delay_ms: float | None = None) -> Iterator[Running]:
     with ExitStack() as stack:
         dispatcher = stack.enter_context(started("benchmarks.service", "dispatcher"))
         target = f"localhost:{_port(dispatcher.read_line())}"
-        port = _free_port()
+        port = stack.enter_context(ReservedPort()).number
         advertised = f"localhost:{port}"
         address = target
         if delay_ms is not None:
@@ -158,8 +158,3 @@ def _port(line: str) -> str:
     if word != "ready":
         raise BenchmarkError(f"a server printed {line!r}, not 'ready PORT'")
     return port
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])

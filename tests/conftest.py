@@ -70,6 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"INFEED_TEST_PHOTOS: {labels} has no photo; it has rows file,label"
         )
+    os.environ["INFEED_TEST_PHOTOS"] = str(Path(folder).resolve())  # tests change the directory
 
 
 @pytest.fixture

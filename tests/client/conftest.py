@@ -6,7 +6,7 @@ import gc
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import grpc
@@ -21,6 +21,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 from tests.client.waiting import infeed_threads, leave_out_running_threads
 from tests.harness.listener import Listener
+from tests.harness.ports import ReservedPort
 
 from infeed.errors import DOMAIN, InfeedError, PipelineNotFoundError
 from infeed.testing import FakeTransport
@@ -136,16 +137,16 @@ class Server:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Server]]:
-    """Starts servers, and stops them at the end of the test."""
-    servers: list[Server] = []
+    """Starts servers on reserved ports, and stops them at the end of the test."""
+    with ExitStack() as stack:
 
-    def start(*pipelines: Any, **options: str) -> Server:
-        servers.append(Server(*pipelines, **options))
-        return servers[-1]
+        def start(*pipelines: Any, address: str = "") -> Server:
+            address = address or stack.enter_context(ReservedPort()).address
+            server = Server(*pipelines, address=address)
+            stack.callback(server.stop)
+            return server
 
-    yield start
-    for server in servers:
-        server.stop()
+        yield start
 
 
 @pytest.fixture

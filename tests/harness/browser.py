@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -41,7 +42,10 @@ class Browser:
         log = self._folder / "chromedriver.log"
         with log.open("w") as output:
             self._driver = subprocess.Popen(
-                [DRIVER, "--port=0"], stdout=output, stderr=subprocess.STDOUT
+                [DRIVER, "--port=0"],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "TMPDIR": str(self._folder)},  # a folder stays there
             )
         try:
             wait_until(lambda: _find_port(log), "chromedriver listens")

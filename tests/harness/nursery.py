@@ -50,7 +50,9 @@ class Template:
     """The process that loads TensorFlow, on the first request."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="infeed-template-")
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="infeed-template-", ignore_cleanup_errors=True
+        )
         folder = Path(self._folder.name)
         self.address = str(folder / "socket")
         """Path of the Unix socket for nurseries."""

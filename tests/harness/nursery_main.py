@@ -55,8 +55,10 @@ def serve(connection: socket.socket, python: str) -> NoReturn:
 
 def run_nursery(connection: socket.socket, python: str) -> NoReturn:
     """Forks a process for each request, until the test process closes the connection or ends."""
-    # A folder for temporary files, removed at the end: killed processes leave some.
-    os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="infeed-")
+    # A folder for temporary files, removed at the end: killed processes leave some. The template's
+    # folder has it, whose end removes what an interrupted run leaves.
+    folder = Path(python).parent
+    os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="infeed-", dir=folder)
     connection.sendall(b"ready\n")
     requests = connection.makefile()
     for line in requests:
@@ -75,6 +77,7 @@ def run_request(request: dict[str, Any], python: str) -> NoReturn:
     child = os.fork()
     if not child:
         end_with_parent()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         os.chdir(request["cwd"])
         os.environ.update(request["env"])
         for number, name in ((1, "stdout"), (2, "stderr")):
@@ -128,6 +131,7 @@ def run_interpreter(
     if not child:
         end_with_parent()
         connection.close()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         os.setsid()
         for number, file in enumerate(files):
             os.dup2(file, number)
@@ -170,6 +174,8 @@ def import_modules() -> None:
 
 end_with_parent()
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+# Ctrl-C reaches this process too; it ends with the run, which first ends its tests.
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 listener = socket.socket(fileno=os.dup(0))
 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 while True:

@@ -33,7 +33,8 @@ def spawn(arguments: Sequence[str], log: Path, cwd: Path) -> Process:
 class InfeedServer:
     """A server of one definition; each restart listens on the same addresses.
 
-    As a context manager, it serves in the block.
+    As a context manager, it serves in the block. While a server is down, its port can be taken by
+    another process, unless it is that of a `ReservedPort` or of the fixture `new_address`.
     """
 
     def __init__(

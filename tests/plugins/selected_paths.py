@@ -1,10 +1,11 @@
-"""Check that the selected files and folders exist.
+"""Check that the selected files, folders and tests exist.
 
 Without it, workers of pytest-xdist collect nothing, and the run has no error.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,19 @@ def pytest_configure(config: pytest.Config) -> None:
     if not is_selection or hasattr(config, "workerinput"):
         return
     for argument in config.args:
-        path = config.invocation_params.dir / argument.partition("::")[0]
+        file, *names = argument.partition("[")[0].split("::")
+        path = config.invocation_params.dir / file
         if not path.exists():
             raise pytest.UsageError(f"no file or folder {argument}; {_available(path)}")
+        for name in names:
+            if name not in (known := _names(path)):
+                raise pytest.UsageError(f"no test {name} in {file}, which has: {', '.join(known)}")
+
+
+def _names(file: Path) -> list[str]:
+    """Returns the names of a file's functions and classes, as its text has them."""
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    return re.findall(r"^ *(?:async )?(?:def|class) ([Tt]est\w+)", text, re.MULTILINE)
 
 
 def _available(path: Path) -> str:

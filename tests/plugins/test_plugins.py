@@ -135,8 +135,8 @@ def test_last_line_has_every_outcome_and_minutes() -> None:
 
 
 def test_last_line_of_a_run_without_tests(project: Path) -> None:
-    last = run_workers(project, 1, "test_a.py::test_missing", status=5)[-1]
-    assert last.startswith("ran 0 tests of test_a.py::test_missing in ")
+    last = run_workers(project, 1, "test_a.py::test_quick[1]", status=5)[-1]
+    assert last.startswith("ran 0 tests of test_a.py::test_quick[1] in ")
     assert "none was found" in last
 
 
@@ -197,6 +197,12 @@ def test_missing_path_is_an_error_that_lists_its_folder(project: Path, run: Run)
     error = f"ERROR: no file or folder test_x.py::test_quick; {project} has: "
     for lines in (run(*paths, status=4), run_workers(project, 2, *paths, status=4)):
         assert f"{error}test_a.py, test_b.py, test_c.py, tests" in lines
+
+
+def test_missing_test_is_an_error_that_lists_its_file(project: Path, run: Run) -> None:
+    paths = ("test_b.py", "test_a.py::test_missing")
+    for lines in (run(*paths, status=4), run_workers(project, 2, *paths, status=4)):
+        assert "ERROR: no test test_missing in test_a.py, which has: test_quick" in lines
 
 
 @pytest.mark.parametrize(("marks", "off"), [("not slow", True), ("", False)])

@@ -135,5 +135,7 @@ def _reserve_port(address: Address) -> Iterator[Address]:
     family, kind, proto, _, socket_address = entries[0]
     with closing(socket.socket(family, kind, proto)) as reserved:
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if address.port:  # which connections of a previous process may still have, in TIME_WAIT
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.bind(socket_address)
         yield Address(address.host, reserved.getsockname()[1])

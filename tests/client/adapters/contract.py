@@ -265,11 +265,13 @@ class AdapterContract:
         for batch, other in zip([*given, *rest], expected, strict=True):
             assert_equal(batch, other)
 
-    def test_restarted_server_continues(self, opened: Callable[..., Adapter]) -> None:
+    def test_restarted_server_continues(
+        self, opened: Callable[..., Adapter], new_address: Callable[[], str]
+    ) -> None:
         def slow(start: int) -> None:
             time.sleep(0.01)
 
-        server = Server(fake(before_batch=slow))
+        server = Server(fake(before_batch=slow), address=new_address())
         try:
             adapter = opened(server.address, epochs=4)
             given = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import urllib.error
 import urllib.request
 from typing import Any
@@ -36,6 +37,25 @@ class FakeProcesses:
         except urllib.error.HTTPError as error:
             with error:
                 self.seen.append(json.load(error)["reason"])
+
+
+def test_port_of_a_server_that_has_just_ended_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as previous:
+        listen = f"127.0.0.1:{previous.getsockname()[1]}"
+        with socket.create_connection(previous.getsockname(), 60) as client:
+            previous.accept()[0].close()
+            assert client.recv(1) == b""  # the server's end is in TIME_WAIT when this one closes
+    monkeypatch.setattr(FakeProcesses, "stop", lambda *_: None)
+    monkeypatch.setattr(multiprocess, "ProcessGroup", FakeProcesses())
+    announced = []
+    multiprocess.serve_processes(
+        "pipelines.yaml",
+        ServerOptions(listen, None),
+        2,
+        lambda _: bool(announced),
+        lambda address, _: announced.append(address),
+    )
+    assert announced == [listen]
 
 
 def test_server_of_processes_that_end_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
