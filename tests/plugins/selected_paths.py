@@ -21,15 +21,19 @@ def pytest_configure(config: pytest.Config) -> None:
         path = config.invocation_params.dir / file
         if not path.exists():
             raise pytest.UsageError(f"no file or folder {argument}; {_available(path)}")
-        for name in names:
-            if name not in (known := _names(path)):
-                raise pytest.UsageError(f"no test {name} in {file}, which has: {', '.join(known)}")
+        if names:
+            _require_name(path, names[0])
 
 
-def _names(file: Path) -> list[str]:
-    """Returns the names of a file's functions and classes, as its text has them."""
+def _require_name(file: Path, name: str) -> None:
+    """Raises `pytest.UsageError` if the text of a file has no such name.
+
+    A test can also be imported or assigned, and a test of a class inherited: those are not checked.
+    """
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
-    return re.findall(r"^ *(?:async )?(?:def|class) ([Tt]est\w+)", text, re.MULTILINE)
+    if not re.search(rf"\b{re.escape(name)}\b", text):
+        known = re.findall(r"^(?:async )?(?:def|class) ([Tt]est\w+)", text, re.MULTILINE)
+        raise pytest.UsageError(f"no test {name} in {file.name}, which has: {', '.join(known)}")
 
 
 def _available(path: Path) -> str:

@@ -205,6 +205,15 @@ def test_missing_test_is_an_error_that_lists_its_file(project: Path, run: Run) -
         assert "ERROR: no test test_missing in test_a.py, which has: test_quick" in lines
 
 
+def test_inherited_and_assigned_tests_can_be_selected(project: Path, run: Run) -> None:
+    text = (
+        "class Base:\n    def test_inherited(self): pass\nclass TestA(Base): pass\nTestB = TestA\n"
+    )
+    (project / "test_a.py").write_text(text)
+    paths = ("test_a.py::TestA::test_inherited", "test_a.py::TestB::test_inherited")
+    assert "2 passed" in run(*paths)[-1]
+
+
 @pytest.mark.parametrize(("marks", "off"), [("not slow", True), ("", False)])
 def test_graphs_lack_grapplers_passes_in_quick_runs_only(
     monkeypatch: pytest.MonkeyPatch, marks: str, off: bool
