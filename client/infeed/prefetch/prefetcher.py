@@ -178,7 +178,7 @@ class Prefetcher:
                     self._resolve()
                     resolve_at = time.monotonic() + RESOLVE_INTERVAL_SECONDS
                 with self._pool.locked() as coordinator:
-                    coordinator.check_reconnect_timeout()
+                    coordinator.check_timeouts()
                 for reader in self._readers.values():
                     reader.cancel_overdue()
             self.reporter.sample()
