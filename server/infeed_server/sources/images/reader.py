@@ -140,7 +140,7 @@ class ImageReader:
         size += sum(len(text) for texts in strings for text in texts)
         return GraphReader(size, (self._root,), self._build_graph_reader)
 
-    def _build_graph_reader(self, strict: bool) -> GraphRead:  # noqa: ARG002 - the same reader
+    def _build_graph_reader(self) -> GraphRead:
         """Returns the equivalent of `read` over constants, without the times of files."""
         paths, sizes = tf.constant(self._paths), tf.constant(self._sizes)
         labels = None if self._labels is None else tf.constant(self._labels.values)
