@@ -128,6 +128,7 @@ class ImageReader:
                 f"{path} changed since the server listed it: it had {listed.size} bytes and has "
                 f"{stamp.size}, modified at another time; restart the server",
                 file=path,
+                fault="changed",
             )
         return content
 

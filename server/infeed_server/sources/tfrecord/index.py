@@ -183,8 +183,8 @@ def _warn_of_damage(path: str, offsets: list[int]) -> None:
     listed = ", ".join(map(str, offsets[:_MAX_LISTED_RECORDS]))
     more = ", ..." if len(offsets) > _MAX_LISTED_RECORDS else ""
     _log.warning(
-        "%s: %d records are damaged, at byte %s%s: bad samples, and part of the fingerprint, so that "
-        "a server with an undamaged copy is not mixed with this one",
+        "%s: %d records are damaged, at byte %s%s: bad samples, and part of the fingerprint, so "
+        "that a server with an undamaged copy is not mixed with this one",
         *(path, len(offsets), listed, more),
     )
 

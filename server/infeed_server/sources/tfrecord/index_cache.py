@@ -7,6 +7,7 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -88,9 +89,9 @@ def _load(path: Path, stamp: FileStamp) -> FileRecords | None:
 
 
 def _store(path: Path, stamp: FileStamp, records: FileRecords) -> None:
-    arrays = {"lengths": records.lengths, "crcs": records.crcs}
-    if records.damaged is not None:
-        arrays["damaged"] = records.damaged
+    arrays: dict[str, Any] = {
+        name: each for name, each in records._asdict().items() if each is not None
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     fd, temporary = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
     try:

@@ -190,6 +190,7 @@ class TFRecordReader:
             f"{request.begin}: {reason}; put a good copy in its place and restart the server, or "
             f"if every server's copy has this damage, {same_everywhere}",
             file=path,
+            fault="damaged",
             offset=request.begin,
             sample_id=request.sample_id,
         )
@@ -214,6 +215,7 @@ class TFRecordReader:
             f"{path} changed since it was indexed: {difference}; {before_restart}restart the "
             "server to index it again",
             file=path,
+            fault="changed",
         )
 
 

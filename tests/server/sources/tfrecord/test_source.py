@@ -140,7 +140,8 @@ def test_damage_after_indexing_is_a_fault_of_the_copy(
     for source in (opened, restarted):
         with pytest.raises(SourceError, match=message) as caught:
             source.read(np.array([0, 1]))
-        assert caught.value.metadata == {"file": pattern, "offset": "19", "sample_id": "1"}
+        place_of_it = {"file": pattern, "offset": "19", "sample_id": "1"}
+        assert caught.value.metadata == {**place_of_it, "fault": "damaged"}
         assert source.read(np.array([0]))["record"].tolist() == [b"one"]
 
 
