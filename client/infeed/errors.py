@@ -66,6 +66,9 @@ class SourceError(InfeedError):
     """A source cannot be opened or read: no file matches, a file is empty, corrupt or away, or
     changed meanwhile.
 
+    `metadata` holds `file`, and `fault`, `changed` or `damaged`, if the server must be restarted
+    with other data.
+
     Remedy: correct the path or the file; restart the server after a change of data.
     """
 

@@ -142,6 +142,14 @@ def serve(
             help="Pipelines that must be ready for the server to be ready: all of them, or any."
         ),
     ] = Readiness.ALL,
+    unready_on_bad_data: Annotated[
+        bool,
+        typer.Option(
+            "--unready-on-bad-data",
+            help="Make a pipeline not ready, until a restart, when a file of it has changed or is "
+            "damaged.",
+        ),
+    ] = False,
     memory_limit: Annotated[
         int | None,
         typer.Option(
@@ -254,6 +262,7 @@ def serve(
         http_tls=http_tls,
         http_tokens=http_tokens,
         readiness=readiness.value,
+        unready_on_bad_data=unready_on_bad_data,
         memory_limit=None if memory_limit is None else memory_limit << 20,
         service=service_options(
             engine,

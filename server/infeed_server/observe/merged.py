@@ -84,8 +84,11 @@ class MergedStatus:
         lists = [each["samples"] for each in self._fetch(path) if "samples" in each]
         if not lists:
             return None
-        samples = sorted(chain.from_iterable(lists), key=lambda each: str(each["time"]))
-        return samples[-_MAX_BAD_SAMPLES:][::-1]
+        merged: dict[int, Document] = {}
+        for each in sorted(chain.from_iterable(lists), key=lambda each: str(each["time"])):
+            before = merged.pop(each["sample_id"], {"count": 0})
+            merged[each["sample_id"]] = {**each, "count": each["count"] + before["count"]}
+        return list(merged.values())[-_MAX_BAD_SAMPLES:][::-1]
 
 
 class MergedHistory:
@@ -144,6 +147,11 @@ def _merge_pipeline(parts: list[Document]) -> Document:
         **parts[0],
         "report": {**report.to_json(), "cpu_share": report.cpu_share},
         "totals": _sums([each["totals"] for each in parts]),
+        "source_error": max(
+            (each["source_error"] for each in parts if each.get("source_error")),
+            key=lambda each: str(each["time"]),
+            default=None,
+        ),
         "queues": _sums([each["queues"] for each in parts]),
         "jobs": [
             {**job, "verdict": judge(_ranks(job), job["world_size"], [report]).to_json()}

@@ -130,6 +130,7 @@ class Observer:
             **_spec_json(engine.spec),
             "report": {**report.to_json(), "cpu_share": report.cpu_share},
             "totals": self.totals.counters(name),
+            "source_error": self.totals.source_errors.last(name),
             "queues": {
                 "queued_requests": engine.queued_requests(),
                 "unsent_batches": engine.unsent_batches(),

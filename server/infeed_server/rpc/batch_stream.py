@@ -11,7 +11,7 @@ from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from infeed.errors import InvalidRequestError, ServerUnavailableError
+from infeed.errors import InvalidRequestError, ServerUnavailableError, SourceError
 from infeed.report import REPORT_INTERVAL_SECONDS, ServerReport, TrainerReport
 from infeed.v1 import stream_pb2
 from infeed_server.engines.monitor import Monitor, record_stage
@@ -101,6 +101,9 @@ def serve_stream(
         yield _frames(opened=opened)
         with shutdown.notifies(reader.wake):
             yield from _responses(stream, reader, feed, monitor, shutdown)
+    except SourceError as error:
+        monitor.on_source_error(name, error)
+        raise
     finally:
         end_once()
         # Not in `end`: a peer that has its last batch leaves before that batch counts as sent.

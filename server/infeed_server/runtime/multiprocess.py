@@ -122,6 +122,7 @@ def _shared_arguments(options: ServerOptions, count: int) -> list[str]:
         arguments += [option, file] if file else []
     if options.memory_limit is not None:
         arguments += ["--memory-limit", str(max(1, (options.memory_limit >> 20) // count))]
+    arguments += ["--unready-on-bad-data"] if options.unready_on_bad_data else []
     return [*arguments, "--insecure"] if options.insecure else arguments
 
 

@@ -62,6 +62,8 @@ class ServerOptions:
     """A file of bearer tokens for the control plane; None: it needs none."""
     readiness: ReadinessPolicy = "all"
     """How many pipelines must be ready for the server to be ready."""
+    unready_on_bad_data: bool = False
+    """Whether a pipeline becomes unready, until a restart, when data changed or is damaged."""
     memory_limit: int | None = None
     """Maximum bytes of all unsent batches; None: a quarter of what this process may use."""
     service: ServiceOptions | None = None

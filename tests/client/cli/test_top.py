@@ -280,6 +280,18 @@ def test_note_is_seen_with_more_trainers_than_lines() -> None:
     assert "no answer for 9 s" in lines[1]
 
 
+def test_last_batch_refused_for_its_data_is_shown() -> None:
+    status = copy.deepcopy(STATUS)
+    (pipeline,) = status["pipelines"]
+    pipeline["totals"]["source_errors"] = 3.0
+    pipeline["source_error"] = {"error": "a.npz\x1b changed"}
+    console = Console(file=io.StringIO(), width=400)
+    with console.capture() as capture:
+        console.print(status_view("http://a:1", status), highlight=False)
+    text = "batches refused for their data: 3, last: a.npz\\x1b changed"
+    assert text in capture.get()
+
+
 @pytest.mark.parametrize("uptime", ["Infinity", "NaN", '"x"', "[" * 9 + "]" * 9])
 def test_impossible_number_is_an_error(serve_http: Serve, uptime: str) -> None:
     text = json.dumps(STATUS).replace("3725.0", uptime)

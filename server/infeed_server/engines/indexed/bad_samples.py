@@ -77,6 +77,7 @@ class BadSampleHandler:
             while (
                 int(task.index[slot]) in self._known_bad and task.substitutions < _MAX_SUBSTITUTIONS
             ):
+                self.recent.add_known(int(task.index[slot]))
                 self._substitute(task, slot)
 
     def close(self) -> None:

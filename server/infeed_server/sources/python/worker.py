@@ -97,6 +97,7 @@ class WorkerDataset:
                 f"length ({found.length}, it was {expected.length}), identity or code; restart the "
                 "server",
                 file=label,
+                fault="changed",
             )
         return dataset
 

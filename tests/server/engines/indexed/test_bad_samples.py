@@ -83,6 +83,19 @@ def test_every_server_chooses_the_same_substitutes(
     assert not set(ids) & {3, 17, 18}
 
 
+@pytest.mark.parametrize("action", ["substitute", "mask"])
+def test_each_recent_bad_sample_is_listed_once_with_its_count(
+    serve: Any, numbers: Any, action: str
+) -> None:
+    server = serve({"n": numbers(transforms=FAILING, on_error=action)})
+    with infeed.connect(str(server.address), "n", batch_size=8, epochs=5) as feed:
+        list(feed)
+    recent = server.observer.bad_samples("n")
+    assert sorted(each["sample_id"] for each in recent) == [3, 17, 18]
+    # A sample is known to be bad after its first failure, but not to batches in progress.
+    assert all(each["count"] >= 5 for each in recent)
+
+
 def read(server: Any) -> list[infeed.Batch]:
     with infeed.connect(str(server.address), "n", batch_size=8, epochs=2) as feed:
         return list(feed)
