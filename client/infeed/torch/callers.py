@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from torch.utils.data import default_collate, get_worker_info
+from torch.utils.data import get_worker_info
 
 from infeed.errors import InvalidRequestError
 
@@ -48,11 +48,13 @@ def check_callers() -> None:
 
 def check_collation(fetcher: Any) -> None:
     """Raises `InvalidRequestError` for a loader that would stack the batches, by its default."""
-    if fetcher.auto_collation and fetcher.collate_fn is default_collate:
+    library = str(getattr(fetcher.collate_fn, "__module__", "")).partition(".")[0]
+    if fetcher.auto_collation and library in ("torch", "transformers"):
         raise InvalidRequestError(
             "FeedDataset under a DataLoader with a batch_size, which is 1 by default: it would "
             "stack whole batches, and give each field a further dimension; give DataLoader(..., "
-            "batch_size=None), and the size of a batch to FeedDataset(..., batch_size=...)"
+            "batch_size=None), and the size of a batch to FeedDataset(..., batch_size=...). For a "
+            "Trainer of transformers, return the dataset from get_train_dataloader"
         )
 
 
