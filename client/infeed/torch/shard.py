@@ -27,12 +27,12 @@ class ShardChoice:
         self.given = given
         self._chosen: Shard | None = None
         """The shard of the first batch, which a group that ends afterwards leaves as it is."""
-        self._told: int | None = None
-        """The world size of the lengths that were told."""
+        self._reported: int | None = None
+        """The world size of the lengths that were reported."""
 
     def for_batches(self) -> Shard:
         """Returns the shard for a feed. Raises `InvalidRequestError` if it is not known yet, or if
-        a length was told for another world size."""
+        a length was reported for another world size."""
         if self.given is not None:
             return self.given
         shard = _group_shard() or self._chosen or Shard()
@@ -42,19 +42,19 @@ class ShardChoice:
                 f"no shard for the first batch: torch.distributed is not initialized, but {name} "
                 f"is {count}, so each of {count} processes would read all batches; {_REMEDY}"
             )
-        self._check_told(shard.world_size)
+        self._check_reported(shard.world_size)
         self._chosen = shard
         return shard
 
     def for_length(self) -> Shard:
         """Returns a shard of the world size for a length, which does not depend on the rank. Raises
-        `InvalidRequestError` if a length was told for another one."""
+        `InvalidRequestError` if a length was reported for another one."""
         if self.given is not None:
             return self.given
         several = _several_processes()
         shard = _group_shard() or self._chosen or Shard(0, several[1] if several else 1)
-        self._check_told(shard.world_size)
-        self._told = shard.world_size
+        self._check_reported(shard.world_size)
+        self._reported = shard.world_size
         return shard
 
     def has_changed(self, used: Shard) -> bool:
@@ -64,14 +64,14 @@ class ShardChoice:
     def for_copy(self) -> ShardChoice:
         """Returns the choice of a copy in another process, which may have another rank."""
         result = ShardChoice(self.given)
-        result._told = self._told
+        result._reported = self._reported
         return result
 
-    def _check_told(self, world_size: int) -> None:
-        if self._told not in (None, world_size):
+    def _check_reported(self, world_size: int) -> None:
+        if self._reported not in (None, world_size):
             raise InvalidRequestError(
-                f"the length of the dataset was told for a world size of {self._told}, and it is "
-                f"{world_size} now: a schedule made of that length would be wrong; {_REMEDY}"
+                f"the length of the dataset was reported for a world size of {self._reported}, and "
+                f"it is {world_size} now: a schedule made of that length would be wrong; {_REMEDY}"
             )
 
 

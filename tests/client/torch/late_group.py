@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from tests.client.torch.training import loss, model, optimizer
 
@@ -27,7 +28,8 @@ def main() -> None:
         with_lightning(dataset, seen)
     else:
         length = len(dataset)
-        with_accelerate(dataset, seen)
+        train = with_accelerate if library == "accelerate" else with_transformers
+        train(dataset, seen)
     result = {"seen": seen, "lengths": [length, len(dataset)]}
     (Path(folder) / f"{dist.get_rank()}.json").write_text(json.dumps(result))
     dist.barrier()
@@ -68,6 +70,27 @@ def with_accelerate(dataset: FeedDataset, seen: list[Any]) -> None:
         for batch in dataset:
             seen.append(batch["id"].tolist())
             accelerator.backward(loss(trained, batch))
+
+
+def with_transformers(dataset: FeedDataset, seen: list[Any]) -> None:
+    from transformers import Trainer, TrainingArguments
+
+    class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = model()
+
+        def forward(self, x: Any, id: Any) -> Any:  # noqa: A002 - the name of the field
+            seen.append(id.tolist())
+            return {"loss": loss(self.layers, {"x": x})}
+
+    class FeedTrainer(Trainer):  # type: ignore[misc]
+        def get_train_dataloader(self) -> Any:
+            return dataset
+
+    quiet = {"save_strategy": "no", "report_to": "none", "disable_tqdm": True}
+    arguments = TrainingArguments(num_train_epochs=EPOCHS, use_cpu=True, **quiet)
+    FeedTrainer(Model(), arguments).train()
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ def test_length_of_another_world_size_is_refused_with_the_remedy(
         for use in (len, lambda data: next(iter(data))):
             with pytest.raises(
                 infeed.InvalidRequestError,
-                match=r"told for a world size of 1, and it is 2 now.*give shard=",
+                match=r"reported for a world size of 1, and it is 2 now.*give shard=",
             ):
                 use(used)
 
