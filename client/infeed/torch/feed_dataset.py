@@ -224,7 +224,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
 
     def _enter(self) -> None:
         """Begins to read, at the position that a training loop has for the dataset, if any."""
-        place = place_in_loop(self) if self._ahead is None else None
+        place = place_in_loop(self)
         if place is not None and self._is_new:
             if place.state is not None:
                 self.load_state_dict(place.state)
@@ -239,7 +239,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
                 reader = self._open()
             self._begins = self._finishes = False
             self._epoch = None
-        reader.begin(self._ahead or 0, confirms=place is not None)
+        reader.begin(self._ahead or 0, confirms=place is not None and self._ahead is None)
         self._entered = True
 
     def _confirm(self) -> None:

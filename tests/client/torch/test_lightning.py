@@ -123,7 +123,7 @@ def test_stateful_data_loader_resumes_within_an_epoch(step: int, tmp_path: Path)
     assert given == sum(passes(3), [])  # noqa: RUF017
 
 
-@pytest.mark.parametrize("kind", ["dataset", "StatefulDataLoader", "limit"])
+@pytest.mark.parametrize("kind", ["dataset", "StatefulDataLoader", "limit", "ahead"])
 def test_checkpoint_at_the_end_of_an_epoch_begins_the_next(kind: str, tmp_path: Path) -> None:
     class AtEnd(L.Callback):
         def on_train_epoch_end(self, of: Any, *_: Any) -> None:
@@ -134,7 +134,8 @@ def test_checkpoint_at_the_end_of_an_epoch_begins_the_next(kind: str, tmp_path: 
         if kind == "StatefulDataLoader":
             stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
             return stateful(dataset(epochs=1), batch_size=None)
-        return dataset(epochs=None if kind == "limit" else 1)
+        ahead = 0 if kind == "ahead" else None
+        return dataset(epochs=None if kind == "limit" else 1, ahead=ahead)
 
     options = {"limit_train_batches": 5} if kind == "limit" else {}
     whole = Module()
