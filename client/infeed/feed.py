@@ -138,17 +138,7 @@ class Feed(Iterator[Batch]):
 
     def __len__(self) -> int:
         """Returns `steps`; raises `TypeError` if the feed is endless or its end is unknown."""
-        if (steps := self.steps) is not None:
-            return steps
-        if self.endless:
-            raise TypeError(
-                f"the feed of {self._spec.name!r} is endless, so it has no len(); connect with "
-                "epochs=1 or more for a finite feed"
-            )
-        raise TypeError(
-            f"the feed of {self._spec.name!r} has no len(): the number of samples of its dataset "
-            "is unknown until it has been read"
-        )
+        return self._plan.length()
 
     def __bool__(self) -> bool:
         """Returns True, also for a feed without batches or without a length."""
