@@ -632,9 +632,7 @@ class EndsAt(FakeTransport):
     count = 0
 
     def answer(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Iterator[bytes]:
-        for number, message in enumerate(super().answer(requests)):
-            if number == 0:
-                message = without_checksums(message)
+        for number, message in enumerate(map(without_checksums, super().answer(requests))):
             if number == 5:  # after the opening message and two batches of a header and a chunk
                 end = stream_pb2.EndOfData(request_id=2, position_count=self.count)
                 yield stream_pb2.StreamBatchesResponse(end=end).SerializeToString()

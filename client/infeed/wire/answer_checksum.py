@@ -1,4 +1,4 @@
-"""Checksum of the answer to one request: of everything but the payload, whose chunks have their own.
+"""Checksum of the answer to one request: of all but the payload, whose chunks have their own.
 
 proto/infeed/v1/stream.proto defines its bytes at `BatchHeader.checksum`. They depend on the values
 alone, not on how protobuf serializes them, so that a client in any language can compute them.

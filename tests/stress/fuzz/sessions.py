@@ -100,9 +100,9 @@ def _record(server: ServerUnderTest, name: str) -> Session:
     message = service.GetPipelineResponse.FromString(bytes(response.data[5:]))
     spec = PipelineSpec.from_proto(message.pipeline)
     plan = plan_epoch(spec)
+    steps = range(plan.shard_plan.steps or 0)
     requests = [event(open=plan.open_message)]
-    for step in range(plan.shard_plan.steps or 0):
-        requests.append(event(batch=request(plan, step)))
+    requests += [event(batch=request(plan, step)) for step in steps]
     stream_response, response = _call(server.address, "StreamBatches", requests)
     messages = tuple(split(bytes(response.data)))
     session = Session(spec, plan, pipeline_response, stream_response, messages, {})
