@@ -202,11 +202,11 @@ class ServerReader:
                 span = self._tracer.begin(self._server, step, start)
             if span is not None:
                 batch.traceparent, batch.tracestate = span.headers()
-            pending.append(PendingRequest(step, start, span))
             if self._plan.end_unknown:
                 batch.min_position_count = shard_plan.min_position_count(step)
             if self._plan.requests_step_end:
                 batch.step_end = shard_plan.step_end(step)
+            pending.append(PendingRequest(batch, span))
             yield stream_pb2.StreamBatchesRequest(batch=batch)
 
 

@@ -211,6 +211,7 @@ def serve(
     quiet: logs.Quiet = False,
     verbose: logs.Verbose = False,
     one_of: Annotated[int, typer.Option(hidden=True)] = 1,
+    parent_token: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Serves the pipelines of a file to trainers, until SIGTERM or Ctrl-C.
 
@@ -261,6 +262,7 @@ def serve(
         http_peers=tuple(http_peer or ()),
         http_tls=http_tls,
         http_tokens=http_tokens,
+        parent_token=parent_token,
         readiness=readiness.value,
         unready_on_bad_data=unready_on_bad_data,
         memory_limit=None if memory_limit is None else memory_limit << 20,

@@ -261,7 +261,7 @@ class RequestReader:
         if self._traces is not None and message.batch.traceparent:
             span = self._traces.begin(message.batch)
         answer = self._stream.submit(message.batch, span)
-        return self._encoder.encode(self._stream, message.batch.request_id, answer, span)
+        return self._encoder.encode(self._stream, message.batch, answer, span)
 
 
 def _responses(

@@ -19,7 +19,14 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from infeed.errors import InfeedError, SampleError, ServerError, SourceError, UserCodeError
+from infeed.errors import (
+    InfeedError,
+    SampleError,
+    ServerError,
+    SourceError,
+    UserCodeError,
+    shorten,
+)
 from infeed.spec import Array, OnError
 from infeed_server.engines.indexed.batch_task import BatchTask, complete
 from infeed_server.engines.indexed.recent_bad_samples import RecentBadSamples
@@ -212,7 +219,7 @@ def _describe(source: Source, index: int, stage: str | Step, error: Exception) -
 def _one_line(error: Exception) -> str:
     # TensorFlow wraps the kernel's message: "{{function_node ...}} Input is empty. [Op:Decode...]".
     text = error.message if isinstance(error, tf.errors.OpError) else str(error)
-    text = text.rpartition("}} ")[2].partition(" [Op:")[0]
+    text = shorten(text).rpartition("}} ")[2].partition(" [Op:")[0]
     return " ".join(text.split()) or type(error).__name__
 
 
