@@ -82,10 +82,15 @@ def _pipeline_table(pipelines: list[Mapping[str, Any]]) -> FittingTable:
             f"{each['totals']['streams']:.0f}",
             str(queues["queued_requests"]),
             _bytes(queues["unsent_bytes"]),
-            f"{each['totals']['bad_samples']:.0f}",
+            _bad_text(each["totals"]),
             *map(_percent, states),
         )
     return table
+
+
+def _bad_text(totals: Mapping[str, Any]) -> str:
+    unlogged = totals.get("quarantine_failures", 0)  # unknown to an older server
+    return f"{totals['bad_samples']:.0f}" + (f", {unlogged:.0f} not logged" if unlogged else "")
 
 
 def _job_line(pipeline: Mapping[str, Any], job: Mapping[str, Any]) -> Text:

@@ -40,6 +40,9 @@ class Monitor(Protocol):
     def on_bad_sample(self, pipeline: str, action: OnError) -> None:
         """Records a sample that could not be read or transformed, and the action taken."""
 
+    def on_quarantine_failed(self, pipeline: str) -> None:
+        """Records a bad sample that the quarantine log could not take."""
+
     def on_stream_opened(self, pipeline: str) -> None: ...
 
     def on_stream_closed(self, pipeline: str) -> None: ...
@@ -73,6 +76,10 @@ class Monitors:
     def on_bad_sample(self, pipeline: str, action: OnError) -> None:
         for each in self._monitors:
             each.on_bad_sample(pipeline, action)
+
+    def on_quarantine_failed(self, pipeline: str) -> None:
+        for each in self._monitors:
+            each.on_quarantine_failed(pipeline)
 
     def on_stream_opened(self, pipeline: str) -> None:
         for each in self._monitors:

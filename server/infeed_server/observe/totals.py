@@ -19,8 +19,11 @@ class Totals:
         self._lock = threading.Lock()
 
     def counters(self, pipeline: str) -> dict[str, float]:
-        """Returns `batches`, `samples`, `bytes`, `bad_samples`, `streams` and `STAGE_seconds`."""
-        names = ("batches", "samples", "bytes", "bad_samples", "streams")
+        """Returns the counts of all, and `STAGE_seconds` of each stage that has run."""
+        names = (
+            *("batches", "samples", "bytes", "bad_samples", "quarantine_failures"),
+            "streams",
+        )
         with self._lock:
             return {**dict.fromkeys(names, 0), **self._counters[pipeline]}
 
@@ -37,6 +40,9 @@ class Totals:
 
     def on_bad_sample(self, pipeline: str, action: OnError) -> None:  # noqa: ARG002
         self._add(pipeline, bad_samples=1)
+
+    def on_quarantine_failed(self, pipeline: str) -> None:
+        self._add(pipeline, quarantine_failures=1)
 
     def on_stream_opened(self, pipeline: str) -> None:
         self._add(pipeline, streams=1)

@@ -75,6 +75,11 @@ def test_bad_samples_are_counted_by_action(metrics: Metrics):
     assert shown["infeed_bad_samples_total{action=raise,pipeline=train}"] == 1
 
 
+def test_bad_samples_that_the_quarantine_log_lacks_are_counted(metrics: Metrics):
+    metrics.on_quarantine_failed("train")
+    assert values(metrics)["infeed_quarantine_failures_total{pipeline=train}"] == 1
+
+
 def test_peers_are_counted(metrics: Metrics):
     for count in (1, 2, 1):
         metrics.on_connections(count)

@@ -150,5 +150,6 @@ def test_unwritable_quarantine_log_is_reported_and_survived(
 ) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    QuarantineLog(str(blocked / "bad.jsonl"), "photos", "raise").add(bad_sample(1))
+    log = QuarantineLog(str(blocked / "bad.jsonl"), "photos", "raise")
+    assert not log.add(bad_sample(1))
     assert "cannot write the quarantine log" in caplog.text
