@@ -228,13 +228,16 @@ class Feed(Iterator[Batch]):
         report = reporter.report(has_ended=self._ended or self._closed)
         reports = reporter.server_reports()
         shard = self.shard
+        lost = self._prefetcher.lost_servers(has_ended=self._ended)
+        servers = [each for name, each in reports.items() if name not in lost]
         ranks = [RankReport(shard.rank, report)]
-        ranks += [each.worst for each in reports.values() if each.worst is not None]
+        ranks += [each.worst for each in servers if each.worst is not None]
         return replace(
             self._recorder.stats(self._ready.progress, self._prefetcher.counters),
             report=report,
             server_reports=reports,
-            assessment=judge(ranks, shard.world_size, reports.values()),
+            lost_servers=lost,
+            assessment=judge(ranks, shard.world_size, servers, lost),
         )
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from infeed.spec import Cast
 from infeed.testing import FakeTransport
 from infeed_server.observe.jobs import JobKey
 from infeed_server.observe.observer import Observer
+from infeed_server.sources.python.work_meter import PythonWork
 
 BAD_SAMPLE: dict[str, Any] = {
     "time": "2026-01-02T03:04:05.678+00:00",
@@ -45,6 +46,7 @@ def fake_engine(name: str, **values: Any) -> Any:
         spec=transport.spec,
         states=states,
         state_seconds=lambda: dict(states),
+        python_work=PythonWork,
         queued_requests=lambda: 5,
         unsent_batches=lambda: 6,
         unsent_bytes=lambda: 7_000,

@@ -83,7 +83,7 @@ def _pipeline_table(pipelines: list[Mapping[str, Any]]) -> FittingTable:
             f"{each['totals']['streams']:.0f}",
             str(queues["queued_requests"]),
             _bytes(queues["unsent_bytes"]),
-            f"{each['totals']['bad_samples']:.0f}",
+            _bad_text(each["totals"]),
             *map(_percent, states),
         )
     return table
@@ -97,6 +97,11 @@ def _refusals(pipelines: list[Mapping[str, Any]]) -> Iterator[Text]:
             count, name = each["totals"]["source_errors"], printable(each["name"])
             text = f"batches refused for their data: {count:.0f}, last: {refused['error']}"
             yield Text.assemble((f"{name}: ", "bold"), (printable(text), "red"))
+
+
+def _bad_text(totals: Mapping[str, Any]) -> str:
+    unlogged = totals.get("quarantine_failures", 0)  # unknown to an older server
+    return f"{totals['bad_samples']:.0f}" + (f", {unlogged:.0f} not logged" if unlogged else "")
 
 
 def _job_line(pipeline: Mapping[str, Any], job: Mapping[str, Any]) -> Text:

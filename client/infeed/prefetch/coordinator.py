@@ -58,7 +58,7 @@ class Coordinator:
         self._counters = PrefetchCounters()
         self._no_server_since: float | None = None
         self._failures = StepFailures()
-        self._closed = False
+        self.closed = False
         self._deliver()
 
     @property
@@ -67,13 +67,18 @@ class Coordinator:
         return len(self._scheduler.servers)
 
     @property
+    def lost_servers(self) -> set[str]:
+        """The servers that are gone unannounced, or left out. Callable from any thread."""
+        return self._servers.lost
+
+    @property
     def is_at_rest(self) -> bool:
         """Whether nothing is in flight, for the window is full. Callable from any thread."""
         return self.ended or self._scheduler.next_step >= self._window.step_limit
 
     def counters(self, consumed_bytes: int) -> PrefetchCounters:
         """Returns the statistics of servers and prefetch window. Callable from any thread."""
-        buffered = 0 if self._closed else self._window.received_bytes - consumed_bytes
+        buffered = 0 if self.closed else self._window.received_bytes - consumed_bytes
         return replace(
             self._counters,
             hedges=self._scheduler.hedges,
@@ -209,7 +214,7 @@ class Coordinator:
 
     def close(self) -> None:
         """Requests nothing more and drops the buffered batches."""
-        self.ended = self._closed = True
+        self.ended = self.closed = True
         self._scheduler.clear()
 
     def check_timeouts(self) -> None:

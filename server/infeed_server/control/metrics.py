@@ -117,6 +117,10 @@ class Metrics:
             "fault.",
             "fault",
         )
+        self._quarantine_failures = counter(
+            "quarantine_failures_total",
+            "Bad samples that could not be written to the quarantine log.",
+        )
         self._streams = gauge("streams", "Open streams.")
         self._queued = gauge("queued_requests", "Requests that wait for their batch.")
         self._ready = gauge(
@@ -229,7 +233,8 @@ class Metrics:
 
     def add_pipeline(self, pipeline: str) -> None:
         """Initializes the pipeline's metrics to zero, so that they are exposed from the start."""
-        for counter in (self._batches, self._samples, self._sent_bytes):
+        counters = (self._batches, self._samples, self._sent_bytes, self._quarantine_failures)
+        for counter in counters:
             counter.labels(pipeline)
         for gauge in (self._streams, self._queued, self._ready, self._unsent, self._window):
             gauge.labels(pipeline)
@@ -257,6 +262,9 @@ class Metrics:
 
     def on_source_error(self, pipeline: str, error: SourceError) -> None:
         self._source_errors.labels(pipeline, fault_of(error)).inc()
+
+    def on_quarantine_failed(self, pipeline: str) -> None:
+        self._quarantine_failures.labels(pipeline).inc()
 
     def on_stream_opened(self, pipeline: str) -> None:
         self._streams.labels(pipeline).inc()

@@ -55,6 +55,9 @@ class Monitor(Protocol):
     def on_source_error(self, pipeline: str, error: SourceError) -> None:
         """Records a batch that was refused because its data cannot be read."""
 
+    def on_quarantine_failed(self, pipeline: str) -> None:
+        """Records a bad sample that the quarantine log could not take."""
+
     def on_stream_opened(self, pipeline: str) -> None: ...
 
     def on_stream_closed(self, pipeline: str) -> None: ...
@@ -92,6 +95,10 @@ class Monitors:
     def on_source_error(self, pipeline: str, error: SourceError) -> None:
         for each in self._monitors:
             each.on_source_error(pipeline, error)
+
+    def on_quarantine_failed(self, pipeline: str) -> None:
+        for each in self._monitors:
+            each.on_quarantine_failed(pipeline)
 
     def on_stream_opened(self, pipeline: str) -> None:
         for each in self._monitors:

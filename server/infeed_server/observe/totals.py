@@ -22,9 +22,11 @@ class Totals:
         self.source_errors = SourceErrors()
 
     def counters(self, pipeline: str) -> dict[str, float]:
-        """Returns `batches`, `samples`, `bytes`, `bad_samples`, `source_errors`, `streams` and
-        `STAGE_seconds`."""
-        names = ("batches", "samples", "bytes", "bad_samples", "source_errors", "streams")
+        """Returns the counts of all, and `STAGE_seconds` of each stage that has run."""
+        names = (
+            *("batches", "samples", "bytes", "bad_samples", "quarantine_failures"),
+            *("source_errors", "streams"),
+        )
         with self._lock:
             return {**dict.fromkeys(names, 0), **self._counters[pipeline]}
 
@@ -45,6 +47,9 @@ class Totals:
     def on_source_error(self, pipeline: str, error: SourceError) -> None:
         self._add(pipeline, source_errors=1)
         self.source_errors.add(pipeline, error)
+
+    def on_quarantine_failed(self, pipeline: str) -> None:
+        self._add(pipeline, quarantine_failures=1)
 
     def on_stream_opened(self, pipeline: str) -> None:
         self._add(pipeline, streams=1)

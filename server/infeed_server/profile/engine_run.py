@@ -134,4 +134,5 @@ class _NoLog(QuarantineLog):
     def __init__(self) -> None:
         super().__init__("", "", "substitute")
 
-    def add(self, error: InfeedError) -> None: ...
+    def add(self, error: InfeedError) -> bool:  # noqa: ARG002
+        return True

@@ -71,7 +71,9 @@ def serve_stream(
     context.feed = feed
     key = JobKey(name, stream.seed, stream.batch_size, stream.world_size, first.open.job_name)
     trainer = jobs.connect(
-        key, first.open.rank, first.open.feed_id, context.peer(), lambda: feed.position
+        *(key, first.open.rank, first.open.feed_id, context.peer()),
+        position=lambda: feed.position,
+        shortage=stream.session.shortage_seconds,
     )
     traces = None if tracer is None else tracer.open_stream(first.open, context.peer())
     reader = RequestReader(

@@ -86,6 +86,11 @@ def test_source_errors_are_counted_by_fault(metrics: Metrics):
         assert shown[f"infeed_source_errors_total{{fault={fault},pipeline=train}}"] == count
 
 
+def test_bad_samples_that_the_quarantine_log_lacks_are_counted(metrics: Metrics):
+    metrics.on_quarantine_failed("train")
+    assert values(metrics)["infeed_quarantine_failures_total{pipeline=train}"] == 1
+
+
 def test_peers_are_counted(metrics: Metrics):
     for count in (1, 2, 1):
         metrics.on_connections(count)

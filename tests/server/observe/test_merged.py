@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
 
 from infeed.report import ServerReport, TrainerReport
 from infeed_server.observe.merged import MergedStatus
+
+PROCESS_IDS = count(1)
 
 
 def process(cores: int, ranks: dict[int, float], busy: float, **server: float) -> dict[str, Any]:
@@ -21,6 +24,7 @@ def process(cores: int, ranks: dict[int, float], busy: float, **server: float) -
         cpu_seconds=10.0 * cores * busy,
         cores=cores,
         processes=2,
+        process_id=next(PROCESS_IDS),
     )
     trainers = [
         {
@@ -31,6 +35,7 @@ def process(cores: int, ranks: dict[int, float], busy: float, **server: float) -
         for rank, share in ranks.items()
     ]
     job = {"id": "p-7-8x2-0", "world_size": 2, "verdict": {}, "trainers": trainers}
+    job["report"] = report.to_json()
     return {
         "server": {
             "version": "1",

@@ -163,5 +163,32 @@ def test_unwritable_quarantine_log_is_reported_and_survived(
 ) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    QuarantineLog(str(blocked / "bad.jsonl"), "photos", "raise").add(bad_sample(1))
+    log = QuarantineLog(str(blocked / "bad.jsonl"), "photos", "raise")
+    assert not log.add(bad_sample(1))
     assert "cannot write the quarantine log" in caplog.text
+
+
+def test_bad_sample_without_a_line_in_the_log_is_counted(
+    serve: Any, numbers: Any, tmp_path: Path
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+
+    def fails_for_two(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        bad = tf.debugging.assert_none_equal(sample["x"], tf.constant(2, tf.int64))
+        with tf.control_dependencies([bad] if bad is not None else []):
+            return {"x": tf.identity(sample["x"])}
+
+    pipeline = numbers(
+        source={"arrays": {"x": np.arange(8)}},
+        transforms=[{"map": {"function": fails_for_two}}],
+        on_error="substitute",
+        quarantine=str(blocked / "bad.jsonl"),
+    )
+    server = serve({"n": pipeline})
+    with infeed.connect(str(server.address), "n", batch_size=8, epochs=1) as feed:
+        assert 2 not in feed.next(60).sample_ids
+    (shown,) = server.observer.to_json({})["pipelines"]
+    assert shown["totals"]["quarantine_failures"] == 1
+    name = "infeed_quarantine_failures_total"
+    assert server.metrics.registry.get_sample_value(name, {"pipeline": "n"}) == 1
