@@ -22,7 +22,6 @@ from tests.harness.waiting import wait_until
 
 import infeed
 from infeed.stats import Stats
-from infeed.verdict import MIN_SECONDS
 
 FUNCTIONS = '''
 import time
@@ -140,9 +139,9 @@ def test_slow_python_data_set_needs_worker_processes(serve: Callable[..., str]) 
     assert before.assessment.servers is None
     assert "its Python worker was busy" in before.verdict
     (advised,) = re.findall(r"processes: (\d+)", before.verdict)
-    assert int(advised) >= 4, before  # it waits, so that more processes than processors help
+    # The workers wait, so that each brings its share also on a busy machine.
     after = trained(serve(EVEN.replace("4", advised)), step=0.02)
-    assert rate(after) > 2.5 * rate(before), (before, after)
+    assert rate(after) > 0.6 * int(advised) * rate(before), (before, after)
 
 
 def test_python_data_set_that_computes_is_not_called_storage(serve: Callable[..., str]) -> None:
@@ -191,15 +190,6 @@ def test_job_on_a_slow_link_changes_no_verdict_on_another(serve: Callable[..., s
         assert slow.assessment.cause == "network rate", slow
 
 
-def test_verdict_of_the_first_seconds_says_that_they_are_few(serve: Callable[..., str]) -> None:
-    with infeed.connect(serve(SLOW), "p") as feed:
-        for _ in range(3):
-            feed.next()
-        verdict = feed.stats().verdict
-    needed = f"at least {MIN_SECONDS:g} s are needed"
-    assert re.fullmatch(rf"no verdict yet: \d.\d s measured, {needed}", verdict), verdict
-
-
 def test_server_that_freezes_is_the_cause_before_its_loss_is_noticed(
     server_process: Callable[..., InfeedServer],
     data: Path,
@@ -227,7 +217,7 @@ def test_load_test_that_loses_a_server_names_it_first_and_fails(
 ) -> None:
     servers = [server_process(f"pipelines: {{p: {EVEN}}}\n") for _ in range(2)]
     addresses = [each.address for each in servers]
-    options = ("--trainers", "1", "--threads", "--duration", "9", "--step-ms", "20")
+    options = ("--trainers", "1", "--threads", "--duration", "20", "--step-ms", "20")
     command = command_line.start("loadtest", ",".join(addresses), "p", *options, cwd=data)
     lost = servers[1]
     wait_until(lambda: "rank 0 of 1" in lost.log, "the trainer has begun")

@@ -167,10 +167,12 @@ def test_second_interrupt_ends_a_run_without_a_traceback(project: Path) -> None:
     (project / "conftest.py").write_text(ENDS_SLOWLY)
     (project / "test_a.py").write_text(INTERRUPTED)
     command = [sys.executable, "-m", "pytest", "-s", "-p", "tests.plugins.second_interrupt"]
+    # A run of its own, and no worker of the one that this test is in.
+    inherited = {key: value for key, value in os.environ.items() if "XDIST" not in key}
     with subprocess.Popen(
         [*command, "test_a.py"],
         cwd=project,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**inherited, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
