@@ -22,7 +22,7 @@ LAYERS = {
         "arguments copies report",
         "spec http2 verdict process_reports",
         "batch cursor finish stats telemetry transport",
-        "wire rpc named_fields",
+        "wire rpc named_fields ranks",
         "prefetch",
         "feed",
         "tensor_reader",

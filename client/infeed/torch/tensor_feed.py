@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from infeed.client import check_option_names
 from infeed.copies import refuse_copy
 from infeed.feed import Feed
 from infeed.lazy_feed import LazyFeed
@@ -105,6 +106,7 @@ def connect(
 
     Raises what `infeed.connect` raises.
     """
+    check_option_names(options, connect)
     convert = TensorConverter(device, ids, mask)
     if not isinstance(target, Feed):
         options = with_shard(options)

@@ -146,3 +146,8 @@ def test_feed_that_was_given_keeps_its_shard(second_of_four: None) -> None:
 
 def test_without_a_process_group_there_is_no_shard() -> None:
     assert with_shard({"seed": 1}) == {"seed": 1}
+
+
+def test_unknown_option_names_those_of_the_adapter() -> None:
+    with pytest.raises(TypeError, match=r"infeed\.torch\.connect has no option .*: device, "):
+        connect("fake", "fake", devise="cpu")
