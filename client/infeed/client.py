@@ -130,6 +130,7 @@ def connect(
     `InvalidRequestError`, `ConfigError`, `AuthenticationError`, `PermissionDeniedError` and
     `CursorError`.
     """
+    arguments = dict(locals())
     options = FeedOptions(
         batch_size=batch_size,
         shard=shard,
@@ -156,7 +157,7 @@ def connect(
         plan = plan_feed(spec, cursor=cursor, **vars(options))
         tracer = None if tracer_provider is None else _open_tracer(tracer_provider, plan)
         prefetcher = Prefetcher(channel, plan, owns_transport=transport is None, tracer=tracer)
-        feed = Feed(prefetcher, plan)
+        feed = Feed(prefetcher, plan, lambda: connect(**arguments))
     except BaseException:
         if transport is None:
             channel.close()
