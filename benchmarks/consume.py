@@ -55,6 +55,8 @@ class Run:
     """Processor time of the trainer's process, all threads."""
     images: float
     bytes: float
+    bytes_per_image: float
+    """Of the first batch: a short run may have no other."""
     first_batch_seconds: float
     """Time from the call that connects, after imports and graph construction."""
     idle_megabytes: float
@@ -120,6 +122,7 @@ def main() -> None:
         cpu_seconds=measured.cpu_seconds,
         images=measured.batches * images,
         bytes=measured.batches * payload,
+        bytes_per_image=payload / images,
         first_batch_seconds=first_batch,
         idle_megabytes=idle,
     )

@@ -102,7 +102,7 @@ def duel(ours: Side, theirs: Side, goals: Sequence[Goal], plan: Plan) -> list[Fi
 def _check_same_work(ours: Side, theirs: Side, pair: tuple[Measured, Measured]) -> None:
     """Raises `BenchmarkError` if the two sides' images differ in size."""
     runs = (measured.runs[0] for measured in pair)
-    our_bytes, their_bytes = (run.bytes / run.images for run in runs)
+    our_bytes, their_bytes = (run.bytes_per_image for run in runs)
     if round(our_bytes) != round(their_bytes):
         raise BenchmarkError(
             f"{ours.name} delivers {our_bytes:.0f} bytes an image and "

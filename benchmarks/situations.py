@@ -3,9 +3,9 @@
     python -m benchmarks.situations [NAME ...] [--seconds 12]
 
 Each has one limit that is known because it was built: a slow training step, a throttled link, a
-long round trip, expensive transforms, slow storage. A real server and a real feed run in it; then
-again with the change that the verdict advises. The forecast is computed before, from the figures of
-the first run alone.
+long round trip, expensive transforms, a slow data set. A real server and a real feed run in it;
+then again with the change that the verdict advises. The forecast is computed before, from the
+figures of the first run alone.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from rich.table import Table
 from tests.harness.server import InfeedServer
 
 import infeed
+from infeed.capacity import capacity
 from infeed.stats import Stats
-from infeed.verdict import capacity
 
 MAX_ERROR = 0.25
 """Of the forecast: how far the measured rate may be from it."""
@@ -77,8 +77,11 @@ pipelines:
     source: {arrays: small.npz}
     transforms: [{map: functions:burn}]
     batch: {size: 16}
-  stored:
+  slow:
     source: {python: functions:slow_source}
+    batch: {size: 16}
+  slow-with-workers:
+    source: {python: functions:slow_source, processes: 4}
     batch: {size: 16}
 """
 
@@ -146,12 +149,12 @@ SITUATIONS = {
         _rate_of_servers,
         "as many servers as the verdict says, up to the processors of this machine",
     ),
-    "slow-storage": Situation(
-        "storage",
-        Run("stored", step_seconds=0.04),
-        _more_servers,
-        _rate_of_servers,
-        "as many servers as the verdict says, up to the processors of this machine",
+    "slow-python": Situation(
+        "Python workers",
+        Run("slow", step_seconds=0.001),
+        lambda run, _: Run("slow-with-workers", run.step_seconds),
+        lambda _, stats: 4 * stats.report.steps / stats.report.seconds,
+        "processes: 4",
     ),
 }
 

@@ -66,3 +66,4 @@ def _forward(source: socket.socket, sink: socket.socket, link: _Link | None) -> 
     for each in (source, sink):
         with contextlib.suppress(OSError):
             each.shutdown(socket.SHUT_RDWR)
+    source.close()

@@ -38,6 +38,7 @@ pytest_plugins = [
     "tests.plugins.longest_first",
     "tests.plugins.nursery",
     "tests.plugins.quick_graphs",
+    "tests.plugins.second_interrupt",
     "tests.plugins.selected_paths",
     "tests.plugins.spread_collection",
 ]

@@ -14,7 +14,7 @@ from unittest.mock import patch
 import pytest
 import yaml
 
-from infeed import verdict
+from infeed import cause
 from infeed.cli import main
 from infeed.cli.control_plane import ControlPlane
 from infeed_server.pipeline.load import parse
@@ -149,7 +149,7 @@ def test_documented_command_exists(command: str):
 
 
 def test_commands_that_a_verdict_advises_exist():
-    advised = re.findall(r"\binfeed ([a-z]+)", " ".join(verdict._ADVICE.values()))
+    advised = re.findall(r"\binfeed ([a-z]+)", " ".join(cause._ADVICE.values()))
     assert "profile" in advised
     for command in advised:
         assert re.search(rf"^\W+{command}\b", help_text(), re.MULTILINE), command

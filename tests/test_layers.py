@@ -20,6 +20,7 @@ LAYERS = {
     "infeed": (
         "v1 errors printable pytree sliding_window",
         "arguments copies report",
+        "capacity cause",
         "spec http2 verdict process_reports",
         "batch cursor finish stats telemetry transport",
         "wire rpc named_fields ranks",
@@ -51,7 +52,7 @@ LAYERS = {
 }
 SHARED = (
     *("errors", "finish", "http2", "printable", "spec", "v1", "wire"),
-    *("report", "process_reports", "sliding_window", "telemetry", "verdict"),
+    *("capacity", "cause", "report", "process_reports", "sliding_window", "telemetry", "verdict"),
     *("rpc.tf_dispatcher", "tensorflow.finish", "tensorflow.from_callable"),
 )
 """What the server imports of the client, up to the layer of `runtime`."""

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from infeed.replay import headspace
     from infeed.stats import Stats
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _LAZY_MODULES = ("grain", "jax", "keras", "tensorflow", "testing", "torch")
 

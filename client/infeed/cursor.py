@@ -12,11 +12,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from infeed.arguments import check_integer
+from infeed.arguments import MAX_INT64, check_integer
 from infeed.errors import CursorError, InvalidRequestError
 from infeed.spec import PipelineSpec, Remainder
 
 CURSOR_VERSION = 1
+
+MAX_POSITION = 1 << 62
+"""The largest position that a server accepts: ends of steps behind it still fit into 64 bits."""
 
 MAX_WORLD_SIZE = 1 << 16
 """Ranks of a job that a server accepts."""
@@ -83,8 +86,8 @@ class Cursor:
         return cls(
             pipeline=_read_string(state, "pipeline"),
             fingerprint=_read_string(state, "fingerprint"),
-            seed=_read_int(state, "seed"),
-            position=_read_int(state, "position"),
+            seed=_read_int(state, "seed", MAX_INT64, "2^63 - 1"),
+            position=_read_int(state, "position", MAX_POSITION, "2^62"),
             resumable=bool(state.get("resumable", True)),
         )
 
@@ -177,13 +180,13 @@ def _read_string(state: Mapping[str, Any], key: str) -> str:
     return str(value)
 
 
-def _read_int(state: Mapping[str, Any], key: str) -> int:
+def _read_int(state: Mapping[str, Any], key: str, limit: int, limit_text: str) -> int:
     value = state[key]
     try:
         # Checkpoint libraries return integers as NumPy scalars.
         number = -1 if isinstance(value, bool) else operator.index(value)
     except TypeError:
         number = -1
-    if not 0 <= number < 1 << 63:
-        raise CursorError(f"the cursor's {key} is {value!r}, not an integer from 0 to 2^63 - 1")
+    if not 0 <= number <= limit:
+        raise CursorError(f"the cursor's {key} is {value!r}, not an integer from 0 to {limit_text}")
     return number

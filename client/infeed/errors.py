@@ -31,11 +31,27 @@ from typing import ClassVar
 
 DOMAIN = "infeed.dev"
 
+MAX_TEXT_CHARACTERS = 1 << 16
+"""Characters of one message or record of the log. The text of a user's exception has any length:
+each copy of it takes memory, and each step through it time of the thread that answers others."""
+
+
+def shorten(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
+    """Returns text without its middle where it is too long: a traceback's ends matter most."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return (
+        f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n"
+        f"{text[len(text) - half :]}"
+    )
+
 
 class InfeedError(Exception):
     """The base of all errors, never raised itself.
 
     `reason` is stable; `message` may change. `metadata` holds the variable parts of the message.
+    The middle of texts above 65,536 characters is left out.
 
     Remedy: catch it to catch all errors of infeed.
     """
@@ -45,10 +61,11 @@ class InfeedError(Exception):
     """The name of the gRPC status code of the error."""
 
     def __init__(self, message: str, **metadata: object) -> None:
+        message = shorten(message)
         super().__init__(message)
         self.message = message
         self.metadata: Mapping[str, str] = {
-            key: str(value) for key, value in metadata.items() if value is not None
+            key: shorten(str(value)) for key, value in metadata.items() if value is not None
         }
 
 
@@ -65,6 +82,9 @@ class ConfigError(InfeedError):
 class SourceError(InfeedError):
     """A source cannot be opened or read: no file matches, a file is empty, corrupt or away, or
     changed meanwhile.
+
+    `metadata` holds `file`, and `fault`, `changed` or `damaged`, if the server must be restarted
+    with other data.
 
     Remedy: correct the path or the file; restart the server after a change of data.
     """

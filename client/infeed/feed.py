@@ -144,17 +144,7 @@ class Feed(Iterator[Batch]):
 
     def __len__(self) -> int:
         """Returns `steps`; raises `TypeError` if the feed is endless or its end is unknown."""
-        if (steps := self.steps) is not None:
-            return steps
-        if self.endless:
-            raise TypeError(
-                f"the feed of {self._spec.name!r} is endless, so it has no len(); connect with "
-                "epochs=1 or more for a finite feed"
-            )
-        raise TypeError(
-            f"the feed of {self._spec.name!r} has no len(): the number of samples of its dataset "
-            "is unknown until it has been read"
-        )
+        return self._plan.length()
 
     def __bool__(self) -> bool:
         """Returns True, also for a feed without batches or without a length."""
@@ -253,13 +243,16 @@ class Feed(Iterator[Batch]):
         report = reporter.report(has_ended=self._ended or self._closed)
         reports = reporter.server_reports()
         shard = self.shard
+        lost = self._prefetcher.lost_servers(has_ended=self._ended)
+        servers = [each for name, each in reports.items() if name not in lost]
         ranks = [RankReport(shard.rank, report)]
-        ranks += [each.worst for each in reports.values() if each.worst is not None]
+        ranks += [each.worst for each in servers if each.worst is not None]
         return replace(
             self._recorder.stats(self._ready.progress, self._prefetcher.counters),
             report=report,
             server_reports=reports,
-            assessment=judge(ranks, shard.world_size, reports.values()),
+            lost_servers=lost,
+            assessment=judge(ranks, shard.world_size, servers, lost),
         )
 
     def close(self) -> None:

@@ -17,7 +17,9 @@ from infeed.cursor import Cursor
 from infeed.errors import FeedClosedError, InvalidRequestError
 from infeed.feed import Feed
 from infeed.prefetch.feed_options import FeedOptions
+from infeed.prefetch.feed_plan import FeedPlan, plan_feed
 from infeed.rpc.channel import open_transport
+from infeed.spec import PipelineSpec
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -93,7 +95,9 @@ class LazyFeed:
         if self._first_state is None:
             assert isinstance(self._target, str)
             assert self._pipeline is not None
-            self._first_state = _fetch_first_state(self._target, self._pipeline, self._options)
+            spec = _fetch_spec(self._target, self._pipeline, self._options)
+            seed = FeedOptions(seed=self._options.get("seed")).seed
+            self._first_state = first_cursor(spec, seed).to_json()
         return dict(self._first_state)
 
     def update_options(self, **options: Unpack[ConnectOptions]) -> None:
@@ -154,22 +158,34 @@ class LazyFeed:
             feed.close()
 
 
-def _fetch_first_state(target: str, pipeline: str, options: ConnectOptions) -> dict[str, Any]:
-    """Returns the cursor of position 0 of the feed that `infeed.connect` opens with these options.
+def first_cursor(spec: PipelineSpec, seed: int | None) -> Cursor:
+    """Returns the cursor of position 0; without a seed, with the pipeline's."""
+    return Cursor(spec.name, spec.fingerprint, spec.seed if seed is None else seed, 0)
 
-    Opens no stream.
+
+def fetch_plan(target: str, pipeline: str, options: ConnectOptions) -> FeedPlan:
+    """Returns the plan of the feed that `infeed.connect` opens with these options.
+
+    Opens no stream. Raises what `infeed.connect` raises.
     """
-    seed = FeedOptions(seed=options.get("seed")).seed
+    names = FeedOptions.__dataclass_fields__
+    checked = FeedOptions(**{name: x for name, x in options.items() if name in names})  # type: ignore[arg-type]
+    state = options.get("state")
+    cursor = None if state is None else Cursor.from_json(state)
+    spec = _fetch_spec(target, pipeline, options)
+    return plan_feed(spec, cursor=cursor, **vars(checked))
+
+
+def _fetch_spec(target: str, pipeline: str, options: ConnectOptions) -> PipelineSpec:
     check_text("pipeline", pipeline)
     timeout = check_seconds("timeout", options.get("timeout", _TIMEOUT_SECONDS))
     transport = options.get("transport")
     channel = open_transport(target, options.get("token"), options.get("tls"), transport)
     try:
-        spec = channel.get_pipeline(pipeline, timeout)
+        return channel.get_pipeline(pipeline, timeout)
     finally:
         if transport is None:
             channel.close()
-    return Cursor(spec.name, spec.fingerprint, spec.seed if seed is None else seed, 0).to_json()
 
 
-__all__ = ["LazyFeed"]
+__all__ = ["LazyFeed", "fetch_plan", "first_cursor"]

@@ -11,9 +11,12 @@ from infeed.report import ServerReport
 
 _STATES = ("no_request_seconds", "no_budget_seconds", "source_seconds", "transform_seconds")
 
-_GROWING = ("batches", "bytes", "encode_seconds", "send_seconds", "cpu_seconds")
+_GROWING = (
+    *("batches", "bytes", "encode_seconds", "send_seconds", "cpu_seconds"),
+    *("python_seconds", "python_samples"),
+)
 
-_SHARED = ("cores", "available_cores", "memory_bytes", "memory_limit_bytes")
+_SHARED = ("cores", "available_cores", "memory_bytes", "memory_limit_bytes", "python_workers")
 """Of which each process has its share, whatever time its report covers."""
 
 
@@ -31,6 +34,17 @@ def merge_processes(reports: Collection[ServerReport]) -> ServerReport:
         values[name] = sum(scale * getattr(each, name) for each, scale in scales)
     for name in _STATES:
         values[name] = sum(scale * getattr(each, name) for each, scale in scales) / len(reports)
-    values["batches"], values["bytes"] = round(values["batches"]), round(values["bytes"])
+    shortage = max(scale * each.shortage_seconds for each, scale in scales)
+    slowest = max(reports, key=lambda each: each.slowest_sample_seconds)
+    for name in ("batches", "bytes", "python_samples"):
+        values[name] = round(values[name])
     count = max(each.processes for each in reports)
-    return ServerReport(**values, seconds=seconds, processes=max(1, count // len(reports)))
+    return ServerReport(
+        **values,
+        seconds=seconds,
+        processes=max(1, count // len(reports)),
+        shortage_seconds=shortage,
+        slowest_sample=slowest.slowest_sample,
+        slowest_sample_seconds=slowest.slowest_sample_seconds,
+        is_sequential=any(each.is_sequential for each in reports),
+    )

@@ -29,10 +29,10 @@ _has_warned = False
 def evidence_of_ranks() -> str:
     """Returns what tells that this process is one of several, such as "WORLD_SIZE=8"; else "".
 
-    Initialises no backend of JAX, after which `jax.distributed.initialize` would fail.
+    Initialises no backend of JAX before `jax.distributed.initialize`, which would fail then.
     """
-    if (count := _jax_processes()) > 1:
-        return f"jax.distributed is initialized with {count} processes"
+    if (shard := jax_shard()) is not None and shard.world_size > 1:
+        return f"jax.distributed is initialized with {shard.world_size} processes"
     for rank, size in _LAUNCHERS:
         if rank in os.environ and _number(os.environ.get(size)) > 1:
             return f"{size}={os.environ[size]}"
@@ -63,13 +63,6 @@ def jax_shard() -> Shard | None:
     if jax is None or distributed is None or not distributed.is_initialized():
         return None
     return Shard(jax.process_index(), jax.process_count())
-
-
-def _jax_processes() -> int:
-    """Returns the number of processes of `jax.distributed`, 1 if it is not initialized."""
-    # JAX has no public name for it that initialises no backend.
-    state: Any = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
-    return 1 if getattr(state, "client", None) is None else _number(state.num_processes)
 
 
 def _tensorflow_workers(config: str) -> int:

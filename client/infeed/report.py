@@ -126,6 +126,20 @@ class ServerReport:
     """
     process_id: int = 0
     """Identifier of the process on its host; 0: unknown, or several processes."""
+    shortage_seconds: float = 0.0
+    """Time with a request of this job for which only the server's memory limit had no room."""
+    python_workers: int = 0
+    """Workers that run the user's Python code where samples are read: processes, or one thread."""
+    python_seconds: float = 0.0
+    """Time that they worked, summed over them."""
+    python_samples: int = 0
+    """Samples that they read."""
+    slowest_sample_seconds: float = 0.0
+    """The longest time that one sample took them; 0: unknown."""
+    slowest_sample: int = 0
+    """The index of that sample."""
+    is_sequential: bool = False
+    """Whether the pipeline reads one data set in its own order, which servers cannot share."""
     worst: RankReport | None = None
     """The rank of the job that waited most, if it is another one."""
 
@@ -139,6 +153,12 @@ class ServerReport:
         """Share of the processors that the server used, 0 to 1."""
         available = self.seconds * self.cores
         return min(1.0, self.cpu_seconds / available) if available else 0.0
+
+    @property
+    def python_share(self) -> float:
+        """Share of the time of its Python workers in which they worked, 0 to 1."""
+        time = self.seconds * self.python_workers
+        return min(1.0, self.python_seconds / time) if time else 0.0
 
     @property
     def usable_cores(self) -> float:

@@ -40,16 +40,18 @@ class SlidingWindow:
         if not self._samples or now >= self._samples[-1][0] + SAMPLE_INTERVAL_SECONDS:
             self._samples.append((now, dict(counters)))
 
-    def difference(self, now: float, counters: Counters) -> tuple[float, dict[str, float]]:
+    def difference(
+        self, now: float, counters: Counters, seconds: float = WINDOW_SECONDS
+    ) -> tuple[float, dict[str, float]]:
         """Returns the length of the window that ends now, and by how much each counter has grown.
 
-        Both are zero before the first sample.
+        Both are zero before the first sample. `seconds` is the least time that the window covers.
         """
         if not self._samples:
             return 0.0, dict.fromkeys(counters, 0)
         began, before = self._samples[0]
         for at, sample in reversed(self._samples):
-            if now - at >= WINDOW_SECONDS and self._has_events(sample, counters):
+            if now - at >= seconds and self._has_events(sample, counters):
                 began, before = at, sample
                 break
         grown_by = {name: value - before.get(name, 0) for name, value in counters.items()}

@@ -28,6 +28,8 @@ class TensorReader:
         self._convert = convert
         self._ahead = ahead
         """Batches that the framework takes before its loop does."""
+        self._confirmed: int | None = None
+        """Batches whose steps have ended; None if the framework does not report them."""
         self._taken = 0
         """Batches that the loop had taken when the framework began to iterate."""
         self._kept: tuple[tuple[Batch, ...], int] = ((), 0)
@@ -42,23 +44,36 @@ class TensorReader:
     @property
     def taken(self) -> int:
         """Batches of the feed that the loop has taken."""
+        if self._confirmed is not None:
+            return self._confirmed
         # At the end the framework asks for a batch ahead that there is not.
         ahead = max(0, self._ahead - self.ended)
         return max(self._taken, self.returned - ahead)
 
-    def begin(self, ahead: int) -> None:
-        """Begins an iteration with the first batch that the loop has not taken."""
+    def begin(self, ahead: int, *, confirms: bool = False) -> None:
+        """Begins an iteration with the first batch that the loop has not taken.
+
+        `confirms` is whether the framework reports the end of each step, by `confirm`, so that the
+        batches ahead need not be known.
+        """
         taken = self.taken
         batches, returned = self._kept
         returned -= self.returned - taken
         self._taken, self._ahead = taken, ahead
+        self._confirmed = taken if confirms else None
         self._kept = (batches, returned)
+
+    def confirm(self) -> None:
+        """Counts the first batch that was not confirmed, if there is one, as taken."""
+        if self._confirmed is not None:
+            self._confirmed = min(self._confirmed + 1, self.returned)
 
     def next(self) -> Tensors:
         """Returns the next batch as tensors; raises `StopIteration` at the end, and as the feed."""
         batches, returned = self._kept
-        if (surplus := returned - self._ahead) > 0:
-            batches, returned = batches[surplus:], self._ahead
+        open_batches = self.returned - self.taken
+        if (surplus := returned - open_batches) > 0:
+            batches, returned = batches[surplus:], open_batches
         self._kept = (batches, returned)  # frees memory for the batch to come
         if returned == len(batches):
             if self.ended:

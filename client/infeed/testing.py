@@ -164,6 +164,7 @@ class FakeTransport:
             batch_size=slots,
             seed=self._seed(opening),
             batch_stride=self.spec.stride(slots),
+            has_checksums=True,
         )
         return stream_pb2.StreamBatchesResponse(opened=opened)
 
@@ -179,7 +180,7 @@ class FakeTransport:
         if self.spec.sample_count is None and opening.epochs:
             total = self._count * opening.epochs
             if total < (request.min_position_count or request.start + 1):
-                end = stream_pb2.EndOfData(request_id=request.request_id, position_count=total)
+                end = wire.encode_end(request, total)
                 yield stream_pb2.StreamBatchesResponse(end=end).SerializeToString()
                 return
             count = min(count, max(0, total - request.start))
@@ -194,7 +195,7 @@ class FakeTransport:
             spec = self.spec.element_spec
         epoch = request.start // self._count
         batch = wire.encode_batch(
-            request.request_id, request.start, epoch, spec, arrays, ids, mask, position_count
+            request, request.start, epoch, spec, arrays, ids, mask, position_count
         )
         yield from map(b"".join, batch.messages())
 

@@ -133,6 +133,7 @@ def test_cursor_accepts_numpy_scalars() -> None:
         ({"seed": None}, "seed is None"),
         ({"seed": 1 << 63}, "seed is"),
         ({"position": -1}, "position is -1"),
+        ({"position": (1 << 62) + 1}, r"position is 4611686018427387905, not .* to 2\^62"),
         ({"position": 1.5}, "position is 1.5"),
         ({"position": True}, "position is True"),
         ({"pipeline": 3}, "pipeline is 3, not a string"),

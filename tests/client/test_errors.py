@@ -8,7 +8,7 @@ import pytest
 
 import infeed
 from infeed import errors
-from infeed.errors import BY_REASON, InfeedError
+from infeed.errors import BY_REASON, MAX_TEXT_CHARACTERS, InfeedError, UserCodeError
 
 ALL = [
     value
@@ -74,3 +74,13 @@ def test_errors_have_builtin_base_classes() -> None:
     assert issubclass(errors.ServerUnavailableError, ConnectionError)
     assert issubclass(errors.InvalidRequestError, ValueError)
     assert issubclass(errors.MissingExtraError, ImportError)
+
+
+def test_long_texts_are_cut_in_the_middle() -> None:
+    error = UserCodeError("a" * 10_000_000 + "end", stage="s" * 10_000_000)
+    assert len(error.message) < MAX_TEXT_CHARACTERS + 100
+    assert error.message.startswith("aaa")
+    assert error.message.endswith("end")
+    assert "(9934467 characters left out)" in error.message
+    assert len(error.metadata["stage"]) < MAX_TEXT_CHARACTERS + 100
+    assert len(str(error)) == len(error.message)

@@ -71,6 +71,7 @@ def feed_of(*, ready_at_once: bool) -> Feed:
         start=lambda: None,
         stop=lambda: None,
         counters=PrefetchCounters(),
+        lost_servers=lambda **_: (),
         recorder=recorder,
         reporter=Reporter(recorder, dict, dict),
         tracer=None,

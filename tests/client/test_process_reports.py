@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from infeed.capacity import capacity
 from infeed.process_reports import merge_processes
 from infeed.report import ServerReport
-from infeed.verdict import capacity
 
 ONE = ServerReport(
     seconds=10.0,

@@ -54,14 +54,24 @@ def test_launchers_tell_the_number_of_processes(
     assert ranks.evidence_of_ranks() == evidence
 
 
-@pytest.mark.parametrize(("client", "processes"), [(None, 4), (object(), 1)])
-def test_jax_without_other_processes_is_no_evidence(
-    monkeypatch: pytest.MonkeyPatch, client: Any, processes: int
+@pytest.mark.parametrize(
+    ("initialized", "processes", "evidence"),
+    [
+        (False, 4, ""),
+        (True, 1, ""),
+        (True, 4, "jax.distributed is initialized with 4 processes"),
+    ],
+)
+def test_evidence_of_jax_is_that_of_its_distributed_state(
+    monkeypatch: pytest.MonkeyPatch, initialized: bool, processes: int, evidence: str
 ) -> None:
-    state = SimpleNamespace(client=client, num_processes=processes)
-    module = SimpleNamespace(global_state=state)
-    monkeypatch.setitem(sys.modules, "jax._src.distributed", module)
-    assert ranks.evidence_of_ranks() == ""
+    jax = SimpleNamespace(
+        distributed=SimpleNamespace(is_initialized=lambda: initialized),
+        process_index=lambda: 0,
+        process_count=lambda: processes,
+    )
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    assert ranks.evidence_of_ranks() == evidence
 
 
 def connect(**options: Any) -> None:

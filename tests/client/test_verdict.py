@@ -4,25 +4,41 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from infeed.capacity import MAX_SERVERS, capacity, consumption, enough_servers
+from infeed.cause import find_cause
 from infeed.report import RankReport, ServerReport, TrainerReport
-from infeed.verdict import (
-    MAX_SERVERS,
-    Verdict,
-    capacity,
-    consumption,
-    enough_servers,
-    find_cause,
-    judge,
-)
+from infeed.verdict import Verdict, judge
 
 SERVER = ServerReport(seconds=10.0, batches=100, bytes=10**9, cores=4.0, no_request_seconds=10.0)
 WAITING = TrainerReport(seconds=10.0, steps=100, wait_seconds=5.0, streams=1, bytes=10**9)
 
 BUSY = replace(SERVER, no_request_seconds=0.0, cpu_seconds=38.0)
 FULL = replace(BUSY, no_budget_seconds=10.0)
+
+
+SHORTAGE: dict[str, Any] = {"shortage_seconds": 10.0}
+
+ONE_SAMPLE_A_BATCH: dict[str, Any] = {
+    "python_seconds": 8.0,
+    "python_samples": 10,
+    "slowest_sample_seconds": 0.8,
+}
+"""None is slow: each batch is one sample."""
+
+PYTHON = replace(
+    BUSY,
+    source_seconds=9.5,
+    python_workers=2,
+    python_seconds=19.0,
+    python_samples=160,
+    cpu_seconds=4.0,
+    batches=10,
+)
+"""Two workers that wait for something all the time."""
 
 
 def rank(report: TrainerReport, number: int = 0) -> RankReport:
@@ -82,7 +98,26 @@ def test_without_a_server_s_report_the_cause_is_unknown() -> None:
             replace(WAITING, receive_seconds=9.0),
         ),
         ("serialisation", replace(BUSY, no_budget_seconds=10.0, encode_seconds=20.0), WAITING),
-        ("server budget", replace(BUSY, no_budget_seconds=10.0), WAITING),
+        ("server budget", replace(FULL, shortage_seconds=10.0), WAITING),
+        ("server budget", replace(BUSY, source_seconds=9.0, cpu_seconds=4.0, **SHORTAGE), WAITING),
+        ("transforms", replace(BUSY, transform_seconds=9.0, **SHORTAGE), WAITING),  # no idle one
+        ("round trip", FULL, WAITING),  # of another job, whose link is slow
+        ("network rate", replace(BUSY, transform_seconds=9.0), replace(WAITING, receive_seconds=9)),
+        ("data set", replace(BUSY, transform_seconds=9.0, is_sequential=True), WAITING),
+        ("Python workers", PYTHON, WAITING),
+        ("Python CPU", replace(PYTHON, cpu_seconds=38.0), WAITING),
+        ("Python CPU", replace(PYTHON, available_cores=0.4), WAITING),
+        ("storage", replace(PYTHON, python_seconds=4.0), WAITING),
+        ("slow samples", replace(PYTHON, python_seconds=4.0, slowest_sample_seconds=0.9), WAITING),
+        ("Python workers", replace(PYTHON, slowest_sample_seconds=0.9), WAITING),
+        ("storage", replace(PYTHON, python_seconds=4.0, slowest_sample_seconds=0.4), WAITING),
+        (
+            "server budget",
+            replace(PYTHON, python_seconds=4.0, cpu_seconds=39.0, **SHORTAGE),
+            WAITING,
+        ),
+        ("storage", replace(PYTHON, **ONE_SAMPLE_A_BATCH), WAITING),
+        ("transforms", replace(PYTHON, source_seconds=1.0, transform_seconds=9.0), WAITING),
     ],
 )
 def test_cause_of_a_situation(cause: str, server: ServerReport, trainer: TrainerReport) -> None:
@@ -162,7 +197,7 @@ SHORT = ServerReport(seconds=5.0, batches=10, cores=2.0)
         ),
         (
             "round trip",
-            "the pipeline had no request 40 % of the time",
+            "the pipeline had nothing to make 80 % of the time",
             [replace(SERVER, transform_seconds=2.0, no_budget_seconds=4.0)],
             WAITING,
         ),
@@ -174,14 +209,14 @@ SHORT = ServerReport(seconds=5.0, batches=10, cores=2.0)
         ),
         (
             "server budget",
-            "batches waited for room 50 % of the time",
-            [replace(BUSY, no_budget_seconds=5.0, encode_seconds=4.9)],
+            "for 50 % of the time, only the memory limit kept a batch from being begun",
+            [replace(FULL, shortage_seconds=5.0, encode_seconds=4.9)],
             WAITING,
         ),
         (  # 9 of 15 seconds
             "server budget",
-            "batches waited for room 60 % of the time",
-            [replace(BUSY, no_budget_seconds=6.0), replace(SHORT, no_budget_seconds=3.0)],
+            "for 60 % of the time, only the memory limit kept a batch from being begun",
+            [replace(BUSY, shortage_seconds=6.0), replace(SHORT, shortage_seconds=3.0)],
             WAITING,
         ),
     ],
@@ -226,7 +261,7 @@ def test_steps_without_a_time_take_any_number_of_batches() -> None:
 def test_impossible_reports_do_no_harm() -> None:
     loaded = replace(BUSY, transform_seconds=10.0)
     instant = TrainerReport(seconds=1e-6, steps=1)
-    assert enough_servers([rank(instant)], 9, [replace(loaded, batches=1)]) == MAX_SERVERS
+    assert enough_servers([rank(instant)], 9, [replace(loaded, batches=5)]) == MAX_SERVERS
     none = replace(loaded, cores=0.0)
     assert capacity(none) == pytest.approx(10.0)
     assert judge([rank(WAITING)], 1, [none]).cause == "transforms"
@@ -280,6 +315,61 @@ def test_enough_servers_serve_the_job_and_the_others() -> None:
     resting = replace(WAITING, steps=0)
     idle = replace(SERVER, batches=1000, cpu_seconds=1.0)
     assert enough_servers([rank(WAITING), rank(resting, 1)], 1, [idle]) == 1
+
+
+def test_more_worker_processes_are_advised_as_idle_processors_allow() -> None:
+    slow = judge([rank(replace(WAITING, steps=10))], 1, [PYTHON])  # 1 of 2 batches/s
+    assert (slow.cause, slow.servers) == ("Python workers", None)
+    assert slow.detail == ("its 2 Python workers were busy 95 % of the time, with 10 %" + IN_USE)
+    assert "processes: 4 at" in slow.advice
+    fast = judge([rank(replace(WAITING, steps=10, wait_seconds=9.0))], 1, [PYTHON])
+    assert "processes: 20 at" in fast.advice  # of 4 processors, 0.4 are in use
+    computing = replace(PYTHON, cpu_seconds=20.0)
+    assert "processes: 4 at" in judge([rank(WAITING)], 1, [computing]).advice
+    only = replace(PYTHON, python_workers=1, python_seconds=9.5)
+    assert judge([rank(WAITING)], 1, [only]).detail.startswith("its Python worker was busy 95 %")
+
+
+def test_slow_sample_is_named() -> None:
+    slow = replace(PYTHON, python_seconds=4.0, slowest_sample=7, slowest_sample_seconds=0.9)
+    verdict = judge([rank(WAITING)], 1, [slow])
+    assert "sample 7 took 0.9 s, while its 2 Python workers were busy 20 %" in str(verdict)
+    assert verdict.servers is None
+
+
+def test_no_number_of_servers_follows_from_nothing() -> None:
+    loaded = replace(BUSY, transform_seconds=10.0)
+    idle_loop = replace(WAITING, wait_seconds=9.99)  # 0.1 ms beside each wait
+    verdict = judge([rank(idle_loop)], 1, [loaded])
+    assert (verdict.cause, verdict.servers) == ("transforms", None)
+    assert "for a training that does no work between batches" in str(verdict)
+    assert judge([rank(WAITING)], 1, [replace(loaded, batches=4)]).servers is None
+    assert judge([rank(WAITING)], 1, [replace(loaded, batches=5)]).servers is not None
+
+
+def test_as_many_servers_as_there_are_cannot_be_enough() -> None:
+    loaded = replace(BUSY, transform_seconds=10.0)
+    assert judge([rank(WAITING)], 1, [loaded]).servers == 2
+    two = replace(WAITING, streams=2)
+    assert judge([rank(two)], 1, [loaded]).servers is None
+
+
+def test_verdict_needs_some_seconds() -> None:
+    young = replace(WAITING, seconds=2.9)
+    text = "no verdict yet: 2.9 s measured, at least 3 s are needed"
+    assert str(judge([rank(young)], 1, [SERVER])) == text
+    assert judge([rank(young), rank(replace(WAITING, seconds=3.0), 1)], 2, [SERVER]).rank == 1
+
+
+def test_lost_server_comes_first() -> None:
+    loaded = replace(BUSY, transform_seconds=10.0)
+    one = judge([rank(WAITING)], 1, [loaded], ["b:1"])
+    assert (one.cause, one.servers) == ("lost server", None)
+    assert "cause: lost server (b:1 no longer serves this job); first: start it" in str(one)
+    both = judge([rank(WAITING)], 1, [], ["b:1", "a:1"])
+    assert both.detail == "a:1, b:1 no longer serve this job"
+    fed = judge([rank(replace(WAITING, wait_seconds=0.0))], 1, [loaded], ["b:1"])
+    assert fed.cause is None
 
 
 def test_verdict_names_the_number_of_servers() -> None:

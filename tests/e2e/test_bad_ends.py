@@ -146,12 +146,12 @@ from infeed_server.sources.tfrecord import framing
 
 read_window = framing._read_window
 
-def read_first_window(handle, path, offset, size, previous_length):
+def read_first_window(handle, path, offset, size, *, skips):
     if offset > 0:
         print("reading on", file=sys.__stdout__, flush=True)  # `serve` redirects sys.stdout
         while True:
             time.sleep(0.01)  # a signal just before one long sleep would wait for its end
-    return read_window(handle, path, offset, size, previous_length)
+    return read_window(handle, path, offset, size, skips=skips)
 
 framing._SCAN_WINDOW = 1 << 10
 framing._read_window = read_first_window

@@ -70,6 +70,13 @@ def test_index_is_built_then_checked(command_line: Any, tmp_path: Path) -> None:
         assert run.status == 0, run.stderr
         assert run.stdout.count(f"index {state}") == 2
         assert "11 records in 2 files" in run.stdout
+    content = bytearray((tmp_path / "part-1.tfrecord").read_bytes())
+    content[12] ^= 1
+    (tmp_path / "part-1.tfrecord").write_bytes(content)
+    run = command_line.run("index", "part-*.tfrecord", "--rebuild", cwd=tmp_path)
+    assert run.status == 0, run.stderr
+    assert "11 records in 2 files, of which 1 damaged" in run.stdout
+    assert "part-1.tfrecord: 1 records are damaged, at byte 0: bad samples" in run.stderr
     with (tmp_path / "part-0.tfrecord").open("ab") as out:
         out.write(b"truncated")
     run = command_line.run("index", "part-*.tfrecord", cwd=tmp_path)

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.harness.observed import BAD_SAMPLE, observed
+from tests.harness.observed import BAD_SAMPLE, SOURCE_ERROR, observed
 
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.health import Health
@@ -79,10 +79,14 @@ def test_markup_of_names_and_reasons_is_text(page: tuple[str, str]) -> None:
     dom, _ = page
     assert "<title>highly input-bound: infeed</title>" in dom
     assert not re.search(r"<img[^>]* src=", dom)
-    assert NAME in part(dom, '<tbody id="pipelines" class="middle">', "</tbody>")
+    pipelines = part(dom, '<tbody id="pipelines" class="middle">', "</tbody>")
+    assert NAME in pipelines
+    assert "; refused for its data: 1 batch, the last at " in pipelines
+    assert SOURCE_ERROR.message in pipelines
     bad = part(dom, '<tbody id="bad">', "</tbody>")
     assert BAD_SAMPLE["error"] in bad
     assert BAD_SAMPLE["file"] in bad
+    assert f"\n  {BAD_SAMPLE['count']}\n" in bad
 
 
 def test_the_console_has_no_message(page: tuple[str, str]) -> None:

@@ -66,6 +66,24 @@ def batches_sent(http: str) -> float:
     return sum(map(float, counts))
 
 
+def listening() -> dict[int, set[str]]:
+    """Returns the addresses of loopback at which each process listens."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    ports = {f"socket:[{row[9]}]": int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A"}
+    found: dict[int, set[str]] = {}
+    for file in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if port := ports.get(str(file.readlink())):
+                found.setdefault(int(file.parts[2]), set()).add(f"127.0.0.1:{port}")
+    return found
+
+
+def serving(address: str) -> dict[int, str]:
+    """Returns the control plane's address of each process that serves at an address."""
+    found = {pid: all_ - {address} for pid, all_ in listening().items() if address in all_}
+    return {pid: others.pop() for pid, others in found.items()}
+
+
 def write_tokens(file: Path, *names: str) -> None:
     grants = [
         {"name": name, "sha256": hash_token(f"infeed_{name}"), "pipelines": ["n"]} for name in names
@@ -160,6 +178,28 @@ def test_killed_process_restarts_and_its_feed_continues(pair: Pair) -> None:
     assert all(response["ready"] for response in responses)  # the other one serves
     wait_until(lambda: not restarting(), "both processes serve again")
     assert "ended with status -9" in pair.parent.stderr
+
+
+def test_hung_process_is_replaced_and_feeds_go_elsewhere(pair: Pair) -> None:
+    expected = pair.read_epoch()
+    victim = next(iter(serving(pair.address)))
+    os.kill(victim, signal.SIGSTOP)
+    # The kernel sends some of them to the process that hangs.
+    assert [pair.read_epoch() for _ in range(4)] == [expected] * 4
+    wait_until(lambda: not is_alive(victim), "the process that hangs is killed")
+    assert "has not answered for 10 s; killing it" in pair.parent.stderr
+    wait_until(lambda: "in 2 of 2 processes" in readiness(pair.http)["reason"], "another serves")
+    assert len(serving(pair.address)) == 2
+
+
+def test_control_plane_of_a_child_answers_its_parent_alone(pair: Pair) -> None:
+    for http in serving(pair.address).values():
+        for headers in ({}, {"authorization": f"Bearer {BEN}"}):
+            request = urllib.request.Request(f"http://{http}/metrics", headers=headers)
+            with pytest.raises(urllib.error.HTTPError, match="401") as caught:
+                urllib.request.urlopen(request, timeout=100)
+            caught.value.close()
+        assert readiness(http) == {"ready": True}
 
 
 def test_changed_files_are_reloaded_by_every_process(pair: Pair, pki: Any) -> None:

@@ -75,6 +75,10 @@ def test_both_ends_know_the_last_seconds(server: InfeedServer) -> None:
             ),
             "each rank knows the other one",
         )
+        wait_until(
+            lambda: status()["pipelines"][0]["jobs"][0]["verdict"]["level"] != "unknown",
+            "the reports are enough for a verdict",
+        )
         (job,) = status()["pipelines"][0]["jobs"]
         assert [each["rank"] for each in job["trainers"]] == [0, 1]
         assert job["world_size"] == 2

@@ -63,10 +63,11 @@ def first_ids(address: str, name: str = "open", **options: Any) -> list[int]:
 @pytest.fixture(scope="module")
 def token(command_line: Any, folder: Path) -> str:
     """A token of `infeed token`, whose entry is in `tokens.yaml`."""
-    command = command_line.run("token", "team", "--pipeline", "op*", cwd=folder)
+    command = command_line.run("token", "team", "--pipeline", "op*", "--expires", "30d", cwd=folder)
     assert command.status == 0
     token, _, entry = command.stdout.partition("\n")
     assert token not in entry
+    assert "expires: 20" in entry
     (folder / "tokens.yaml").write_text(entry)
     return str(token)
 

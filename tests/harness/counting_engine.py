@@ -48,6 +48,9 @@ class CountingEngine:
 
     def on_sent(self) -> None: ...
 
+    def shortage_seconds(self) -> float:
+        return 0.0
+
     def warm_up(self) -> None: ...
 
     def queued_requests(self) -> int:

@@ -9,15 +9,18 @@ from typing import Any
 import numpy as np
 from tests.harness.clock import ManualClock
 
+from infeed.errors import SourceError
 from infeed.report import TrainerReport
 from infeed.spec import Cast
 from infeed.testing import FakeTransport
 from infeed_server.observe.jobs import JobKey
 from infeed_server.observe.observer import Observer
+from infeed_server.sources.python.work_meter import PythonWork
 
 BAD_SAMPLE: dict[str, Any] = {
     "time": "2026-01-02T03:04:05.678+00:00",
     "sample_id": 7,
+    "count": 3,
     "key": "00000000000000070000000000000009",
     "file": "/photos/<b>seven</b>.jpg",
     "offset": 4096,
@@ -28,6 +31,8 @@ BAD_SAMPLE: dict[str, Any] = {
     "reason": "BAD_SAMPLE",
     "error": 'sample 7: <img src=x onerror="document.title=1"> is no image',
 }
+
+SOURCE_ERROR = SourceError("<b>a.npz</b> changed", file="/data/a.npz", fault="changed")
 
 
 def fake_engine(name: str, **values: Any) -> Any:
@@ -41,6 +46,7 @@ def fake_engine(name: str, **values: Any) -> Any:
         spec=transport.spec,
         states=states,
         state_seconds=lambda: dict(states),
+        python_work=PythonWork,
         queued_requests=lambda: 5,
         unsent_batches=lambda: 6,
         unsent_bytes=lambda: 7_000,
@@ -66,6 +72,7 @@ def observed(*names: str, bad: Sequence[dict[str, Any]] = (BAD_SAMPLE,)) -> Obse
         for rank in (0, 1)
     ]
     observer.totals.on_bad_sample(first, "substitute")
+    observer.totals.on_source_error(first, SOURCE_ERROR)
     for _ in range(12):
         for _ in range(2):
             observer.totals.on_batch_sent(first, 4, 1_000)

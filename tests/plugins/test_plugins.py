@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,6 +20,22 @@ ROOT = Path(__file__).parents[2]
 PLUGINS = (final_line, longest_first, selected_paths)
 
 QUICK = "def test_quick(): pass\n"
+INTERRUPTED = """
+import os
+import time
+
+def test_a():
+    os.write(2, b"test runs\\n")
+    time.sleep(60)
+"""
+ENDS_SLOWLY = """
+import os
+import time
+
+def pytest_sessionfinish():
+    os.write(2, b"run ends\\n")
+    time.sleep(60)
+"""
 SLOW = """
 import pytest
 
@@ -144,6 +161,34 @@ def test_last_line_of_an_interrupted_run(project: Path, run: Run) -> None:
     (project / "test_a.py").write_text("def test_a(): raise KeyboardInterrupt\n")
     last = run("test_a.py", status=2)[-1]
     assert re.fullmatch(r"interrupted: ran 0 tests of test_a.py in \d+ s: none had ended", last)
+
+
+def test_second_interrupt_ends_a_run_without_a_traceback(project: Path) -> None:
+    (project / "conftest.py").write_text(ENDS_SLOWLY)
+    (project / "test_a.py").write_text(INTERRUPTED)
+    command = [sys.executable, "-m", "pytest", "-s", "-p", "tests.plugins.second_interrupt"]
+    # A run of its own, and no worker of the one that this test is in.
+    inherited = {key: value for key, value in os.environ.items() if "XDIST" not in key}
+    with subprocess.Popen(
+        [*command, "test_a.py"],
+        cwd=project,
+        env={**inherited, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if "test runs" in line or "run ends" in line:
+                os.killpg(process.pid, signal.SIGINT)
+    output = "".join(lines)
+    assert "run ends" in output
+    assert "Traceback" not in output
+    assert output.endswith("interrupted again: ended without the fixtures' ends\n")
+    assert process.returncode == 130
 
 
 def test_last_line_follows_the_output_of_conftest(lines_of_a_worker: list[str]) -> None:

@@ -125,9 +125,10 @@ class GrpcioTransport(GrpcTransport):
         requests: Iterator[Any],
         *,
         timeout: float | None = None,
+        connect_timeout: float | None = None,
         on_draining: Callable[[], None] = lambda: None,
     ) -> Any:
-        del on_draining  # C-core does not report GOAWAY
+        del on_draining, connect_timeout  # C-core has no such events and limits
         with self._lock:
             if self._closed:
                 raise ServerUnavailableError(f"the connection to {self.target} was closed")

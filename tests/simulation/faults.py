@@ -12,9 +12,11 @@ from infeed.errors import (
     FingerprintError,
     InfeedError,
     ProtocolError,
+    SampleError,
     ServerError,
     ServerUnavailableError,
     SourceError,
+    UserCodeError,
 )
 
 Fault = Callable[[SimulatedServer, Random], None]
@@ -29,6 +31,10 @@ _AT_BATCH: tuple[InfeedError, ...] = (
     ServerError("out of threads"),
     ServerUnavailableError("out of memory", code="RESOURCE_EXHAUSTED"),
     SourceError("no such file"),
+)
+_OF_A_STEP: tuple[InfeedError, ...] = (
+    SampleError("a corrupt record"),
+    UserCodeError("map failed"),
 )
 
 
@@ -84,7 +90,14 @@ def _fall_sick(server: SimulatedServer, random: Random) -> None:
     )
 
 
+def _fail_steps(server: SimulatedServer, random: Random) -> None:
+    """Fails steps with errors that usually are the same at every server."""
+    server.fall_sick(
+        random.choice((1.0, 10.0, 60.0)) * random.random(), random.choice(_OF_A_STEP), at_open=False
+    )
+
+
 FAULTS: tuple[Fault, ...] = (
     *(_kill, _lose_host, _reset, _lose_link, _freeze, _hang, _slow_down, _delay, _drain),
-    *(drain_without_end, _redeploy, _fall_sick),
+    *(drain_without_end, _redeploy, _fall_sick, _fail_steps),
 )

@@ -11,6 +11,7 @@ from tests.simulation.world import World
 from infeed.errors import InfeedError, ServerUnavailableError
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, Stream
+from infeed.prefetch.step_failures import STEP_ERRORS
 from infeed.wire.assembler import ReceivedBatch
 
 KEEPALIVE_SECONDS = 15.0
@@ -58,6 +59,8 @@ class SimulatedServer:
         self.healthy_since = world.now
         self.failed: set[int | None] = set()
         """The step that the last answer has failed; None in place of a stream. Empty: a batch."""
+        self.failed_as_everywhere: set[int] = set()
+        """Steps that it has failed with an error that other servers usually have as well."""
         self.connection: Connection | None = None
         self._make_batch = make_batch
         self._consumed_steps = consumed_steps
@@ -225,6 +228,8 @@ class SimulatedServer:
         connection.answering = False
         if self.world.now < self.sick_until and not self.sick_at_open:
             self.failed = {connection.requests[0]}
+            if isinstance(self.sickness, STEP_ERRORS):
+                self.failed_as_everywhere |= {connection.requests[0]}
             self._end(connection, self.sickness)
             return
         self.failed.clear()

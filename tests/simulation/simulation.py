@@ -6,6 +6,7 @@ and the threads of the feed, which do nothing but wait and call the coordinator.
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.feed_plan import plan_feed
 from infeed.prefetch.ready_batches import ReadyBatches
 from infeed.prefetch.server_state import MAX_LEFT_OUT_SECONDS, ServerState
+from infeed.prefetch.step_failures import STEP_ERRORS
 from infeed.stats import PrefetchCounters, StatsRecorder
 from infeed.testing import FakeTransport
 from infeed.transport import MAX_BACKOFF_SECONDS
@@ -38,7 +40,8 @@ PROGRESS_SECONDS = 50.0
 """Bound on the wait for a batch while one server is healthy: 30 s until a server that was left out
 is tried again, 15 s until a dead connection is noticed, and the time for a batch."""
 
-_SPEC = FakeTransport({"x": np.arange(50)}, batch_size=SLOTS).spec
+_SAMPLES = 50
+_SPEC = FakeTransport({"x": np.arange(_SAMPLES)}, batch_size=SLOTS).spec
 _MASK = np.ones(SLOTS, bool)
 
 
@@ -58,7 +61,7 @@ class SimulatedPrefetcher:
             batch_size=None,
             shard=Shard(random.randrange(2), 2),
             seed=None,
-            epochs=None,
+            epochs=_epochs(random, cursor),
             remainder=None,
             cursor=cursor,
             finish="trainer",
@@ -113,10 +116,16 @@ class SimulatedPrefetcher:
 
     def _check_timeout(self) -> None:
         if not self.coordinator.ended:
-            self.coordinator.check_reconnect_timeout()
+            self.coordinator.check_timeouts()
             for server in self.servers:
                 server.cancel_overdue()
             self._world.after(1.0, self._check_timeout)
+
+
+def _epochs(random: Random, cursor: Cursor | None) -> int | None:
+    """Returns the number of epochs of a feed: None, or some that end after a few hundred steps."""
+    begun = cursor.position // _SAMPLES if cursor else 0
+    return random.choice((None, begun + random.randint(1, 40)))
 
 
 def _name(number: int, server_count: int) -> str:
@@ -174,7 +183,11 @@ class Simulation:
             except InfeedError as error:
                 self._check_end(error)
                 break
+            except StopIteration:
+                self._check(taken == plan.steps, f"end after {taken} of {plan.steps} steps")
+                break
             start, _ = plan.batch_range(taken)
+            self._check(plan.steps is None or taken < plan.steps, "a batch behind the end")
             self._check(batch.start == start, f"batch at {batch.start} instead of {start}")
             taken += 1
             self.steps += 1
@@ -263,10 +276,16 @@ class Simulation:
         self._check(alone <= RECONNECT_TIMEOUT_SECONDS + 10, f"{alone:.0f} s without a server")
 
     def _check_end(self, error: InfeedError) -> None:
-        healthy = self.world.now - min(each.healthy_since for each in self._prefetcher.servers)
+        servers, step = self._prefetcher.servers, self._prefetcher.coordinator._scheduler.next_step
+        # The error has taken the place of a step, unless it is of all servers.
+        confirmed = sum(step - 1 in server.failed_as_everywhere for server in servers)
+        if isinstance(error, STEP_ERRORS) and confirmed >= min(2, len(servers)):
+            return
+        healthy = self.world.now - min(each.healthy_since for each in servers)
         self._check(healthy <= PROGRESS_SECONDS, f"ended with a good server: {error.message}")
-        step = self._prefetcher.coordinator._scheduler.next_step
-        for server in self._prefetcher.servers:
+        if isinstance(error, STEP_ERRORS) and confirmed:
+            return  # the others have not answered
+        for server in servers:
             message = f"{server.name} at step {step}: {error.message}"
             self._check(server.name in error.message or len(self._prefetcher.servers) == 1, message)
             if "every server has failed" in error.message:

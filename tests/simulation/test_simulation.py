@@ -9,6 +9,7 @@ from tests.simulation import simulation
 from tests.simulation.faults import drain_without_end
 from tests.simulation.simulation import Simulation, ViolationError
 
+from infeed.errors import InfeedError
 from infeed.prefetch import server_state
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.step_scheduler import StepScheduler
@@ -46,10 +47,23 @@ def test_a_seed_gives_the_same_run_again() -> None:
 
 
 def test_simulation_finds_that_a_sick_server_ends_the_feed(monkeypatch: Any) -> None:
-    def fail(self: Coordinator, server: str, error: Exception) -> None:
-        self._fail_step(server, error)
+    def is_confirmed(self: Coordinator, server: str, step: int | None, error: InfeedError) -> bool:
+        return step is None or self._scheduler.is_needed(step)
 
-    monkeypatch.setattr(Coordinator, "_leave_out", fail)
+    monkeypatch.setattr(Coordinator, "_is_confirmed", is_confirmed)
+    assert "ended with a good server" in (first_violation(QUICK_SEEDS) or "")
+
+
+def test_simulation_finds_a_feed_that_ends_as_if_complete(monkeypatch: Any) -> None:
+    def fail(self: StepScheduler[Any], step: int, item: Any) -> None:
+        self.end_at(step)
+
+    monkeypatch.setattr(StepScheduler, "fail", fail)
+    assert "end after" in (first_violation(QUICK_SEEDS) or "")
+
+
+def test_simulation_finds_the_error_of_a_step_that_was_answered(monkeypatch: Any) -> None:
+    monkeypatch.setattr(StepScheduler, "is_needed", lambda self, step: self._exists(step))
     assert first_violation(QUICK_SEEDS)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import socket
 import ssl
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -47,7 +50,7 @@ class ControlPlane:
     """None: requests are not encrypted."""
     token: str | None = field(default=None, repr=False)
     timeout: float = 5.0
-    """Seconds that one request may take."""
+    """Seconds that a connection may take, and then an answer."""
 
     @classmethod
     def parse(
@@ -118,6 +121,23 @@ class ControlPlane:
         """Returns the status code, and the JSON of the answer or None."""
         connection = self._connect()
         try:
+            connection.connect()
+            sock: socket.socket = connection.sock
+        except OSError as problem:
+            connection.close()
+            raise self._unavailable(problem) from None
+        with contextlib.closing(connection), _bounded(sock, self.timeout) as expired:
+            try:
+                found = self._request(connection, path)
+            except (ProtocolError, ServerUnavailableError):
+                if not expired.is_set():
+                    raise
+            if expired.is_set():  # an answer that was cut looks complete
+                raise self._unavailable(TimeoutError())
+        return found
+
+    def _request(self, connection: http.client.HTTPConnection, path: str) -> tuple[int, Any]:
+        try:
             headers = {"accept": "application/json"}
             if self.token is not None:
                 headers["authorization"] = f"Bearer {self.token}"
@@ -132,8 +152,6 @@ class ControlPlane:
             raise ProtocolError(f"{self.url}: {text}", target=self.url) from None
         except OSError as problem:
             raise self._unavailable(problem) from None
-        finally:
-            connection.close()
         try:
             return response.status, json.loads(body) if len(body) <= _MAX_BYTES else None
         except (ValueError, RecursionError):  # it is nested deeper than the interpreter's stack
@@ -157,6 +175,28 @@ class ControlPlane:
             f"{self.url}: {text}{within}; is infeed serve running, with this --http?",
             target=self.url,
         )
+
+
+@contextlib.contextmanager
+def _bounded(sock: socket.socket, seconds: float) -> Iterator[threading.Event]:
+    """Ends the connection after some seconds, and sets the event that it yields.
+
+    The socket's own timeout is for each read: an answer that comes byte by byte would never end.
+    """
+    expired = threading.Event()
+
+    def expire() -> None:
+        expired.set()
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not the method that ends TLS
+
+    timer = threading.Timer(seconds, expire)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield expired
+    finally:
+        timer.cancel()
 
 
 class _HTTPSConnection(http.client.HTTPSConnection):

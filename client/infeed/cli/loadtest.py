@@ -123,6 +123,14 @@ def loadtest(
         float | None,
         typer.Option(help="Least throughput of all trainers.", rich_help_panel=_EXIT),
     ] = None,
+    allow_lost_servers: Annotated[
+        bool,
+        typer.Option(
+            "--allow-lost-servers",
+            help="Servers may go during the test; without it, the loss of one is a failure.",
+            rich_help_panel=_EXIT,
+        ),
+    ] = False,
     find_max: Annotated[
         bool,
         typer.Option(
@@ -148,7 +156,8 @@ def loadtest(
 ) -> None:
     """Simulates trainers, and measures how well the servers feed them.
 
-    Exit status: 0 if every threshold is kept and the delivery was exact, 1 if not, or on an error,
+    Exit status: 0 if every threshold is kept, no server was lost and the delivery was exact, 1 if
+    not, or on an error,
     2 for a wrong option, 130 after Ctrl-C, with the report so far.
 
     \b
@@ -180,6 +189,7 @@ def loadtest(
                 min_utilisation,
                 None if max_wait_p99_ms is None else max_wait_p99_ms / 1000,
                 min_samples_per_second,
+                allow_lost_servers=allow_lost_servers,
             ),
         )
         if find_max and not (step_ms and steps is None):

@@ -44,7 +44,7 @@ class Runs:
     def search(self, plan: LoadPlan) -> tuple[Search | None, Summary, Tally]:
         """Runs load tests with several numbers of trainers; returns that with the most, too.
 
-        One that is interrupted, or has a failure, ends the search, and is returned.
+        One that is interrupted, has a failure or loses a server ends the search, and is returned.
         """
         from infeed.loadtest.find_max import Probe, find_max  # noqa: PLC0415
         from infeed.loadtest.plan import UTILISATION_THRESHOLD  # noqa: PLC0415
@@ -60,7 +60,8 @@ class Runs:
             }
             results[trainers] = self.run(replace(plan, trainers=trainers, **faults))
             summary, _ = results[trainers]
-            if summary.interrupted or summary.failures:
+            is_lost = summary.lost and not plan.thresholds.allow_lost_servers
+            if summary.interrupted or summary.failures or is_lost:
                 raise _SearchEndedError(trainers)
             found = Probe(
                 trainers,

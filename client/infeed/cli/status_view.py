@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -32,6 +32,7 @@ def status_view(url: str, status: Mapping[str, Any], note: str = "") -> Renderab
         parts.append(Text(printable(note), "bold red"))
     parts += [Text()]
     parts += [_verdict_text(status["verdict"]), _pipeline_table(status["pipelines"])]
+    parts += _refusals(status["pipelines"])
     for pipeline in status["pipelines"]:
         for job in pipeline["jobs"]:
             parts += [_job_line(pipeline, job), _rank_table(job)]
@@ -82,10 +83,25 @@ def _pipeline_table(pipelines: list[Mapping[str, Any]]) -> FittingTable:
             f"{each['totals']['streams']:.0f}",
             str(queues["queued_requests"]),
             _bytes(queues["unsent_bytes"]),
-            f"{each['totals']['bad_samples']:.0f}",
+            _bad_text(each["totals"]),
             *map(_percent, states),
         )
     return table
+
+
+def _refusals(pipelines: list[Mapping[str, Any]]) -> Iterator[Text]:
+    """Yields for each pipeline why a batch of it was refused last, for its data."""
+    for each in pipelines:
+        refused = each.get("source_error")  # an older server has none
+        if refused is not None:
+            count, name = each["totals"]["source_errors"], printable(each["name"])
+            text = f"batches refused for their data: {count:.0f}, last: {refused['error']}"
+            yield Text.assemble((f"{name}: ", "bold"), (printable(text), "red"))
+
+
+def _bad_text(totals: Mapping[str, Any]) -> str:
+    unlogged = totals.get("quarantine_failures", 0)  # unknown to an older server
+    return f"{totals['bad_samples']:.0f}" + (f", {unlogged:.0f} not logged" if unlogged else "")
 
 
 def _job_line(pipeline: Mapping[str, Any], job: Mapping[str, Any]) -> Text:

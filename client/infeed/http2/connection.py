@@ -81,6 +81,7 @@ class Http2Request:
         """Whether the peer has answered in HTTP/2."""
         self._socket = socket
         self._on_goaway = on_goaway
+        self._deadline = deadline
         self._receiver = BufferedReceiver(socket, deadline, self._ping)
         self._h2 = _h2_connection()
         self._h2_changed = threading.Condition()  # its lock guards `_h2` and the order of sends
@@ -90,8 +91,13 @@ class Http2Request:
         self._padding_left = 0
         self._unacknowledged_bytes = 0
 
-    def send_headers(self, headers: Headers) -> None:
-        """Opens HTTP/2 and sends the request's headers."""
+    def send_headers(self, headers: Headers, begin_by: float | None = None) -> None:
+        """Opens HTTP/2 and sends the request's headers.
+
+        `begin_by`, of `time.monotonic`, is a deadline for the first frame of the peer.
+        """
+        if begin_by is not None:
+            self._receiver.deadline = begin_by
         with self._h2_changed:
             self._h2.initiate_connection()
             self._h2.send_headers(_STREAM_ID, headers)
@@ -159,6 +165,7 @@ class Http2Request:
             protocol = "HTTP/1" if header.startswith(b"HTTP/1") else "an unknown protocol"
             raise Http2ProtocolError(f"it uses {protocol}, not HTTP/2")
         self.has_begun = True
+        self._receiver.deadline = self._deadline
         if frame_type == _DATA:
             self._start_data(length, flags, int.from_bytes(header[5:], "big"))
         elif length > _MAX_CONTROL_FRAME_BYTES:

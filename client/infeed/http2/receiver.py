@@ -31,7 +31,7 @@ class BufferedReceiver:
         """`deadline`, of `time.monotonic`, bounds every read. Without one, the keepalive does:
         `ping` is called after a silence, and the peer must answer it."""
         self._socket = socket
-        self._deadline = deadline
+        self.deadline = deadline
         self._ping = ping
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._begin = self._end = 0
@@ -56,10 +56,10 @@ class BufferedReceiver:
         return count
 
     def _receive(self, into: memoryview) -> int:
-        if self._deadline is None:
+        if self.deadline is None:
             count = self._receive_or_ping(into)
         else:
-            count = self._receive_until(self._deadline, into)
+            count = self._receive_until(self.deadline, into)
         if not count:
             raise ConnectionLostError("the connection was closed")
         return count

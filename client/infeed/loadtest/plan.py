@@ -68,6 +68,8 @@ class Thresholds:
     """Accelerator utilisation of the worst trainer, 0 to 1."""
     max_wait_p99_seconds: float | None = None
     min_samples_per_second: float | None = None
+    allow_lost_servers: bool = False
+    """Whether servers may go during the test."""
 
     def __post_init__(self) -> None:
         share = self.min_utilisation

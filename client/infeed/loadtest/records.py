@@ -55,6 +55,8 @@ class Point:
     report: TrainerReport
     servers: Mapping[str, ServerReport]
     """The last report of each server, by address."""
+    lost: tuple[str, ...] = ()
+    """Addresses of the servers that no longer serve it."""
     messages: tuple[tuple[float, str], ...] = ()
     """The warnings that the feed logged since the last point, with their monotonic times."""
     unanswered_at: float | None = None

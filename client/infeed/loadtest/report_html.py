@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
+from infeed.capacity import capacity
 from infeed.loadtest.charts import search_plot, time_plots
 from infeed.loadtest.figures import TrainerFigures
 from infeed.loadtest.find_max import Search
@@ -19,10 +20,9 @@ from infeed.loadtest.report_text import (
     plan_text,
     seconds_text,
 )
-from infeed.loadtest.summary import Summary
+from infeed.loadtest.summary import Summary, lost_texts
 from infeed.loadtest.tally import Tally
 from infeed.report import ServerReport
-from infeed.verdict import capacity
 
 _LEVEL_KINDS = {
     "not input-bound": "good",
@@ -64,9 +64,14 @@ def _header(name: str, text: str) -> str:
 
 
 def _verdict(summary: Summary) -> str:
-    kind = "bad" if summary.failures else _LEVEL_KINDS.get(summary.verdict.level, "bad")
-    lines = [f"<strong>{escape(summary.verdict_text)}</strong>"]
-    if (forecast := forecast_text(summary.forecast)) is not None:
+    kind = (
+        "bad"
+        if summary.failures or summary.lost
+        else _LEVEL_KINDS.get(summary.verdict.level, "bad")
+    )
+    lost = [f"<strong>Lost: {escape(each)}</strong>" for each in lost_texts(summary)]
+    lines = [*lost, f"<strong>{escape(summary.verdict_text)}</strong>"]
+    if not lost and (forecast := forecast_text(summary.forecast)) is not None:
         lines.append(escape(forecast[0].upper() + forecast[1:]) + ".")
     if summary.interrupted:
         lines.append("The test was interrupted.")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from infeed.capacity import capacity
 from infeed.http2.target import is_local
 from infeed.loadtest.figures import TrainerFigures
 from infeed.loadtest.forecast import Forecast
 from infeed.loadtest.inexact import inexact_reason
 from infeed.loadtest.plan import UTILISATION_THRESHOLD
-from infeed.loadtest.summary import Summary, cores_used
+from infeed.loadtest.summary import Summary, cores_used, lost_texts
 from infeed.loadtest.tally import Tally
 from infeed.report import ServerReport
-from infeed.verdict import capacity
 
 _MAX_TRAINERS = 16
 _MAX_FINDINGS = 10
@@ -61,6 +61,7 @@ def plan_text(tally: Tally) -> str:
 def text_report(summary: Summary, tally: Tally) -> str:
     """Returns the whole report, with a line feed at its end."""
     lines = [
+        *(f"LOST: {each}" for each in lost_texts(summary)),
         summary.verdict_text,
         *(["interrupted: the figures so far"] if summary.interrupted else []),
         "",
@@ -70,7 +71,7 @@ def text_report(summary: Summary, tally: Tally) -> str:
         *_trainer_table(summary),
         "",
         *_server_table(summary),
-        *_forecast(summary.forecast),
+        *_forecast(summary),
         *audit_lines(summary),
         *notes(summary, tally),
     ]
@@ -89,11 +90,12 @@ def _overview(summary: Summary) -> Iterator[str]:
         f"{summary.samples_per_second:.0f} samples/s, {summary.bytes_per_second / 1e6:.1f} MB/s"
     )
     if figures.utilisation is not None:
-        word = "reached" if summary.keeps_utilisation else "NOT reached"
+        # No goal, unless it is asked for as a threshold: then a line below says what became of it.
+        word = "at least" if summary.keeps_utilisation else "below"
         yield (
             f"accelerator utilisation {percent_text(figures.utilisation)}, worst "
-            f"{percent_text(summary.utilisation)} (rank {worst.rank}); "
-            f"{UTILISATION_THRESHOLD:.2f} {word}"
+            f"{percent_text(summary.utilisation)} (rank {worst.rank}), {word} the "
+            f"{percent_text(UTILISATION_THRESHOLD, 0)} of MLPerf Storage"
         )
     yield (
         f"waits p50 {seconds_text(figures.wait_p50)}, p99 {seconds_text(figures.wait_p99)}, "
@@ -140,10 +142,11 @@ def _server_table(summary: Summary) -> Iterator[str]:
         "    memory   could make"
     )
     for address, report in summary.servers.items():
-        yield f"{address:{width}}  {_server_row(report)}"
+        is_missing = address in summary.missing
+        yield f"{address:{width}}  {_server_row(report, is_missing=is_missing)}"
 
 
-def _server_row(report: ServerReport) -> str:
+def _server_row(report: ServerReport, *, is_missing: bool) -> str:
     shares = (
         percent_text(value / report.seconds, 0)
         for value in (
@@ -155,7 +158,7 @@ def _server_row(report: ServerReport) -> str:
     )
     source, transform, no_budget, no_request = shares
     able = capacity(report)
-    could = "-" if able is None else f"{able:.1f}/s"
+    could = "lost" if is_missing else "-" if able is None else f"{able:.1f}/s"
     used = f"{report.cpu_share * report.cores:.1f} of {report.cores:g}"
     return (
         f"{report.batches / report.seconds:9.1f}  {source:>6}  {transform:>9}  {no_budget:>9}  "
@@ -170,9 +173,13 @@ def forecast_text(forecast: Forecast) -> str | None:
     plural = "s" if forecast.servers > 1 else ""
     line = (
         f"forecast: these trainers would take {forecast.demand:.1f} batches/s, "
-        f"{forecast.servers} server{plural} can make {forecast.capacity:.1f}: enough for "
-        f"{forecast.max_trainers} such trainers"
+        f"{forecast.servers} server{plural} can make {forecast.capacity:.1f}"
     )
+    trainers = f"{forecast.max_trainers}"
+    if forecast.is_range:
+        line += f" to {forecast.capacity_most:.1f}, by what other processes leave"
+        trainers += f" to {forecast.max_trainers_most}"
+    line += f": enough for {trainers} such trainer{'s' * (trainers != '1')}"
     if forecast.shares_machine:
         line += " on this machine, which they share"
     if not forecast.max_trainers and forecast.capacity > 0:
@@ -184,8 +191,10 @@ def forecast_text(forecast: Forecast) -> str | None:
     return line
 
 
-def _forecast(forecast: Forecast) -> list[str]:
-    text = forecast_text(forecast)
+def _forecast(summary: Summary) -> list[str]:
+    if summary.lost:
+        return ["no forecast: a server was lost"]
+    text = forecast_text(summary.forecast)
     return [] if text is None else [text]
 
 
@@ -239,7 +248,7 @@ def notes(summary: Summary, tally: Tally) -> Iterator[str]:
         if others > _MIN_OTHER_SHARE * report.cores:
             yield (
                 f"note: other processes used {others:.1f} of the {report.cores:g} processors of "
-                f"{address}: the forecast leaves them out"
+                f"{address}: the forecast is lower with them"
             )
     slow = [each for each in summary.trainers if _is_late(each, plan.step_seconds)]
     if slow:

@@ -57,7 +57,8 @@ def time_series(tally: Tally) -> Series:
     end = max(tally.ended_at - tally.began_at, 1e-3)
     step = math.ceil(_LONGER_THAN_STEP * tally.plan.step_seconds)
     width = float(max(1, math.ceil(end / _MAX_BINS), min(step, math.ceil(end))))
-    bins = max(1, math.ceil(end / width))
+    # What remains at the end is part of the last bin: alone, a few steps would be a peak.
+    bins = max(1, int(end / width))
     begin = tally.measured_from - tally.began_at
     columns = [_columns(tally, rank) for rank in range(len(tally.trainers))]
     together = [np.concatenate(each) for each in zip(*columns, strict=True)]
@@ -92,12 +93,17 @@ def time_series(tally: Tally) -> Series:
 
 
 def _columns(tally: Tally, rank: int) -> tuple[Array, Array, Array, Array]:
-    """Returns when each step of a trainer ended, its wait, its compute and its samples."""
+    """Returns when each step of a trainer ended, its wait, its compute and its samples.
+
+    A trainer goes on until it is asked to stop: what ends after the test is left out.
+    """
     lives = tally.trainers[rank].lives
     waits, busy = joined(lives, "wait_seconds"), joined(lives, "busy_seconds")
     ids = joined(lives, "sample_ids")
     samples = (ids >= 0).sum(axis=-1).astype(float) if ids.ndim == 2 else np.empty(0)
-    return joined(lives, "requested_at") + waits + busy, waits, busy, samples
+    ended_at = joined(lives, "requested_at") + waits + busy
+    within = ended_at <= tally.ended_at
+    return ended_at[within], waits[within], busy[within], samples[within]
 
 
 def _bins(seconds: Array, width: float, bins: int) -> Array:

@@ -14,6 +14,7 @@ TimedReport = tuple[float, ServerReport]
 _SUMS = (
     *("seconds", "batches", "bytes", "encode_seconds", "send_seconds", "cpu_seconds"),
     *("no_request_seconds", "no_budget_seconds", "source_seconds", "transform_seconds"),
+    *("shortage_seconds", "python_seconds", "python_samples"),
 )
 
 
@@ -49,4 +50,12 @@ def _since(reports: list[TimedReport], begin: float) -> ServerReport:
     sums = {name: sum(getattr(each, name) for each in taken) for name in _SUMS}
     available = sum(each.available_cores * each.seconds for each in taken) / sums["seconds"]
     memory = max(report.memory_bytes for _, report in reports)
-    return replace(last, **sums, available_cores=available, memory_bytes=memory)
+    slowest = max(taken, key=lambda each: each.slowest_sample_seconds)
+    return replace(
+        last,
+        **sums,
+        available_cores=available,
+        memory_bytes=memory,
+        slowest_sample=slowest.slowest_sample,
+        slowest_sample_seconds=slowest.slowest_sample_seconds,
+    )

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from infeed.audit.report import AuditReport
+from infeed.capacity import capacity
 from infeed.http2.target import is_local
 from infeed.loadtest.figures import (
     COLUMNS,
@@ -30,7 +31,7 @@ from infeed.loadtest.series import Series, time_series
 from infeed.loadtest.server_reports import merged_reports
 from infeed.loadtest.tally import Tally
 from infeed.report import RankReport, ServerReport
-from infeed.verdict import Verdict, capacity, judge
+from infeed.verdict import Verdict, judge
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,10 @@ class Summary:
     """Over the steps of all trainers."""
     trainers: tuple[TrainerFigures, ...]
     servers: Mapping[str, ServerReport]
+    lost: Mapping[str, float]
+    """Servers that went during the test, and the second by which a trainer was without each."""
+    missing: frozenset[str]
+    """Servers of them that were not there at the end."""
     audits: tuple[AuditReport, ...]
     """Of each job; none if the pipeline guarantees no order."""
     verdict: Verdict
@@ -117,7 +122,8 @@ def summarize(tally: Tally) -> Summary:
         for address, reports in tally.servers.items()
         if reports
     }
-    verdict = judge(ranks, tally.plan.trainers, list(servers.values()))
+    there = {name: each for name, each in servers.items() if name not in tally.missing}
+    verdict = judge(ranks, tally.plan.trainers, list(there.values()), tally.missing)
     text = str(verdict)
     if tally.plan.independent:
         text = f"job {verdict.rank}: {replace(verdict, world_size=1)}"
@@ -129,13 +135,15 @@ def summarize(tally: Tally) -> Summary:
         figures=figures_of(together, tally.plan.step_seconds),
         trainers=trainers,
         servers=servers,
+        lost={address: at - tally.began_at for address, at in tally.lost.items()},
+        missing=frozenset(tally.missing),
         audits=tuple(tally.audits(end - tally.began_at)),
         verdict=verdict,
         verdict_text=text,
         forecast=forecast_of(
             ranks,
             tally.plan.trainers,
-            list(servers.values()),
+            [] if tally.lost else list(servers.values()),  # what is gone makes nothing
             neighbours=[report for address, report in servers.items() if is_local(address)],
             trainer_cores=cores_used(trainers, tally),
         ),
@@ -160,6 +168,10 @@ def check(summary: Summary, tally: Tally) -> Summary:
     if not any(each.step_count for each in tally.trainers):
         # Everything else holds of a test without a batch: its audit is exact.
         checks.append(Check("batches", "none", "at least 1", ok=False))
+    if summary.lost:
+        kept = "any, as asked" if limits.allow_lost_servers else "none"
+        text = ", ".join(lost_texts(summary))
+        checks.append(Check("lost servers", text, kept, limits.allow_lost_servers))
     if (share := limits.min_utilisation) is not None:
         value = summary.utilisation or 0.0
         checks.append(
@@ -191,6 +203,15 @@ def check(summary: Summary, tally: Tally) -> Summary:
     return replace(summary, checks=tuple(checks))
 
 
+def lost_texts(summary: Summary) -> list[str]:
+    """Returns when each server was lost, and whether it came back."""
+    return [
+        f"{address} was lost by second {at:.1f}"
+        + ("" if address in summary.missing else " and came back")
+        for address, at in summary.lost.items()
+    ]
+
+
 def _bytes_per_step(tally: Tally) -> float:
     """Returns the mean bytes on the wire of a batch, over the whole test."""
     ends = [life.last for each in tally.trainers for life in each.lives if life.last is not None]
@@ -219,9 +240,13 @@ def to_json(summary: Summary, tally: Tally) -> dict[str, Any]:
         "all": {**asdict(summary.figures), "starved_share": summary.figures.starved_share},
         "trainers": [asdict(each) for each in summary.trainers],
         "servers": {
-            address: {**report.to_json(), "capacity": capacity(report)}
+            address: {
+                **report.to_json(),
+                "capacity": None if address in summary.missing else capacity(report),
+            }
             for address, report in summary.servers.items()
         },
+        "lost_servers": dict(summary.lost),
         "verdict": {**summary.verdict.to_json(), "text": summary.verdict_text},
         "forecast": asdict(summary.forecast),
         "audit": {

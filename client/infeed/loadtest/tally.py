@@ -68,6 +68,8 @@ class Tally:
         self.trainers = [Trainer(rank) for rank in range(plan.trainers)]
         self.servers: dict[str, list[tuple[float, ServerReport]]] = {}
         """The reports of each server, by address, with the time of each."""
+        self.lost: dict[str, float] = {}
+        """When a trainer was first without a server, by address, monotonic seconds."""
         self.began_at = 0.0
         self.all_began_at: float | None = None
         """When the last trainer had its first batch."""
@@ -105,10 +107,19 @@ class Tally:
                 self._last_reports[rank, proxy] = report
                 reports = self.servers.setdefault(self._addresses.get(proxy, proxy), [])
                 reports.append((point.at, report))
+        for proxy in point.lost:
+            self.lost.setdefault(self._addresses.get(proxy, proxy), point.at)
         self._messages += [(at, rank, self._with_servers(text)) for at, text in point.messages]
         if self._audits:
             audit = self._audits[rank if self.plan.independent else 0]
             audit.add(0 if self.plan.independent else rank, point.steps)
+
+    @property
+    def missing(self) -> set[str]:
+        """Addresses of the servers that a trainer was without at its end."""
+        lives = (each.lives[-1] for each in self.trainers if each.lives)
+        lost = {proxy for life in lives if life.last is not None for proxy in life.last.lost}
+        return {self._addresses.get(proxy, proxy) for proxy in lost}
 
     @property
     def have_all_begun(self) -> bool:

@@ -167,6 +167,7 @@ def _point(
         max_memory_bytes=usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
         report=stats.report,
         servers=dict(stats.server_reports),
+        lost=stats.lost_servers,
         messages=messages.take(),
     )
 

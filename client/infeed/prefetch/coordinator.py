@@ -12,27 +12,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from infeed.errors import (
-    AuthenticationError,
-    CursorError,
-    InfeedError,
-    InvalidRequestError,
-    SampleError,
-    ServerUnavailableError,
-    UserCodeError,
-)
+from infeed.errors import AuthenticationError, InfeedError, ServerUnavailableError
 from infeed.http2.target import is_unix
 from infeed.prefetch.byte_window import PrefetchWindow
 from infeed.prefetch.feed_item import EndOfFeed, FeedItem
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.server_log import ServerLog
 from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, ServerStates, Stream
+from infeed.prefetch.step_failures import STEP_ERRORS, StepFailures
 from infeed.prefetch.step_scheduler import StepScheduler
 from infeed.stats import PrefetchCounters
 from infeed.wire.assembler import EndOfData, ReceivedBatch
-
-_COMMON_ERRORS = (SampleError, UserCodeError, CursorError, InvalidRequestError)
-"""Errors of a step that any other server would raise as well: they end the feed."""
 
 
 class Coordinator:
@@ -60,14 +50,15 @@ class Coordinator:
         self._window = PrefetchWindow(
             plan.prefetch_bytes, plan.contract.payload_bytes, plan.prefetch_batches
         )
-        self._scheduler: StepScheduler[ReceivedBatch | BaseException] = StepScheduler(
+        self._scheduler: StepScheduler[ReceivedBatch | InfeedError] = StepScheduler(
             plan.shard_plan.steps, clock
         )
         self._servers = ServerStates()
         self._log = ServerLog(plan)
         self._counters = PrefetchCounters()
         self._no_server_since: float | None = None
-        self._closed = False
+        self._failures = StepFailures()
+        self.closed = False
         self._deliver()
 
     @property
@@ -76,13 +67,18 @@ class Coordinator:
         return len(self._scheduler.servers)
 
     @property
+    def lost_servers(self) -> set[str]:
+        """The servers that are gone unannounced, or left out. Callable from any thread."""
+        return self._servers.lost
+
+    @property
     def is_at_rest(self) -> bool:
         """Whether nothing is in flight, for the window is full. Callable from any thread."""
         return self.ended or self._scheduler.next_step >= self._window.step_limit
 
     def counters(self, consumed_bytes: int) -> PrefetchCounters:
         """Returns the statistics of servers and prefetch window. Callable from any thread."""
-        buffered = 0 if self._closed else self._window.received_bytes - consumed_bytes
+        buffered = 0 if self.closed else self._window.received_bytes - consumed_bytes
         return replace(
             self._counters,
             hedges=self._scheduler.hedges,
@@ -193,13 +189,14 @@ class Coordinator:
     def on_stream_ended(self, stream: Stream, error: BaseException) -> None:
         """Reassigns the stream's steps in flight, or ends the feed.
 
-        Also called if the server could not be reached at all.
+        Also called if the server could not be reached at all. An error that is not infeed's is one
+        of the trainer's process, which no other server can mend.
         """
         stream.ended = True
         if self.ended:  # the frames of the error hold the buffer of a batch
             return
-        if isinstance(error, _COMMON_ERRORS) or not isinstance(error, InfeedError):
-            self._fail_step(stream.server, error)
+        if not isinstance(error, InfeedError):
+            self._end_feed(error)
         elif isinstance(error, ServerUnavailableError) and not error.exhausted:
             self._lose(stream, error)
         else:
@@ -217,11 +214,19 @@ class Coordinator:
 
     def close(self) -> None:
         """Requests nothing more and drops the buffered batches."""
-        self.ended = self._closed = True
+        self.ended = self.closed = True
         self._scheduler.clear()
 
-    def check_reconnect_timeout(self) -> None:
-        """Ends the feed if no server was available for too long; called periodically."""
+    def check_timeouts(self) -> None:
+        """Ends the feed if no server was available, or could confirm an error, for too long.
+
+        Called periodically.
+        """
+        if self.ended:
+            return
+        step, hedge_delay = self._scheduler.next_step, self._scheduler.hedge_delay
+        if error := self._failures.unanswered(step, self._clock(), hedge_delay):
+            self._fail_step(step, error)
         if self.ended or self._scheduler.servers:
             return
         timeout, since = self._plan.reconnect_timeout, self._no_server_since
@@ -259,39 +264,45 @@ class Coordinator:
             self._log.on_lost(stream.server, error, accepted=stream.accepted)
         state.on_connection_lost(error, self._clock())
         self._remove_server(stream.server)
-        self.check_reconnect_timeout()
+        self.check_timeouts()
 
     def _leave_out(self, stream: Stream, error: InfeedError) -> None:
-        """Leaves out a server that answers but cannot serve this feed, for some time."""
+        """Leaves out a server that answers but cannot serve this feed, for some time.
+
+        Ends the feed if another server has failed the same step with such an error before.
+        """
         server, state = stream.server, self._servers[stream.server]
+        step = self._scheduler.oldest_in_flight(server)
+        if isinstance(error, STEP_ERRORS) and self._is_confirmed(server, step, error):
+            state.on_step_failed(self._clock())  # it may have to send the steps before
+            self._fail_step(step, error)
+            self._remove_server(server)
+            return
         # Its token was valid when the stream began. The next attempt has the one of that time.
         renewable = stream.accepted and isinstance(error, AuthenticationError)
         if not state.left_out:
             self._counters.left_out += 1
             if len(self._servers) > 1 or renewable:
                 self._log.on_left_out(server, error)
-        failed_step = self._scheduler.oldest_in_flight(server)
-        state.leave_out(error, failed_step, self._clock(), renewable=renewable)
+        state.leave_out(error, step, self._clock(), renewable=renewable)
         self._remove_server(server)
-        self.check_reconnect_timeout()
+        self.check_timeouts()
 
-    def _fail_step(self, server: str, error: BaseException) -> None:
-        """Ends the feed with an error in place of the server's oldest step in flight.
+    def _is_confirmed(self, server: str, step: int | None, error: InfeedError) -> bool:
+        """Returns whether the error ends the feed: no other server would send the step."""
+        if step is not None and not self._scheduler.is_needed(step):
+            return False
+        if not self.multi_server or len(self._servers) == 1:
+            return True
+        return step is not None and self._failures.is_confirmed(step, server, error, self._clock())
 
-        For errors that another server would raise as well. The server may still have to send the
-        steps before; but if the error is one of the trainer's own code, it would only come again.
-        """
-        self._servers[server].on_step_failed(
-            self._clock() if isinstance(error, InfeedError) else math.inf
-        )
-        step = self._scheduler.oldest_in_flight(server)
+    def _fail_step(self, step: int | None, error: InfeedError) -> None:
+        """Ends the feed with an error in place of a step, behind the steps before it."""
         if step is None:
             self._end_feed(error)
-            return
-        self._scheduler.on_received(server, step, error)
-        self._scheduler.end_at(step + 1)
-        self._remove_server(server)
-        self._deliver()
+        else:
+            self._scheduler.fail(step, error)
+            self._deliver()
 
     def _remove_server(self, server: str) -> None:
         self._scheduler.remove_server(server)
@@ -300,6 +311,7 @@ class Coordinator:
 
     def _deliver(self) -> None:
         while not self.ended and (item := self._scheduler.pop_next()) is not None:
+            self._failures.on_delivered(self._scheduler.next_step - 1, self._clock())
             if isinstance(item, ReceivedBatch):
                 self._deliver_item(item)
             else:

@@ -37,6 +37,20 @@ class FeedPlan:
         """The fields of the batches that are delivered."""
         return self.spec.wire_spec if self.pending_transforms else self.spec.element_spec
 
+    def length(self) -> int:
+        """Returns the number of steps; raises `TypeError` if they are endless or unknown."""
+        if (steps := self.shard_plan.steps) is not None:
+            return steps
+        if not self.open_message.epochs:
+            raise TypeError(
+                f"the feed of {self.spec.name!r} is endless, so it has no len(); connect with "
+                "epochs=1 or more for a finite feed"
+            )
+        raise TypeError(
+            f"the feed of {self.spec.name!r} has no len(): the number of samples of its dataset "
+            "is unknown until it has been read"
+        )
+
     @property
     def log_fields(self) -> dict[str, object]:
         """The fields by which a line of the log names the feed, as a server's log does."""

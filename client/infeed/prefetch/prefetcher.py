@@ -81,6 +81,7 @@ class Prefetcher:
         self.recorder = StatsRecorder()
         self.reporter = Reporter(self.recorder, self._thread_counters, self._state)
         self._stopping = False
+        self._stopped_at: float | None = None
         self._wakeup = Wakeup()
         self._join_until: float | None = None
         self._pid = os.getpid()
@@ -96,6 +97,12 @@ class Prefetcher:
     @property
     def counters(self) -> PrefetchCounters:
         return self._coordinator.counters(self.ready.progress.bytes)
+
+    def lost_servers(self, *, has_ended: bool) -> tuple[str, ...]:
+        """Returns the servers that no longer serve the feed, as of its end if that was before."""
+        now = self.recorder.last_at if has_ended else self._stopped_at or time.monotonic()
+        lost = self._coordinator.lost_servers | self.reporter.silent_servers(now)
+        return tuple(sorted(lost))
 
     def blocking_server(self) -> tuple[str, str]:
         """Returns the server that the next batch is expected from, and the reason for the wait."""
@@ -135,6 +142,7 @@ class Prefetcher:
         if os.getpid() != self._pid:
             return  # after a fork, the threads are in the parent process
         self._stopping = True
+        self._stopped_at = self._stopped_at or time.monotonic()
         self.ready.close()
         self._wakeup.set()
 
@@ -178,7 +186,7 @@ class Prefetcher:
                     self._resolve()
                     resolve_at = time.monotonic() + RESOLVE_INTERVAL_SECONDS
                 with self._pool.locked() as coordinator:
-                    coordinator.check_reconnect_timeout()
+                    coordinator.check_timeouts()
                 for reader in self._readers.values():
                     reader.cancel_overdue()
             self.reporter.sample()

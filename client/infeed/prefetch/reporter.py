@@ -10,6 +10,10 @@ from infeed.report import ServerReport, TrainerReport
 from infeed.sliding_window import SlidingWindow
 from infeed.stats import StatsRecorder
 
+_MAX_SILENCE_SECONDS = 5.0
+"""Time in which a server answers a report, however busy it is. Shorter than that after which the
+connection counts as lost: a verdict must not wait for it."""
+
 
 class Reporter:
     """Keeps the last seconds of a feed, and the last report of each server. Thread-safe.
@@ -29,6 +33,8 @@ class Reporter:
         self._state = state
         self._window = SlidingWindow("steps")
         self._servers: dict[str, ServerReport] = {}
+        self._unanswered: dict[str, float] = {}
+        """The time of the first report without an answer, by server."""
         self._lock = threading.Lock()
 
     def sample(self) -> None:
@@ -65,6 +71,23 @@ class Reporter:
         """Keeps the last report of a server."""
         with self._lock:
             self._servers[server] = report
+            self._unanswered.pop(server, None)
+
+    def on_sent(self, server: str) -> None:
+        """Notes that a report was sent to a server."""
+        with self._lock:
+            self._unanswered.setdefault(server, time.monotonic())
+
+    def on_stream_ended(self, server: str) -> None:
+        """Expects no answer of a server any more."""
+        with self._lock:
+            self._unanswered.pop(server, None)
+
+    def silent_servers(self, now: float) -> set[str]:
+        """Returns the servers that have answered no report for some seconds."""
+        with self._lock:
+            unanswered = self._unanswered.items()
+            return {name for name, since in unanswered if now >= since + _MAX_SILENCE_SECONDS}
 
     def server_reports(self) -> Mapping[str, ServerReport]:
         """Returns the last report of each server, by its address."""

@@ -92,6 +92,9 @@ class ServerReader:
                 ending = self._overdue_error() if stream.overdue else error
                 with self._pool.locked() as coordinator:
                     coordinator.on_stream_ended(stream, ending)
+            finally:
+                if not self._pool.closed:  # what was silent when the trainer closed it, remains so
+                    self._reporter.on_stream_ended(self._server)
 
     def _overdue_error(self) -> ServerUnavailableError:
         return ServerUnavailableError(
@@ -193,6 +196,7 @@ class ServerReader:
         while (step := self._pool.wait_for_step(stream)) is not None:
             if step is REPORT_DUE:
                 stream.report_at = time.monotonic() + stream.report_interval
+                self._reporter.on_sent(self._server)
                 yield stream_pb2.StreamBatchesRequest(report=self._reporter.report().to_proto())
                 continue
             start, count = shard_plan.batch_range(step)
@@ -202,11 +206,11 @@ class ServerReader:
                 span = self._tracer.begin(self._server, step, start)
             if span is not None:
                 batch.traceparent, batch.tracestate = span.headers()
-            pending.append(PendingRequest(step, start, span))
             if self._plan.end_unknown:
                 batch.min_position_count = shard_plan.min_position_count(step)
             if self._plan.requests_step_end:
                 batch.step_end = shard_plan.step_end(step)
+            pending.append(PendingRequest(batch, span))
             yield stream_pb2.StreamBatchesRequest(batch=batch)
 
 

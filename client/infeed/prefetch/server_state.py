@@ -148,6 +148,11 @@ class ServerStates(dict[str, ServerState]):
             name: each.error for name, each in list(self.items()) if each.unhealthy and each.error
         }
 
+    @property
+    def lost(self) -> set[str]:
+        """The servers that are gone unannounced, or left out. Callable from any thread."""
+        return {name for name, each in list(self.items()) if each.loss_logged or each.left_out}
+
     def describe_errors(self) -> str:
         """Returns the errors with the names of the servers. Callable from any thread."""
         return "; ".join(f"{server}: {error.message}" for server, error in self.errors.items())

@@ -51,6 +51,7 @@ class StepScheduler(Generic[T]):
         self.single_server = True
         """Whether no server is expected but the first that is added."""
         self._steps = steps
+        self._failed_step: int | None = None
         self._clock = clock
         self._next_new_step = 0
         self._reassigned: list[int] = []  # a heap
@@ -104,6 +105,14 @@ class StepScheduler(Generic[T]):
         """Ends the feed before this step, if it did not end earlier."""
         self._steps = step if self._steps is None else min(step, self._steps)
 
+    def fail(self, step: int, item: T) -> None:
+        """Buffers an item in place of a step, whichever server was to send it.
+
+        No later step is needed. But the feed is not complete: it must not end as if it were.
+        """
+        self._reorder_buffer[step] = item
+        self._failed_step = step
+
     def assign(self, server: str, step_limit: int) -> int | None:
         """Returns the step to request from the server now; None if there is none for it yet.
 
@@ -135,11 +144,16 @@ class StepScheduler(Generic[T]):
             self._timed_out[server].remove(step)
         else:
             self._drop_request(step)
-        needed = self._is_needed(step)
+        needed = self.is_needed(step)
         self._measure(server, requested_at, needed=needed)
         if needed:
             self._reorder_buffer[step] = item
         return needed
+
+    def is_needed(self, step: int) -> bool:
+        """Returns whether the step exists and has not been received."""
+        received = step < self.next_step or step in self._reorder_buffer
+        return not received and self._exists(step)
 
     def pop_next(self) -> T | None:
         """Removes and returns the next step in order, if it was received."""
@@ -187,7 +201,7 @@ class StepScheduler(Generic[T]):
         if self.in_flight_count(server) < self._quota(server, step_limit):
             while self._reassigned:
                 step = heapq.heappop(self._reassigned)
-                if self._is_needed(step):
+                if self.is_needed(step):
                     self.hedges += any(step in steps for steps in self._timed_out.values())
                     return step
             if self._next_new_step < step_limit and self._exists(self._next_new_step):
@@ -236,7 +250,7 @@ class StepScheduler(Generic[T]):
     def _reassign(self, step: int) -> None:
         """Gives up one request for the step; queues the step again if that was the only one."""
         self._drop_request(step)
-        if step not in self._requests and self._is_needed(step):
+        if step not in self._requests and self.is_needed(step):
             heapq.heappush(self._reassigned, step)
 
     def _drop_request(self, step: int) -> None:
@@ -244,11 +258,9 @@ class StepScheduler(Generic[T]):
         if not self._requests[step]:
             del self._requests[step]
 
-    def _is_needed(self, step: int) -> bool:
-        received = step < self.next_step or step in self._reorder_buffer
-        return not received and self._exists(step)
-
     def _exists(self, step: int) -> bool:
+        if self._failed_step is not None and step > self._failed_step:
+            return False
         return self._steps is None or step < self._steps
 
     def _quota(self, server: str, step_limit: int) -> int:

@@ -52,8 +52,10 @@ class GrpcCall:
         credentials: Credentials = NO_CREDENTIALS,
         name: str | None = None,
         socket: ClientSocket | None = None,
+        connect_timeout: float | None = None,
     ) -> None:
-        """`requests` are protobuf messages. `timeout`, in seconds, is for the whole call.
+        """`requests` are protobuf messages. `timeout`, in seconds, is for the whole call, and
+        `connect_timeout`, by default some seconds, for its connection up to the peer's first frame.
 
         `name` is the address as the user wrote it, where `address` is one of its hosts.
 
@@ -71,6 +73,10 @@ class GrpcCall:
         """Messages with their prefixes."""
         self._requests = requests
         self._timeout = timeout
+        self._connect_timeout = min(
+            CONNECT_TIMEOUT_SECONDS if connect_timeout is None else connect_timeout,
+            math.inf if timeout is None else timeout,
+        )
         self._on_closed = on_closed
         self._credentials = credentials
         self._socket = socket or create_socket(address, self.name, credentials.tls_options)
@@ -144,8 +150,10 @@ class GrpcCall:
             self._on_closed(self)
 
     def _start(self) -> None:
-        self._socket.open(CONNECT_TIMEOUT_SECONDS if self._timeout is None else self._timeout)
-        self._http2.send_headers(self._headers())
+        timeout = self._connect_timeout
+        begin_by = time.monotonic() + timeout
+        self._socket.open(timeout)
+        self._http2.send_headers(self._headers(), begin_by)
         self._sender = threading.Thread(
             target=self._send_requests, name="infeed-requests", daemon=True
         )

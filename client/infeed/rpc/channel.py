@@ -22,6 +22,7 @@ from infeed.errors import (
     SourceError,
     StallError,
 )
+from infeed.http2.socket import CONNECT_TIMEOUT_SECONDS
 from infeed.http2.target import expand_hosts, parse_target
 from infeed.http2.tls_config import TLS
 from infeed.rpc.call import NO_CREDENTIALS, GrpcCall, read_single_response
@@ -210,17 +211,24 @@ class GrpcTransport:
     ) -> Any:
         deadline = time.monotonic() + timeout
         call_timeout = max(1.0, timeout / len(self._addresses))
-        backoff = MIN_BACKOFF_SECONDS
+        backoff, connect_timeout = MIN_BACKOFF_SECONDS, CONNECT_TIMEOUT_SECONDS
         last_error: InfeedError | None = None
         refusals: dict[str, InfeedError] = {}
         while (left := deadline - time.monotonic()) > 0:
             address = self._addresses[self._current]
-            call = self._new_call(address, method, iter([request]), timeout=min(left, call_timeout))
+            call = self._new_call(
+                address,
+                method,
+                iter([request]),
+                timeout=min(left, call_timeout),
+                connect_timeout=connect_timeout,
+            )
             try:
                 with contextlib.closing(call):
                     return read_single_response(call, response)
             except (ServerUnavailableError, StallError) as error:
                 last_error = error
+                connect_timeout *= 2  # a server may only be slow, as when all trainers connect
                 notice.problem = error.message
                 self._switch_from(address)
             except _REFUSALS as error:
@@ -254,6 +262,7 @@ class GrpcTransport:
         requests: Iterator[Any],
         *,
         timeout: float | None = None,
+        connect_timeout: float | None = None,
         on_draining: Callable[[], None] = lambda: None,
     ) -> GrpcCall:
         with self._lock:
@@ -264,6 +273,7 @@ class GrpcTransport:
                 _SERVICE + method,
                 requests,
                 timeout=timeout,
+                connect_timeout=connect_timeout,
                 on_draining=on_draining,
                 on_closed=self._forget,
                 credentials=self._credentials,

@@ -1,4 +1,4 @@
-"""Calling libraries: worker processes, second sharding, and batches taken ahead of the loop.
+"""Calling libraries: worker processes, second sharding, and second collation.
 
 PyTorch's libraries do not declare how they read a dataset. This module finds them among the
 callers, once per iteration.
@@ -7,15 +7,14 @@ callers, once per iteration.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from torch.utils.data import default_collate, get_worker_info
+from torch.utils.data import get_worker_info
 
 from infeed.errors import InvalidRequestError
-from infeed.torch.saved_pass import is_state
 
-_LIBRARIES = ("accelerate", "lightning", "pytorch_lightning", "torch")
+_LIBRARIES = ("accelerate", "torch")
 
 
 def check_callers() -> None:
@@ -49,63 +48,14 @@ def check_callers() -> None:
 
 def check_collation(fetcher: Any) -> None:
     """Raises `InvalidRequestError` for a loader that would stack the batches, by its default."""
-    if fetcher.auto_collation and fetcher.collate_fn is default_collate:
+    library = str(getattr(fetcher.collate_fn, "__module__", "")).partition(".")[0]
+    if fetcher.auto_collation and library in ("torch", "transformers"):
         raise InvalidRequestError(
             "FeedDataset under a DataLoader with a batch_size, which is 1 by default: it would "
             "stack whole batches, and give each field a further dimension; give DataLoader(..., "
-            "batch_size=None), and the size of a batch to FeedDataset(..., batch_size=...)"
+            "batch_size=None), and the size of a batch to FeedDataset(..., batch_size=...). For a "
+            "Trainer of transformers, return the dataset from get_train_dataloader"
         )
-
-
-def batches_ahead() -> int:
-    """Returns how many batches the caller takes before its loop needs them.
-
-    Lightning takes one, to find the end of a loader without a length. Raises `InvalidRequestError`
-    for a version of Lightning that does not show the number.
-    """
-    for kind, caller in _calling_objects():
-        if kind == "_PrefetchDataFetcher":
-            try:
-                return 0 if caller.length is not None else int(caller.prefetch_batches)
-            except AttributeError:
-                raise InvalidRequestError(
-                    "FeedDataset under Lightning: this version does not show how many batches it "
-                    "takes ahead of the training step, so the state would be wrong; give "
-                    "FeedDataset(..., ahead=1), or ahead=0 if the feed has a length"
-                ) from None
-    return 0
-
-
-def unrestored_state() -> Mapping[str, Any] | None:
-    """Returns the state of a checkpoint that Lightning has read and does not restore, else None.
-
-    It restores no loader at the end of an epoch, as in the checkpoints that it writes by default.
-    Raises `InvalidRequestError` if it has states of several datasets.
-    """
-    for kind, caller in _calling_objects():
-        if kind == "_EvaluationLoop":  # the checkpoint has the states of training alone
-            return None
-        if kind == "_FitLoop":
-            states = [*_dataset_states(getattr(caller, "_combined_loader_states_to_load", None))]
-            if len(states) > 1:
-                raise InvalidRequestError(
-                    f"Lightning's checkpoint has the states of {len(states)} datasets, and "
-                    "Lightning has restored none of them, as it does at the end of an epoch; give "
-                    "each its own: FeedDataset(..., state=...)"
-                )
-            return states[0] if states else None
-    return None
-
-
-def _dataset_states(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Yields the states of datasets within those of loaders."""
-    if isinstance(value, Mapping) and not is_state(value):
-        value = [*value.values()]
-    if isinstance(value, Mapping):
-        yield value
-    elif isinstance(value, list):
-        for each in value:
-            yield from _dataset_states(each)
 
 
 def _calling_objects() -> Iterator[tuple[str, Any]]:

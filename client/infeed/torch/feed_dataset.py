@@ -6,12 +6,14 @@
             step(batch["image"], batch["label"])
 
 An iteration is a pass of `epochs` epochs: the first one has the first epoch of the pipeline's
-order, the second one the second. One that was left early is continued by the next.
+order, the second one the second. One that was left early is continued by the next, and `set_epoch`
+chooses another pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,13 +24,13 @@ from infeed.client import check_option_names
 from infeed.cursor import Cursor
 from infeed.errors import FeedClosedError, InvalidRequestError
 from infeed.feed import Feed
-from infeed.lazy_feed import LazyFeed
 from infeed.stats import Stats
 from infeed.tensor_reader import TensorReader, Tensors
-from infeed.torch.callers import batches_ahead, check_callers, unrestored_state
+from infeed.torch.callers import check_callers
+from infeed.torch.pass_connector import PassConnector
 from infeed.torch.saved_pass import SavedPass
-from infeed.torch.shard import with_shard
 from infeed.torch.tensors import TensorConverter
+from infeed.torch.training_loop import place_in_loop
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -39,8 +41,9 @@ if TYPE_CHECKING:
 class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore]
     """Iterates over passes of a pipeline as batches of tensors. It is its own iterator.
 
-    It connects when the first batch, `len` or `stats` is asked for, in the process that asks. Give
-    it to a loader with `batch_size=None` and without workers. Used by one thread at a time.
+    It connects when the first batch or `stats` is asked for, in the process that asks; `len` opens
+    no stream. Give it to a loader with `batch_size=None`, without a collate function and without
+    workers. Used by one thread at a time.
     """
 
     def __init__(
@@ -64,11 +67,12 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         mask       name of a field for the mask; None: no such field
         restart    whether each iteration begins again with the same pass, for evaluation; False:
                    it continues an unfinished pass, and then begins the next one
-        ahead      batches that the caller takes before its training step; None: 1 for Lightning if
-                   it finds no length, otherwise 0
+        ahead      batches that the caller takes before its training step; None: Lightning's
+                   Trainer reports each step that has ended, and other callers take none
         options    those of `infeed.connect`; `epochs` is the number of epochs in each pass, None
                    for one without an end. `state` may be a result of `state_dict`; if its pass is
-                   finished, the first iteration is empty
+                   finished, the first iteration is empty. Without `shard`, rank and world size are
+                   those of `torch.distributed` at the first batch
 
         Raises `InvalidRequestError` for a feed, `CursorError` for a state that is none, and
         `TypeError` for an unknown option.
@@ -80,23 +84,27 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
                 "and no feed; infeed.torch.connect takes one"
             )
         check_option_names(options, FeedDataset.__init__)
-        self._target, self._pipeline = target, pipeline
+        self._connector = PassConnector(target, pipeline, options)
         self._convert = TensorConverter(device, ids, mask)
-        self._restart = check_flag("restart", restart)
+        self.restart = check_flag("restart", restart)
         if ahead is not None:
-            ahead = check_integer("ahead", ahead, 0, or_none="the number of the calling library")
+            ahead = check_integer("ahead", ahead, 0, or_none="the steps of Lightning")
         self._ahead = ahead
         self._epochs = options.get("epochs")
         state = options.get("state")
         self._first = self._begin_at = SavedPass.from_json(state, self._epochs)
-        self._options = options
         self._reader: TensorReader | None = None
         self._begins = False
         """Whether `iter` was called after the last batch."""
+        self._entered = False
+        """Whether a batch was asked for since `iter`, or since a state was loaded."""
         self._finishes = state is not None
         """Whether the next iteration continues a pass even if that is finished."""
         self._is_new = state is None
         """Whether neither a state nor a batch has set a position."""
+        self._has_state = state is not None
+        self._epoch: int | None = None
+        """The pass of the next iteration, if `set_epoch` was called since the last began."""
         self._closed = False
 
     def __iter__(self) -> FeedDataset:
@@ -106,37 +114,24 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         would split the batches again.
         """
         check_callers()
-        self._begins = True
+        self._begins, self._entered = True, False
         return self
 
     def __next__(self) -> Tensors:
         """Returns the next batch; raises `StopIteration` after the last, and the feed's errors."""
-        if self._is_new and (state := unrestored_state()) is not None:
-            self.load_state_dict(state)
-            self._begins = True
-        self._is_new = False
-        reader = self._open()
-        if self._begins:
-            if (begin_at := self._next_pass(reader)) is not None:
-                self._move_to(begin_at)
-                reader = self._open()
-            reader.begin(batches_ahead() if self._ahead is None else self._ahead)
-            self._begins = self._finishes = False
-        return reader.next()
+        if not self._entered:
+            self._enter()
+        return self._open().next()
 
     def __len__(self) -> int:
         """Returns the batches of a whole pass, also after a resume within it.
 
-        Raises `TypeError` if it is endless or its length unknown, and as `infeed.connect`.
+        Before `torch.distributed` is initialized, the world size is that of the environment. Raises
+        `TypeError` if the pass is endless or its length unknown, `InvalidRequestError` if a length
+        was asked for with another world size, and as `infeed.connect`.
         """
-        feed = self._open().feed
-        steps, samples = len(feed), feed.spec.sample_count
-        if samples is None or self._begin_at.until_epoch is None or self._epochs is None:
-            return steps
-        pass_start = (self._begin_at.until_epoch - self._epochs) * samples
-        stride = feed.spec.stride(feed.batch_size) * feed.shard.world_size
-        before: int = max(0, feed.state(0)["position"] - pass_start)
-        return steps + -(-before // stride)  # the last step of a padded pass has fewer samples
+        self._begin_at = self._connector.locate(self._begin_at)
+        return self._connector.length(self._begin_at)
 
     def __bool__(self) -> bool:
         """Returns True, also for a dataset without batches or without a length."""
@@ -146,9 +141,11 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         """Returns the state after the last batch that the loop has taken; JSON can encode it.
 
         Once `iter` was called after the end, it is that of the next pass. It is valid on every
-        rank, and for another world size. Does not connect.
+        rank, and for another world size. Does not connect, unless `set_epoch` has chosen the pass.
         """
         if self._reader is None:
+            if self._epoch is not None:
+                self._begin_at = self._connector.locate(self._begin_at)
             return self._begin_at.to_json()
         if self._begins and (begin_at := self._next_pass(self._reader)) is not None:
             return begin_at.to_json()
@@ -163,7 +160,8 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         """
         saved = SavedPass.from_json(state_dict, self._epochs)
         self._move_to(saved)
-        self._begins = self._finishes = self._is_new = self._closed = False
+        self._begins = self._entered = self._finishes = self._is_new = self._closed = False
+        self._has_state, self._epoch = True, None
 
     def reset(self, initial_state: Mapping[str, Any] | None = None) -> None:
         """Continues at a state, or begins an iteration: the method of torchdata's nodes."""
@@ -175,9 +173,28 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
     next = __next__
     get_state = state_dict
 
-    def set_epoch(self, epoch: int) -> None:  # noqa: ARG002 - the order follows from the position
-        """Checks the caller as `iter` does: loaders call it first. The epoch has no effect."""
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the pass of the next iteration, counted from 0; loaders call it before `iter`.
+
+        An unfinished pass of that number is continued. Has no effect with `restart=True`, and after
+        a state, which has the position itself. Raises `InvalidRequestError` for an epoch other than
+        0 of an endless dataset that has not begun, whose position it does not tell.
+        """
         check_callers()
+        epoch = check_integer("epoch", epoch, 0)
+        if self.restart or self._has_state:
+            return
+        if self._epochs is None:
+            if epoch and self._is_new:
+                raise InvalidRequestError(
+                    f"set_epoch({epoch}) of a new dataset without an end: it has one pass, and "
+                    "would begin at the first batch again; give FeedDataset(..., epochs=1), or the "
+                    "state of the dataset before: state=..."
+                )
+            return
+        self._epoch = epoch
+        if self._reader is None:
+            self._begin_at = SavedPass.of_epoch(epoch, self._epochs)
 
     def stats(self) -> Stats:
         """Returns the statistics of the current pass so far."""
@@ -198,41 +215,67 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
     def __getstate__(self) -> dict[str, Any]:
         """Returns what a copy, as in a spawned process, needs to continue; it connects itself."""
         saved = SavedPass.from_json(self.state_dict(), self._epochs)
-        return {**self.__dict__, "_reader": None, "_begin_at": saved}
+        own = {"_reader": None, "_begin_at": saved, "_entered": False}
+        return {**self.__dict__, **own}
 
     def __repr__(self) -> str:
         feed = "not connected" if self._reader is None else repr(self._reader.feed)
-        return f"FeedDataset({self._target!r}, {self._pipeline!r}: {feed})"
+        return f"FeedDataset({self._connector.target!r}, {self._connector.pipeline!r}: {feed})"
+
+    def _enter(self) -> None:
+        """Begins to read, at the position that a training loop has for the dataset, if any."""
+        place = place_in_loop(self)
+        if place is not None and self._is_new:
+            if place.state is not None:
+                self.load_state_dict(place.state)
+                self._begins = True
+            elif self._epoch is None:
+                self.set_epoch(place.epoch)
+        self._is_new = False
+        reader = self._open()
+        if self._begins:
+            if (begin_at := self._next_pass(reader)) is not None:
+                self._move_to(begin_at)
+                reader = self._open()
+            self._begins = self._finishes = False
+            self._epoch = None
+        reader.begin(self._ahead or 0, confirms=place is not None and self._ahead is None)
+        self._entered = True
+
+    def _confirm(self) -> None:
+        """Counts a batch whose step has ended, for the training loop."""
+        if self._reader is not None:
+            self._reader.confirm()
 
     def _open(self) -> TensorReader:
+        reader = self._reader
+        if reader is not None and self._connector.must_reconnect(reader.feed, reader.returned):
+            self._move_to(self._begin_at)
         if self._reader is None:
             if self._closed:
-                raise FeedClosedError(f"the dataset of {self._pipeline!r} was closed")
+                raise FeedClosedError(f"the dataset of {self._connector.pipeline!r} was closed")
             check_callers()
-            feed = self._connect(self._begin_at)
-            if (known := self._begin_at.with_end(feed.spec, self._epochs)) != self._begin_at:
-                feed.close()
-                self._begin_at = known
-                feed = self._connect(known)
+            self._begin_at = self._connector.locate(self._begin_at)
+            feed = self._connector.connect(self._begin_at)
             self._reader = TensorReader(feed, self._convert, self._ahead or 0)
         return self._reader
-
-    def _connect(self, saved: SavedPass) -> Feed:
-        options = with_shard(self._options)
-        options["state"], options["epochs"] = saved.cursor, saved.until_epoch
-        return LazyFeed(self._target, self._pipeline, **options).open()
 
     def _next_pass(self, reader: TensorReader) -> SavedPass | None:
         """Returns where an iteration begins, None if it continues; raises `FeedClosedError` if no
         further pass can begin."""
-        feed = reader.feed
-        if self._restart:
-            return self._first if reader.returned else None
-        ended = reader.ended if feed.steps is None else reader.taken >= feed.steps
+        feed, begin_at = reader.feed, self._begin_at
+        ended = reader.ended or (feed.steps is not None and reader.taken >= feed.steps)
+        if self.restart:
+            return self._first if reader.returned or (ended and not self._finishes) else None
+        if self._epoch is not None and self._epochs is not None:
+            chosen = SavedPass.of_epoch(self._epoch, self._epochs)
+            if chosen.until_epoch != begin_at.until_epoch or ended:
+                first = replace(Cursor.from_json(feed.state(0)), position=0)
+                return chosen.located(first, feed.spec, self._epochs)
         if self._finishes or not ended:
             return None
         cursor = Cursor.from_json(feed.state(reader.taken))
-        return self._begin_at.following(cursor, feed.spec, self._epochs)
+        return begin_at.following(cursor, feed.spec, self._epochs)
 
     def _move_to(self, saved: SavedPass) -> None:
         before = self._reader

@@ -14,11 +14,6 @@ from infeed.spec import PipelineSpec
 _KEYS = {"cursor", "until_epoch"}
 
 
-def is_state(value: Mapping[str, Any]) -> bool:
-    """Returns whether a dict is a result of `SavedPass.to_json`, by its keys."""
-    return value.keys() == _KEYS
-
-
 @dataclass(frozen=True)
 class SavedPass:
     """A position, and the epoch before which its pass ends.
@@ -42,7 +37,7 @@ class SavedPass:
         if not isinstance(state, Mapping) or not state.keys() & _KEYS:
             Cursor.from_json(state)
             return cls(state, None)
-        if not is_state(state):
+        if state.keys() != _KEYS:
             raise CursorError(
                 "the state of a dataset has the keys cursor and until_epoch, not "
                 f"{', '.join(map(str, state))}; give a result of FeedDataset.state_dict()"
@@ -67,28 +62,51 @@ class SavedPass:
             "until_epoch": self.until_epoch,
         }
 
-    def with_end(self, spec: PipelineSpec, epochs: int | None) -> SavedPass:
-        """Returns it with the end of its pass: for a cursor of `infeed.connect`, that of `epochs`
-        epochs from the one that it is in."""
-        if self.until_epoch is not None or epochs is None:
+    @classmethod
+    def of_epoch(cls, epoch: int, epochs: int) -> SavedPass:
+        """Returns the beginning of a pass, counted from 0, before its position is known."""
+        return cls(None, (epoch + 1) * epochs)
+
+    def is_located(self, epochs: int | None) -> bool:
+        """Returns whether position and end are known, without the pipeline's spec."""
+        if epochs is None:
+            return True
+        return self.until_epoch is not None if self.cursor else self.until_epoch == epochs
+
+    def located(self, first: Cursor, spec: PipelineSpec, epochs: int | None) -> SavedPass:
+        """Returns it with its position and end, from the cursor of position 0.
+
+        For a cursor of `infeed.connect`, the end is that of `epochs` epochs from the one that it is
+        in. Raises `FeedClosedError` for a pipeline whose epochs have no known position.
+        """
+        if epochs is None or self.is_located(epochs):
             return self
-        epoch = 0
-        if self.cursor is not None and spec.sample_count:
-            epoch = Cursor.from_json(self.cursor).position // spec.sample_count
-        return replace(self, until_epoch=epoch + epochs)
+        if self.until_epoch is None:
+            epoch = 0
+            if self.cursor is not None and spec.sample_count:
+                epoch = Cursor.from_json(self.cursor).position // spec.sample_count
+            return replace(self, until_epoch=epoch + epochs)
+        position = (self.until_epoch - epochs) * _samples(spec)
+        return replace(self, cursor=replace(first, position=position).to_json())
 
     def following(self, cursor: Cursor, spec: PipelineSpec, epochs: int | None) -> SavedPass:
         """Returns the next pass of `epochs` epochs, after one that ended at a cursor.
 
         Raises `FeedClosedError` for a pipeline whose epochs have no known position.
         """
-        if not spec.sample_count or spec.guarantee.resume == "none":
-            raise FeedClosedError(
-                f"the dataset of {spec.name!r} has ended, and no further pass of it can begin: "
-                "the pipeline has no known number of samples, or no order. Give as many epochs as "
-                "there are to one iteration, or restart=True to begin again with the first"
-            )
+        samples = _samples(spec)
         # The samples of a remainder are left out; each pass begins with its first epoch.
-        epoch = max(self.until_epoch or 0, -(-cursor.position // spec.sample_count))
-        position = epoch * spec.sample_count
+        epoch = max(self.until_epoch or 0, -(-cursor.position // samples))
+        position = epoch * samples
         return SavedPass(replace(cursor, position=position).to_json(), epoch + (epochs or 0))
+
+
+def _samples(spec: PipelineSpec) -> int:
+    """Returns the samples of an epoch; raises `FeedClosedError` if they are not known."""
+    if not spec.sample_count or spec.guarantee.resume == "none":
+        raise FeedClosedError(
+            f"the dataset of {spec.name!r} has one pass, and no further pass of it can begin: the "
+            "pipeline has no known number of samples, or no order. Give as many epochs as there "
+            "are to one iteration, or restart=True to begin again with the first"
+        )
+    return spec.sample_count

@@ -19,7 +19,7 @@ from infeed.feed import Feed
 from infeed.lazy_feed import LazyFeed
 from infeed.stats import Stats
 from infeed.tensor_reader import TensorReader, Tensors
-from infeed.torch.shard import with_shard
+from infeed.torch.shard import ShardChoice, changed_shard
 from infeed.torch.tensors import TensorConverter
 
 if TYPE_CHECKING:
@@ -34,9 +34,12 @@ class TensorFeed(Iterator[Tensors]):
     Returned by `infeed.torch.connect`. It is no DataLoader, so a trainer leaves it as it is.
     """
 
-    def __init__(self, feed: Feed, convert: TensorConverter) -> None:
-        """Takes a feed, which `close` closes."""
+    def __init__(
+        self, feed: Feed, convert: TensorConverter, shard: ShardChoice | None = None
+    ) -> None:
+        """Takes a feed, which `close` closes, and the choice of its shard if it had one."""
         self.feed = feed
+        self._shard = shard or ShardChoice(feed.shard)
         self._reader = TensorReader(feed, convert)
 
     def __len__(self) -> int:
@@ -58,6 +61,8 @@ class TensorFeed(Iterator[Tensors]):
 
         An exception of a signal handler neither loses nor counts the batch.
         """
+        if self._shard.has_changed(self.feed.shard):
+            raise changed_shard(self.feed.shard)
         return self._reader.next()
 
     def state(self) -> dict[str, Any]:
@@ -104,10 +109,13 @@ def connect(
     options    those of `infeed.connect`. Without `shard`, rank and world size are those of
                `torch.distributed` if it is initialized
 
-    Raises what `infeed.connect` raises.
+    Raises what `infeed.connect` raises, and `InvalidRequestError` without `shard` if the
+    environment shows several processes, and `torch.distributed` is not initialized.
     """
     check_option_names(options, connect)
     convert = TensorConverter(device, ids, mask)
-    if not isinstance(target, Feed):
-        options = with_shard(options)
-    return TensorFeed(LazyFeed(target, pipeline, **options).open(), convert)
+    if isinstance(target, Feed):
+        return TensorFeed(LazyFeed(target, pipeline, **options).open(), convert)
+    shard = ShardChoice(options.get("shard"))
+    options["shard"] = shard.for_batches()
+    return TensorFeed(LazyFeed(target, pipeline, **options).open(), convert, shard)

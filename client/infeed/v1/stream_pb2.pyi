@@ -90,23 +90,25 @@ class StreamBatchesResponse(_message.Message):
     def __init__(self, opened: _Optional[_Union[StreamOpened, _Mapping]] = ..., header: _Optional[_Union[BatchHeader, _Mapping]] = ..., end: _Optional[_Union[EndOfData, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., report: _Optional[_Union[ServerReport, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
 
 class StreamOpened(_message.Message):
-    __slots__ = ("fingerprint", "spec", "batch_size", "seed", "batch_stride", "report_interval_seconds")
+    __slots__ = ("fingerprint", "spec", "batch_size", "seed", "batch_stride", "report_interval_seconds", "has_checksums")
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     BATCH_STRIDE_FIELD_NUMBER: _ClassVar[int]
     REPORT_INTERVAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    HAS_CHECKSUMS_FIELD_NUMBER: _ClassVar[int]
     fingerprint: str
     spec: _containers.RepeatedCompositeFieldContainer[_spec_pb2.FieldSpec]
     batch_size: int
     seed: int
     batch_stride: int
     report_interval_seconds: float
-    def __init__(self, fingerprint: _Optional[str] = ..., spec: _Optional[_Iterable[_Union[_spec_pb2.FieldSpec, _Mapping]]] = ..., batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., batch_stride: _Optional[int] = ..., report_interval_seconds: _Optional[float] = ...) -> None: ...
+    has_checksums: bool
+    def __init__(self, fingerprint: _Optional[str] = ..., spec: _Optional[_Iterable[_Union[_spec_pb2.FieldSpec, _Mapping]]] = ..., batch_size: _Optional[int] = ..., seed: _Optional[int] = ..., batch_stride: _Optional[int] = ..., report_interval_seconds: _Optional[float] = ..., has_checksums: bool = ...) -> None: ...
 
 class BatchHeader(_message.Message):
-    __slots__ = ("request_id", "start", "epoch", "payload_size", "layouts", "sample_ids", "mask", "position_count")
+    __slots__ = ("request_id", "start", "epoch", "payload_size", "layouts", "sample_ids", "mask", "position_count", "checksum")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -115,6 +117,7 @@ class BatchHeader(_message.Message):
     SAMPLE_IDS_FIELD_NUMBER: _ClassVar[int]
     MASK_FIELD_NUMBER: _ClassVar[int]
     POSITION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     start: int
     epoch: int
@@ -123,7 +126,8 @@ class BatchHeader(_message.Message):
     sample_ids: _containers.RepeatedScalarFieldContainer[int]
     mask: _containers.RepeatedScalarFieldContainer[bool]
     position_count: int
-    def __init__(self, request_id: _Optional[int] = ..., start: _Optional[int] = ..., epoch: _Optional[int] = ..., payload_size: _Optional[int] = ..., layouts: _Optional[_Iterable[_Union[TensorLayout, _Mapping]]] = ..., sample_ids: _Optional[_Iterable[int]] = ..., mask: _Optional[_Iterable[bool]] = ..., position_count: _Optional[int] = ...) -> None: ...
+    checksum: int
+    def __init__(self, request_id: _Optional[int] = ..., start: _Optional[int] = ..., epoch: _Optional[int] = ..., payload_size: _Optional[int] = ..., layouts: _Optional[_Iterable[_Union[TensorLayout, _Mapping]]] = ..., sample_ids: _Optional[_Iterable[int]] = ..., mask: _Optional[_Iterable[bool]] = ..., position_count: _Optional[int] = ..., checksum: _Optional[int] = ...) -> None: ...
 
 class TensorLayout(_message.Message):
     __slots__ = ("offset", "size")
@@ -142,12 +146,14 @@ class Chunk(_message.Message):
     def __init__(self, checksum: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class EndOfData(_message.Message):
-    __slots__ = ("request_id", "position_count")
+    __slots__ = ("request_id", "position_count", "checksum")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     POSITION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     position_count: int
-    def __init__(self, request_id: _Optional[int] = ..., position_count: _Optional[int] = ...) -> None: ...
+    checksum: int
+    def __init__(self, request_id: _Optional[int] = ..., position_count: _Optional[int] = ..., checksum: _Optional[int] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ()
@@ -186,7 +192,7 @@ class TrainerReport(_message.Message):
     def __init__(self, seconds: _Optional[float] = ..., steps: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., starved_steps: _Optional[int] = ..., receive_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., finish_seconds: _Optional[float] = ..., streams: _Optional[int] = ..., bytes: _Optional[int] = ..., total_steps: _Optional[int] = ..., ready_batches: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
 
 class ServerReport(_message.Message):
-    __slots__ = ("seconds", "batches", "no_request_seconds", "no_budget_seconds", "source_seconds", "transform_seconds", "encode_seconds", "send_seconds", "cpu_seconds", "cores", "bytes", "worst", "available_cores", "memory_bytes", "memory_limit_bytes", "processes", "process_id")
+    __slots__ = ("seconds", "batches", "no_request_seconds", "no_budget_seconds", "source_seconds", "transform_seconds", "encode_seconds", "send_seconds", "cpu_seconds", "cores", "bytes", "worst", "available_cores", "memory_bytes", "memory_limit_bytes", "processes", "process_id", "shortage_seconds", "python_workers", "python_seconds", "slowest_sample_seconds", "slowest_sample", "is_sequential", "python_samples")
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     NO_REQUEST_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -204,6 +210,13 @@ class ServerReport(_message.Message):
     MEMORY_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
     PROCESS_ID_FIELD_NUMBER: _ClassVar[int]
+    SHORTAGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PYTHON_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    PYTHON_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SLOWEST_SAMPLE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SLOWEST_SAMPLE_FIELD_NUMBER: _ClassVar[int]
+    IS_SEQUENTIAL_FIELD_NUMBER: _ClassVar[int]
+    PYTHON_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     seconds: float
     batches: int
     no_request_seconds: float
@@ -221,7 +234,14 @@ class ServerReport(_message.Message):
     memory_limit_bytes: int
     processes: int
     process_id: int
-    def __init__(self, seconds: _Optional[float] = ..., batches: _Optional[int] = ..., no_request_seconds: _Optional[float] = ..., no_budget_seconds: _Optional[float] = ..., source_seconds: _Optional[float] = ..., transform_seconds: _Optional[float] = ..., encode_seconds: _Optional[float] = ..., send_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., cores: _Optional[float] = ..., bytes: _Optional[int] = ..., worst: _Optional[_Union[RankReport, _Mapping]] = ..., available_cores: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., process_id: _Optional[int] = ...) -> None: ...
+    shortage_seconds: float
+    python_workers: int
+    python_seconds: float
+    slowest_sample_seconds: float
+    slowest_sample: int
+    is_sequential: bool
+    python_samples: int
+    def __init__(self, seconds: _Optional[float] = ..., batches: _Optional[int] = ..., no_request_seconds: _Optional[float] = ..., no_budget_seconds: _Optional[float] = ..., source_seconds: _Optional[float] = ..., transform_seconds: _Optional[float] = ..., encode_seconds: _Optional[float] = ..., send_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., cores: _Optional[float] = ..., bytes: _Optional[int] = ..., worst: _Optional[_Union[RankReport, _Mapping]] = ..., available_cores: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., processes: _Optional[int] = ..., process_id: _Optional[int] = ..., shortage_seconds: _Optional[float] = ..., python_workers: _Optional[int] = ..., python_seconds: _Optional[float] = ..., slowest_sample_seconds: _Optional[float] = ..., slowest_sample: _Optional[int] = ..., is_sequential: bool = ..., python_samples: _Optional[int] = ...) -> None: ...
 
 class RankReport(_message.Message):
     __slots__ = ("rank", "report")

@@ -18,6 +18,7 @@ from infeed.report import ServerReport
 from infeed.spec import Spec
 from infeed.v1 import stream_pb2
 from infeed.wire import batch as wire
+from infeed.wire.answer_checksum import answer_checksum
 from infeed.wire.buffer_pool import ALIGNMENT, BufferPool
 from infeed.wire.chunk import MAX_HEAD_BYTES, ChunkHead, checksum, parse_head
 
@@ -54,10 +55,9 @@ class StreamContract:
 
 @dataclass(frozen=True)
 class PendingRequest:
-    """A request without a response yet: batch `request_id` of the feed, at position `start`."""
+    """A request without a response yet; its id is the step of the feed."""
 
-    request_id: int
-    start: int
+    message: stream_pb2.BatchRequest
     span: BatchSpan | None = None
     """The span of the batch, if it is traced."""
 
@@ -106,6 +106,7 @@ class BatchAssembler:
         self._began_at = 0.0
         self._span: BatchSpan | None = None
         self.is_open = False
+        self._has_checksums = False
         self.report_interval: float = 0.0
         """Minimum seconds between two reports to the server; 0: it takes none."""
 
@@ -139,8 +140,9 @@ class BatchAssembler:
         if kind == "header" and self.is_open:
             return self._start_batch(response.header)
         if kind == "end" and self.is_open:
-            self._match_request(response.end.request_id)
-            return EndOfData(response.end.request_id, response.end.position_count)
+            end = response.end
+            self._check(self._match_request(end.request_id), end)
+            return EndOfData(end.request_id, end.position_count)
         raise ProtocolError(f"unexpected message ({kind or 'of an unknown kind'})")
 
     def _open(self, opened: stream_pb2.StreamOpened) -> None:
@@ -166,6 +168,7 @@ class BatchAssembler:
                 detail = "" if name == "fields" else f" ({actual}, not {expected})"
                 raise ProtocolError(f"the server opened the stream with the wrong {name}{detail}")
         self.report_interval = opened.report_interval_seconds
+        self._has_checksums = opened.has_checksums
         self.is_open = True
 
     def _match_request(self, request_id: int) -> PendingRequest:
@@ -173,14 +176,27 @@ class BatchAssembler:
         request = next(self._requests, None)
         if request is None:
             raise ProtocolError(f"response to request {request_id}, but none is pending")
-        if request_id != request.request_id:
-            raise ProtocolError(f"response to request {request_id} instead of {request.request_id}")
+        expected = request.message.request_id
+        if request_id != expected:
+            raise ProtocolError(f"response to request {request_id} instead of {expected}")
         return request
+
+    def _check(
+        self, request: PendingRequest, answer: stream_pb2.BatchHeader | stream_pb2.EndOfData
+    ) -> None:
+        """Raises `ProtocolError` for an answer that does not match its checksum."""
+        if not self._has_checksums:
+            return
+        if answer.checksum != answer_checksum(request.message, answer, self._contract.spec):
+            raise ProtocolError(
+                f"the answer for position {request.message.start} does not match its checksum"
+            )
 
     def _start_batch(self, header: stream_pb2.BatchHeader) -> ReceivedBatch | None:
         request = self._match_request(header.request_id)
-        if header.start != request.start:
-            raise ProtocolError(f"a batch at position {header.start} instead of {request.start}")
+        expected = request.message.start
+        if header.start != expected:
+            raise ProtocolError(f"a batch at position {header.start} instead of {expected}")
         slots = self._contract.batch_size
         if len(header.sample_ids) != slots or len(header.mask) not in (0, slots):
             raise ProtocolError(
@@ -195,6 +211,7 @@ class BatchAssembler:
                 f"a batch of {header.payload_size} bytes, whose fields take {min_bytes}"
             )
         wire.check_payload_size(header.payload_size)
+        self._check(request, header)
         try:
             self._payload = self._buffers.allocate(header.payload_size)
         except MemoryError as error:

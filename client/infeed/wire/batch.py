@@ -15,6 +15,7 @@ import numpy as np
 from infeed.errors import ProtocolError
 from infeed.spec import BYTES, Array, FieldSpec, Spec, numpy_dtype
 from infeed.v1 import stream_pb2
+from infeed.wire.answer_checksum import answer_checksum
 from infeed.wire.buffer_pool import ALIGNMENT
 from infeed.wire.chunk import CHUNK_BYTES, encode_chunk
 
@@ -37,7 +38,7 @@ class EncodedBatch:
 
 
 def encode_batch(
-    request_id: int,
+    request: stream_pb2.BatchRequest,
     start: int,
     epoch: int,
     spec: Spec,
@@ -48,7 +49,7 @@ def encode_batch(
 ) -> EncodedBatch:
     """Encodes a batch; numbers are not copied, byte strings are joined."""
     header = stream_pb2.BatchHeader(
-        request_id=request_id, start=start, epoch=epoch, position_count=position_count or 0
+        request_id=request.request_id, start=start, epoch=epoch, position_count=position_count or 0
     )
     header.sample_ids.extend(sample_ids.tolist())
     if not mask.all():
@@ -64,7 +65,15 @@ def encode_batch(
         header.layouts.add(offset=offset, size=size)
         end = offset + size
     header.payload_size = end
+    header.checksum = answer_checksum(request, header, spec)
     return EncodedBatch(header, tuple(parts))
+
+
+def encode_end(request: stream_pb2.BatchRequest, position_count: int) -> stream_pb2.EndOfData:
+    """Returns the answer to a request past the end of the data."""
+    end = stream_pb2.EndOfData(request_id=request.request_id, position_count=position_count)
+    end.checksum = answer_checksum(request, end, ())
+    return end
 
 
 def decode_batch(header: stream_pb2.BatchHeader, payload: Array, spec: Spec) -> dict[str, Array]:

@@ -58,9 +58,9 @@ def _scan(
         plan = plan_sequential(name, definition, definition.source)
         with progress.scanning(name, limit or plan.spec.sample_count) as advance:
             return scan_dataset(plan, limit, advance)
-    keep_truncated = definition.on_error != "raise"
+    keep_damaged = definition.on_error != "raise"
     with progress.opening(name) as on_open:
-        source = open_source(definition.source, on_open, keep_truncated=keep_truncated)
+        source = open_source(definition.source, on_open, keep_damaged=keep_damaged)
     with ExitStack() as stack:
         stack.callback(source.close)
         indexed = plan_indexed(name, definition, source, cached=False)

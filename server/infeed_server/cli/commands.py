@@ -142,6 +142,14 @@ def serve(
             help="Pipelines that must be ready for the server to be ready: all of them, or any."
         ),
     ] = Readiness.ALL,
+    unready_on_bad_data: Annotated[
+        bool,
+        typer.Option(
+            "--unready-on-bad-data",
+            help="Make a pipeline not ready, until a restart, when a file of it has changed or is "
+            "damaged.",
+        ),
+    ] = False,
     memory_limit: Annotated[
         int | None,
         typer.Option(
@@ -203,6 +211,7 @@ def serve(
     quiet: logs.Quiet = False,
     verbose: logs.Verbose = False,
     one_of: Annotated[int, typer.Option(hidden=True)] = 1,
+    parent_token: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Serves the pipelines of a file to trainers, until SIGTERM or Ctrl-C.
 
@@ -253,7 +262,9 @@ def serve(
         http_peers=tuple(http_peer or ()),
         http_tls=http_tls,
         http_tokens=http_tokens,
+        parent_token=parent_token,
         readiness=readiness.value,
+        unready_on_bad_data=unready_on_bad_data,
         memory_limit=None if memory_limit is None else memory_limit << 20,
         service=service_options(
             engine,

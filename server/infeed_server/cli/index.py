@@ -21,6 +21,9 @@ def index(
 ) -> None:
     """Builds the record index of TFRecord files, or checks an existing one.
 
+    All data is read and verified. Damaged records are bad samples under on_error: substitute or
+    mask.
+
     \b
     Example:
       infeed index 'data/train-*.tfrecord'
@@ -28,14 +31,20 @@ def index(
     set_up_logging()
     with loading_tensorflow():
         from infeed_server.sources.files import expand_globs
-        from infeed_server.sources.tfrecord.index import build_index
+        from infeed_server.sources.tfrecord.index import build_index, refuse_truncated
 
     with named_progress(console) as progress:
         record_index = build_index(
-            expand_globs([pattern]), directory, progress(pattern), rebuild=rebuild
+            *(expand_globs([pattern]), directory, progress(pattern)),
+            keep_damaged=True,
+            rebuild=rebuild,
         )
+    for file in record_index.files:
+        refuse_truncated(file)
     for file in record_index.files:
         state = "checked" if file.cached else "built"
         print(f"{file.path}: {file.records} records, index {state}")
     files, identity = len(record_index.files), record_index.identity[:32]
-    print(f"{len(record_index)} records in {files} files, identity {identity}")
+    damaged = len(record_index.damaged)
+    of_these = f", of which {damaged} damaged" if damaged else ""
+    print(f"{len(record_index)} records in {files} files{of_these}, identity {identity}")

@@ -19,7 +19,7 @@ from rich.logging import RichHandler
 from rich.text import Text
 from typing_extensions import override
 
-from infeed.errors import ConfigError
+from infeed.errors import ConfigError, shorten
 from infeed.printable import printable_lines
 from infeed_server.cli.console import console
 from infeed_server.processes.stderr_relay import LOG_LEVEL
@@ -103,11 +103,11 @@ def log_level(*, quiet: bool, verbose: bool) -> int:
 
 
 class MessageFormatter(logging.Formatter):
-    """Messages without control characters, which names of files can have."""
+    """Messages of a bounded length without control characters, which names of files can have."""
 
     @override
     def format(self, record: logging.LogRecord) -> str:
-        return printable_lines(super().format(record))
+        return printable_lines(shorten(super().format(record)))
 
 
 class TextFormatter(MessageFormatter):
@@ -130,12 +130,12 @@ class JsonFormatter(logging.Formatter):
             "time": _iso_time(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": shorten(record.getMessage()),
             **current_log_fields(),
             **getattr(record, "fields", {}),
         }
         if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
+            line["traceback"] = shorten(self.formatException(record.exc_info))
         return json.dumps(line, default=str)
 
 

@@ -32,11 +32,19 @@ class MergedHealth:
 
     The server is ready when at least one process serves and each that serves is ready; a pipeline,
     when it is ready in each of them. A process that has exited gets no connections until it serves
-    again, and is only named. One that hangs still gets some, so it makes the server unready.
+    again, and is only named. One that hangs still gets some, so it makes the server unready until
+    it is killed (`hung`).
     """
 
-    def __init__(self, addresses: Addresses) -> None:
+    def __init__(
+        self, addresses: Addresses, token: str = "", clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`token` is what the processes' control planes require."""
         self._addresses = addresses
+        self._token = token
+        self._clock = clock
+        self._silent_since: dict[int, float] = {}
+        """When each process that does not answer, by its number, was first asked in vain."""
         self.overall = Readiness(False, "no process serves yet")
         self.parts: dict[str, Readiness] = {}
 
@@ -69,6 +77,11 @@ class MergedHealth:
             reason = f"{states}, in {len(responses)} of {count} processes{restarting}"
             self.overall = Readiness(True, reason)
 
+    def hung(self, seconds: float) -> list[int]:
+        """Returns the numbers of the processes that have not answered for so long."""
+        end = self._clock() - seconds
+        return [number for number, since in self._silent_since.items() if since <= end]
+
     def drain(self) -> None:
         """Makes the server and its pipelines unready, until the next `update`."""
         self.overall = Readiness(False, SHUTTING_DOWN)
@@ -77,7 +90,8 @@ class MergedHealth:
     def _get_responses(self, addresses: list[str | None]) -> dict[int, dict[str, Any]]:
         """Returns the response of each process that serves."""
         serving = {n: address for n, address in enumerate(addresses) if address is not None}
-        bodies = _get_all(list(serving.values()), "/readyz")
+        asked_at = self._clock()
+        bodies = _get_all(list(serving.values()), "/readyz", self._token)
         responses: dict[int, dict[str, Any] | None] = {
             number: _document(body) for number, body in zip(serving, bodies, strict=True)
         }
@@ -86,21 +100,29 @@ class MergedHealth:
             time.sleep(_EXIT_SECONDS)
             now = self._addresses()
             responses = {n: each for n, each in responses.items() if each or now[n]}
+        self._silent_since = {
+            number: self._silent_since.get(number, asked_at)
+            for number, response in responses.items()
+            if not response
+        }
         return {n: each or _NO_ANSWER for n, each in responses.items()}
 
 
 class MergedMetrics(Collector):
     """The metrics of all processes, with the label `process` for the process's number."""
 
-    def __init__(self, addresses: Addresses, left_out: Collection[str] = ()) -> None:
+    def __init__(
+        self, addresses: Addresses, left_out: Collection[str] = (), token: str = ""
+    ) -> None:
         """`left_out` names the families that no process can know."""
         self._addresses = addresses
+        self._token = token
         self._left_out = left_out
 
     def collect(self) -> Iterable[Metric]:
         merged: dict[str, Metric] = {}
         serving = {n: address for n, address in enumerate(self._addresses()) if address is not None}
-        bodies = _get_all(list(serving.values()), "/metrics")
+        bodies = _get_all(list(serving.values()), "/metrics", self._token)
         for number, body in zip(serving, bodies, strict=True):
             for family in text_string_to_metric_families(body or ""):
                 if family.name in self._left_out:
@@ -117,9 +139,9 @@ class MergedMetrics(Collector):
         return ()  # the metrics are known only at a scrape
 
 
-def fetch_documents(addresses: Addresses, path: str) -> list[dict[str, Any]]:
+def fetch_documents(addresses: Addresses, token: str, path: str) -> list[dict[str, Any]]:
     """Returns the JSON document at a path from each process that answers."""
-    bodies = _get_all([address for address in addresses() if address is not None], path)
+    bodies = _get_all([address for address in addresses() if address is not None], path, token)
     documents = map(_document, bodies)
     return [each for each in documents if each is not None]
 
@@ -133,20 +155,25 @@ def _document(body: str | None) -> dict[str, Any] | None:
     return document if isinstance(document, dict) else None
 
 
-def _get_all(addresses: list[str], path: str) -> list[str | None]:
+def _get_all(addresses: list[str], path: str, token: str) -> list[str | None]:
     """Returns the body from each address, requested at once: one that hangs costs one time-out."""
     if not addresses:
         return []
     with ThreadPoolExecutor(len(addresses)) as threads:
-        return list(threads.map(lambda address: _get(address, path), addresses))
+        return list(threads.map(lambda address: _get(address, path, token), addresses))
 
 
-def _get(address: str, path: str) -> str | None:
-    """Returns the body of the response, whatever its status; None without a response."""
+def _get(address: str, path: str, token: str) -> str | None:
+    """Returns the body of the response; None without one, or for an error.
+
+    503 is no error: `/readyz` of a process that is not ready.
+    """
     connection = http.client.HTTPConnection(address, timeout=_RESPONSE_TIMEOUT_SECONDS)
     try:
-        connection.request("GET", path)
-        return connection.getresponse().read().decode()
+        connection.request("GET", path, headers={"authorization": f"Bearer {token}"})
+        response = connection.getresponse()
+        body = response.read().decode()
+        return body if response.status in (200, 503) else None
     except (OSError, http.client.HTTPException, UnicodeDecodeError):
         return None
     finally:

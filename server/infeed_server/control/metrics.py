@@ -15,11 +15,12 @@ from prometheus_client import (
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from infeed.errors import SourceError
 from infeed.spec import OnError
 from infeed_server.control.call_metrics import CallMetrics
 from infeed_server.control.collectors import CallbackCollector, LabelledValues, SampledCollector
 from infeed_server.control.serving_gauges import ServingGauges
-from infeed_server.engines.monitor import EndedCall, Stage
+from infeed_server.engines.monitor import EndedCall, Fault, Stage, fault_of
 from infeed_server.http2.refusals import Refusal
 
 _STAGES = get_args(Stage)
@@ -109,6 +110,16 @@ class Metrics:
             "bad_samples_total",
             "Failed samples, by action: raise, substitute or mask.",
             "action",
+        )
+        self._source_errors = counter(
+            "source_errors_total",
+            "Batches refused because their data is changed, damaged or not readable (storage), by "
+            "fault.",
+            "fault",
+        )
+        self._quarantine_failures = counter(
+            "quarantine_failures_total",
+            "Bad samples that could not be written to the quarantine log.",
         )
         self._streams = gauge("streams", "Open streams.")
         self._queued = gauge("queued_requests", "Requests that wait for their batch.")
@@ -222,12 +233,15 @@ class Metrics:
 
     def add_pipeline(self, pipeline: str) -> None:
         """Initializes the pipeline's metrics to zero, so that they are exposed from the start."""
-        for counter in (self._batches, self._samples, self._sent_bytes):
+        counters = (self._batches, self._samples, self._sent_bytes, self._quarantine_failures)
+        for counter in counters:
             counter.labels(pipeline)
         for gauge in (self._streams, self._queued, self._ready, self._unsent, self._window):
             gauge.labels(pipeline)
         for action in get_args(OnError):
             self._bad.labels(pipeline, action)
+        for fault in get_args(Fault):
+            self._source_errors.labels(pipeline, fault)
         for stage in _STAGES:
             self._seconds.labels(pipeline, stage)
 
@@ -245,6 +259,12 @@ class Metrics:
 
     def on_bad_sample(self, pipeline: str, action: OnError) -> None:
         self._bad.labels(pipeline, action).inc()
+
+    def on_source_error(self, pipeline: str, error: SourceError) -> None:
+        self._source_errors.labels(pipeline, fault_of(error)).inc()
+
+    def on_quarantine_failed(self, pipeline: str) -> None:
+        self._quarantine_failures.labels(pipeline).inc()
 
     def on_stream_opened(self, pipeline: str) -> None:
         self._streams.labels(pipeline).inc()

@@ -12,6 +12,7 @@ from infeed.spec import Array, PipelineSpec, Remainder
 from infeed.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed_server.engines.state_clock import StateSeconds
 from infeed_server.pipeline.sample_stage import SampleStage
+from infeed_server.sources.python.work_meter import PythonWork
 
 if TYPE_CHECKING:
     from infeed.telemetry.batch_span import BatchSpan
@@ -92,6 +93,9 @@ class Session(Protocol):
     def on_sent(self) -> None:
         """Releases the memory of one answer that has been sent."""
 
+    def shortage_seconds(self) -> float:
+        """Returns the time so far in which only the memory limit kept a request waiting."""
+
     def close(self) -> None:
         """Drops the requests without an answer."""
 
@@ -132,6 +136,9 @@ class Engine(Protocol):
 
     def state_seconds(self) -> StateSeconds:
         """Returns the time in each state so far, summed over what runs in parallel."""
+
+    def python_work(self) -> PythonWork:
+        """Returns the work of the user's Python code where samples are read."""
 
     def bad_samples(self) -> list[dict[str, Any]]:
         """Returns the last bad samples for JSON, the last one first."""

@@ -9,7 +9,9 @@ and stalled streams never use up the free bytes.
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict
+from collections.abc import Callable
 
 from infeed_server.engines import cgroup
 
@@ -34,8 +36,9 @@ def default_limit() -> int:
 class MemoryBudget:
     """Bytes of all streams' batches that are in progress or not sent. Thread-safe."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
+        self.clock = clock
         self._used = 0
         self._quotas: defaultdict[str, set[StreamQuota]] = defaultdict(set)
         self._lock = threading.Lock()
@@ -71,6 +74,8 @@ class StreamQuota:
         self._pipeline = pipeline
         self._batch_bytes = 0
         self._closed = False
+        self._shortage = 0.0
+        self._short_since: float | None = None
 
     @property
     def bytes(self) -> int:
@@ -86,7 +91,11 @@ class StreamQuota:
     def try_acquire(self) -> bool:
         """Acquires one more batch. Returns False where the stream may hold no more for now."""
         with self._budget._lock:
-            if self._closed or not self._has_room():
+            if self._closed:
+                return False
+            is_short = not self._has_room()
+            self._note_shortage(is_short and self._would_fit_without_limit())
+            if is_short:
                 return False
             self.batches += 1
             self._budget._used += self._batch_bytes
@@ -99,10 +108,17 @@ class StreamQuota:
                 self.batches -= 1
                 self._budget._used -= self._batch_bytes
 
+    def shortage_seconds(self) -> float:
+        """Returns the time so far in which only the server's limit had no room for a batch."""
+        with self._budget._lock:
+            since = self._short_since
+            return self._shortage + (0.0 if since is None else self._budget.clock() - since)
+
     def close(self) -> None:
         """Releases all batches; none can be acquired afterwards."""
         with self._budget._lock:
             self._closed = True
+            self._note_shortage(False)
             self._budget._used -= self.bytes
             self.batches = 0
             self._budget._quotas[self._pipeline].discard(self)
@@ -110,7 +126,17 @@ class StreamQuota:
     def _has_room(self) -> bool:
         if self.batches < MIN_BATCHES:
             return True
+        free = self._budget.limit - self._budget._used
+        fits = self.bytes + self._batch_bytes <= free // _FREE_DIVISOR
+        return fits and self._would_fit_without_limit()
+
+    def _would_fit_without_limit(self) -> bool:
         if self.batches >= MAX_BATCHES or not self._batch_bytes:
             return False
-        free = self._budget.limit - self._budget._used
-        return self.bytes + self._batch_bytes <= min(MAX_STREAM_BYTES, free // _FREE_DIVISOR)
+        return self.bytes + self._batch_bytes <= MAX_STREAM_BYTES
+
+    def _note_shortage(self, is_short: bool) -> None:
+        now = self._budget.clock()
+        if self._short_since is not None:
+            self._shortage += now - self._short_since
+        self._short_since = now if is_short else None

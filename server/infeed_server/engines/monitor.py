@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from infeed.errors import SourceError
 from infeed.spec import OnError
 from infeed_server.http2.refusals import Refusal
 
@@ -15,6 +16,17 @@ if TYPE_CHECKING:
 Stage = Literal["read", "transform", "encode", "send"]
 """A stage of a batch on the server: reading the source, running the graph, encoding messages (with
 the finish transforms that a trainer leaves to the server), writing to the connection."""
+
+
+Fault = Literal["changed", "damaged", "storage"]
+"""Why data cannot be read: its files are other ones, or damaged, until the server is restarted; or
+storage has a fault, which can pass."""
+
+
+def fault_of(error: SourceError) -> Fault:
+    """Returns what is wrong: `changed` and `damaged` data stay so until the server restarts."""
+    fault = error.metadata.get("fault")
+    return "changed" if fault == "changed" else "damaged" if fault == "damaged" else "storage"
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,12 @@ class Monitor(Protocol):
 
     def on_bad_sample(self, pipeline: str, action: OnError) -> None:
         """Records a sample that could not be read or transformed, and the action taken."""
+
+    def on_source_error(self, pipeline: str, error: SourceError) -> None:
+        """Records a batch that was refused because its data cannot be read."""
+
+    def on_quarantine_failed(self, pipeline: str) -> None:
+        """Records a bad sample that the quarantine log could not take."""
 
     def on_stream_opened(self, pipeline: str) -> None: ...
 
@@ -73,6 +91,14 @@ class Monitors:
     def on_bad_sample(self, pipeline: str, action: OnError) -> None:
         for each in self._monitors:
             each.on_bad_sample(pipeline, action)
+
+    def on_source_error(self, pipeline: str, error: SourceError) -> None:
+        for each in self._monitors:
+            each.on_source_error(pipeline, error)
+
+    def on_quarantine_failed(self, pipeline: str) -> None:
+        for each in self._monitors:
+            each.on_quarantine_failed(pipeline)
 
     def on_stream_opened(self, pipeline: str) -> None:
         for each in self._monitors:

@@ -51,11 +51,15 @@ ADMITTED_RATE = Rate(3000, 400)
 STREAM_RATE = Rate(1100, 0)
 """Frames of an admitted stream: as many requests as it may leave unanswered, and a few more."""
 
+POOR_RECORD_RATE = Rate(300, 20)
+"""TLS records of a connection that hold less than a frame's header, such as key updates: OpenSSL
+takes as long for one as for a full one, and the frames' budget sees none of them."""
+
 _STREAMS_RATE = Rate(64, 1)
 """Admitted streams of a connection that get frames of their own; the others share its frames."""
 
 
-class _Allowance:
+class Allowance:
     """A token bucket."""
 
     def __init__(self, rate: Rate, clock: Callable[[], float]) -> None:
@@ -90,9 +94,9 @@ class FrameBudget:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._connection = _Allowance(UNADMITTED_RATE, clock)
-        self._new_streams = _Allowance(_STREAMS_RATE, clock)
-        self._streams: dict[int, _Allowance | None] = {}
+        self._connection = Allowance(UNADMITTED_RATE, clock)
+        self._new_streams = Allowance(_STREAMS_RATE, clock)
+        self._streams: dict[int, Allowance | None] = {}
         """The admitted streams, with the frames of their own."""
         self._admitted = False
         self._earned = self._unearned = 0.0
@@ -125,7 +129,7 @@ class FrameBudget:
             self._admitted = True
             self._connection.extend(ADMITTED_RATE)
         if self._new_streams.take(1):
-            self._streams[stream_id] = _Allowance(STREAM_RATE, self._clock)
+            self._streams[stream_id] = Allowance(STREAM_RATE, self._clock)
 
     def on_sent(self, stream_id: int, size: int, *, complete: bool) -> None:
         """Extends the budget for `size` bytes of a message; `complete` says that they end it."""

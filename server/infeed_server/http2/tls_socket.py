@@ -9,12 +9,21 @@ import threading
 import time
 from collections.abc import Sequence
 
-from infeed.http2.tls_engine import TLSEngine
+from infeed.http2.tls_engine import EOF, TLSEngine
+from infeed_server.http2.frame_budget import POOR_RECORD_RATE, Allowance
+from infeed_server.http2.protocol import FloodError
 from infeed_server.http2.socket import Buffer, HandshakeError, ServerSocket
 
 _HANDSHAKE_TIMEOUT_SECONDS = 10.0
 _HANDSHAKE_RECORD = 0x16
 """The first byte of a TLS connection."""
+
+_RECORD_HEADER_BYTES = 5
+_MAX_RECORD_BYTES = _RECORD_HEADER_BYTES + (1 << 14) + 256
+"""The largest record of TLS 1.3; OpenSSL refuses the header of a larger one but for TLS 1.2's."""
+
+_POOR_RECORD_BYTES = 9
+"""Records with less data, a frame's header, are charged: a correct peer sends few of them."""
 
 _PLAINTEXT_BYTES = 1 << 16
 _SEND_BYTES = 1 << 19
@@ -34,6 +43,9 @@ class TLSServerSocket(ServerSocket):
         super().__init__(connection, send_timeout)
         self._engine = TLSEngine(_without_resumption(context), server_side=True)
         self._plaintext = memoryview(bytearray(_PLAINTEXT_BYTES))
+        self._ciphertext = memoryview(b"")
+        """Received, and not passed to the engine yet."""
+        self._poor_records = Allowance(POOR_RECORD_RATE, time.monotonic)
         self._send_lock = threading.Lock()
 
     def handshake(self) -> None:
@@ -43,7 +55,7 @@ class TLSServerSocket(ServerSocket):
         try:
             while not self._engine.handshake():
                 self._flush_tls_output()
-                self._receive_ciphertext(deadline - time.monotonic())
+                self._feed_record(deadline)
         except ssl.SSLEOFError:
             raise ConnectionResetError(
                 "the peer closed the connection in the TLS handshake"
@@ -61,14 +73,31 @@ class TLSServerSocket(ServerSocket):
         if not self.encrypted:
             return super().receive(timeout)
         deadline = time.monotonic() + timeout  # fixed: a record may arrive byte by byte
-        while True:
-            count = self._engine.read(self._plaintext)
+        if (count := self._engine.read(self._plaintext)) is not None:
+            return bytes(self._plaintext[:count])  # the end, or an error, behind earlier data
+        filled = 0
+        while not filled or self._record_bytes() <= len(self._ciphertext):
+            self._feed_record(deadline)
+            try:
+                count = self._engine.read(self._plaintext[filled:])
+            except ssl.SSLError:
+                if filled:
+                    break  # the next read raises it
+                raise
             self._flush_tls_output()
-            if count is not None:
-                return bytes(self._plaintext[:count])
-            if (left := deadline - time.monotonic()) < 0:
-                raise TimeoutError(f"the peer sent no data for {timeout:g} s")
-            self._receive_ciphertext(left)
+            # Each by itself: records that hold no data must not be free.
+            if count is None or 0 < count < _POOR_RECORD_BYTES:
+                self._charge_poor_record()
+            if count == EOF:
+                break
+            filled += count or 0
+            if len(self._plaintext) - filled < _MAX_RECORD_BYTES:
+                break
+        return bytes(self._plaintext[:filled])
+
+    def _charge_poor_record(self) -> None:
+        if not self._poor_records.take(1):
+            raise FloodError("flood: too many TLS records without data")
 
     def send(self, buffers: Sequence[Buffer]) -> None:
         if not self.encrypted:
@@ -85,8 +114,26 @@ class TLSServerSocket(ServerSocket):
             super().send([self._engine.take()])
         self._flush_tls_output()
 
-    def _receive_ciphertext(self, timeout: float) -> None:
-        self._engine.feed(memoryview(super().receive(timeout)))
+    def _feed_record(self, deadline: float) -> None:
+        """Passes the next record to the engine. Raises `TimeoutError` if it is not complete."""
+        while (size := self._record_bytes()) > len(self._ciphertext):
+            if (left := deadline - time.monotonic()) < 0:
+                raise TimeoutError("the peer sent no complete TLS record in time")
+            data = super().receive(left)
+            if not data:
+                self._engine.feed(memoryview(b""))
+                return
+            self._ciphertext = memoryview(bytes(self._ciphertext) + data)
+        self._engine.feed(self._ciphertext[:size])
+        self._ciphertext = self._ciphertext[size:]
+
+    def _record_bytes(self) -> int:
+        """Returns the size of the next record; of an invalid one, what there is, for OpenSSL's
+        error."""
+        if len(self._ciphertext) < _RECORD_HEADER_BYTES:
+            return _RECORD_HEADER_BYTES
+        size = _RECORD_HEADER_BYTES + int.from_bytes(self._ciphertext[3:5], "big")
+        return size if size <= _MAX_RECORD_BYTES else len(self._ciphertext)
 
     def _flush_tls_output(self) -> None:
         """Sends TLS's own records, or leaves them to the thread that is sending."""

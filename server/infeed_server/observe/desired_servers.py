@@ -6,16 +6,19 @@ Neither depends on the present number of servers: of a training that waits, the 
 alone counts. So an autoscaler that follows the value has a fixed point, and does not oscillate.
 Neither do other processes of the host count: on a busy host the capacity would follow the demand,
 and each new server would let the value grow.
+
+Where the verdict on every job is that more servers would not help, those in use are enough.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping
 
-from infeed.report import ServerReport
-from infeed.verdict import capacity
+from infeed.capacity import MIN_BATCHES, capacity, servers_in_use
+from infeed.cause import HELPED_BY_SERVERS
+from infeed.report import RankReport, ServerReport
+from infeed.verdict import Verdict
 
 UTILISATION = 0.85
 """Share of its capacity at which a server should run: the rest is for uneven load."""
@@ -34,8 +37,19 @@ _MAX_SERVERS = 1000.0
 """The most that is desired: the steps of trainers are not verified, and the mean of a wrong one
 would stay too high for long after it."""
 
-_MIN_BATCHES = 5
-"""Batches of a window from which on the capacity of a server is taken from it."""
+JobVerdict = tuple[Collection[RankReport], int, Verdict]
+"""The reports of a job's ranks, its world size, and the verdict on it."""
+
+
+def enough_in_use(jobs: Iterable[JobVerdict]) -> int | None:
+    """Returns the number of servers in use, if more of them would help no job; None if unknown."""
+    most = 0
+    for ranks, world_size, verdict in jobs:
+        may_help = verdict.cause is None or verdict.cause in HELPED_BY_SERVERS
+        if verdict.level == "unknown" or (verdict.is_input_bound and may_help):
+            return None
+        most = max(most, servers_in_use(ranks, world_size))
+    return most or None
 
 
 class DesiredServers:
@@ -53,19 +67,30 @@ class DesiredServers:
         self._capacities: dict[str, float] = {}
 
     def update(
-        self, now: float, demands: Mapping[str, float], reports: Mapping[str, ServerReport]
+        self,
+        now: float,
+        demands: Mapping[str, float],
+        reports: Mapping[str, ServerReport],
+        enough: int | None = None,
     ) -> None:
-        """Takes the batches per second that trainers would take, and the reports, by pipeline."""
+        """Takes the batches per second that trainers would take, and the reports, by pipeline.
+
+        `enough` is what `enough_in_use` returns.
+        """
         for name, report in reports.items():
-            known = capacity(replace(report, available_cores=report.cores))
-            if known is not None and report.batches >= _MIN_BATCHES:
+            known = capacity(report, alone=True)
+            if known is not None and report.batches >= MIN_BATCHES:
                 self._capacities[name] = known
         needed = sum(
             demand / (UTILISATION * self._capacities[name])
             for name, demand in demands.items()
             if math.isfinite(demand) and name in self._capacities
         )
-        self._smooth(now, min(needed, _MAX_SERVERS))
+        most = _MAX_SERVERS if enough is None else float(enough)
+        self._smooth(now, min(needed, most))
+        if enough is not None:
+            self._smoothed = min(self._smoothed, most)
+            self.value = min(self.value, enough)
         if self._smoothed > self.value:
             self.value = math.ceil(self._smoothed)
         self._reduce(now)

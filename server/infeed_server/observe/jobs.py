@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from infeed.report import REPORT_INTERVAL_SECONDS, RankReport, ServerReport, TrainerReport
+from infeed.sliding_window import SlidingWindow
 from infeed.verdict import Verdict, judge
 
 _EARLY_SHARE = 0.5
@@ -54,6 +55,23 @@ class ConnectedTrainer:
     report: TrainerReport | None = None
     """Its last report; None before the first, and when that is too old."""
     report_at: float | None = None
+    shortage: Callable[[], float] = lambda: 0.0
+    """Returns the seconds so far in which only the memory limit kept a request waiting."""
+    shortage_share: float = 0.0
+    """Share of the last seconds, as of its last report."""
+    _shortages: SlidingWindow = field(default_factory=SlidingWindow)
+
+    def on_report(self, report: TrainerReport, now: float) -> None:
+        """Keeps a report, and what the memory limit did meanwhile."""
+        self.report, self.report_at = report, now
+        counters = {"seconds": self.shortage()}
+        self._shortages.sample(now, counters)
+        seconds, grown = self._shortages.difference(now, counters)
+        self.shortage_share = min(1.0, grown["seconds"] / seconds) if seconds else 0.0
+
+
+ReportOf = Callable[[str, float], ServerReport]
+"""Returns the report on a pipeline's last seconds, at most so many."""
 
 
 class Jobs:
@@ -61,17 +79,22 @@ class Jobs:
 
     def __init__(
         self,
-        server_report: Callable[[str], ServerReport],
+        server_report: ReportOf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`server_report` returns the report of a pipeline."""
         self._server_report = server_report
         self._clock = clock
         self._jobs: dict[JobKey, list[ConnectedTrainer]] = {}
         self._lock = threading.Lock()
 
     def connect(
-        self, key: JobKey, rank: int, feed_id: str, peer: str, position: Callable[[], int | None]
+        self,
+        key: JobKey,
+        rank: int,
+        feed_id: str,
+        peer: str,
+        position: Callable[[], int | None],
+        shortage: Callable[[], float] = lambda: 0.0,
     ) -> ConnectedTrainer:
         """Adds a stream: of the first equal job in which no other feed has the rank."""
         with self._lock:
@@ -83,7 +106,8 @@ class Jobs:
                     each.rank != rank or each.feed_id == feed_id for each in self._jobs.get(job, ())
                 )
             )
-            trainer = ConnectedTrainer(job, rank, feed_id, peer, self._clock(), position)
+            now = self._clock()
+            trainer = ConnectedTrainer(job, rank, feed_id, peer, now, position, shortage=shortage)
             self._jobs.setdefault(job, []).append(trainer)
             return trainer
 
@@ -103,16 +127,17 @@ class Jobs:
             interval = _EARLY_SHARE * REPORT_INTERVAL_SECONDS
             if trainer.report_at is not None and now < trainer.report_at + interval:
                 return None
-            trainer.report, trainer.report_at = report, now
+            trainer.on_report(report, now)
             # Of its own job alone: each of a thousand trainers reports every second.
+            job = self._jobs.get(trainer.job, [trainer])
             others = [
-                (each.rank, each.report)
-                for each in self._jobs.get(trainer.job, ())
+                RankReport(each.rank, each.report)
+                for each in job
                 if each.rank != trainer.rank and each.report is not None
             ]
-        answer = self._server_report(trainer.job.pipeline)
-        worst = max(others, key=lambda each: each[1].wait_share, default=None)
-        return replace(answer, worst=None if worst is None else RankReport(*worst))
+            answer = self._report_for(job)
+        worst = max(others, key=lambda each: each.report.wait_share, default=None)
+        return replace(answer, worst=worst)
 
     def drop_old_reports(self) -> None:
         """Forgets reports that no other one has followed for long."""
@@ -132,22 +157,28 @@ class Jobs:
     def to_json(self, pipeline: str) -> list[dict[str, Any]]:
         """Returns the jobs of a pipeline for JSON, each with its verdict and its ranks."""
         streams = [each for each in self.trainers() if each.job.pipeline == pipeline]
-        groups = itertools.groupby(streams, key=lambda each: each.job)
-        return [self._job_json(job, list(trainers)) for job, trainers in groups]
+        return [self._job_json(trainers) for trainers in by_job(streams)]
 
-    def verdict(self, pipeline: str, trainers: Iterable[ConnectedTrainer]) -> Verdict:
-        """Returns the verdict on the ranks of one job."""
-        trainers = list(trainers)
-        world_size = trainers[0].job.world_size if trainers else 1
-        return judge(rank_reports(trainers), world_size, [self._server_report(pipeline)])
+    def verdict(self, trainers: Sequence[ConnectedTrainer]) -> Verdict:
+        """Returns the verdict on one job, from its trainers, of which there is one or more."""
+        return _judge(trainers, self._report_for(trainers))
 
-    def _job_json(self, job: JobKey, trainers: list[ConnectedTrainer]) -> dict[str, Any]:
+    def _report_for(self, trainers: Sequence[ConnectedTrainer]) -> ServerReport:
+        """Returns the report on the time that the trainers of one job have reported on."""
+        seconds = max((each.report.seconds for each in rank_reports(trainers)), default=0.0)
+        report = self._server_report(trainers[0].job.pipeline, seconds)
+        shortage = report.seconds * max(each.shortage_share for each in trainers)
+        return replace(report, shortage_seconds=shortage)
+
+    def _job_json(self, trainers: Sequence[ConnectedTrainer]) -> dict[str, Any]:
+        job, report = trainers[0].job, self._report_for(trainers)
         return {
             "id": job.id,
             "seed": job.seed,
             "batch_size": job.batch_size,
             "world_size": job.world_size,
-            "verdict": self.verdict(job.pipeline, trainers).to_json(),
+            "report": report.to_json(),
+            "verdict": _judge(trainers, report).to_json(),
             "trainers": [self._trainer_json(each) for each in trainers],
         }
 
@@ -166,6 +197,15 @@ class Jobs:
             "wait_share": None if report is None else report.wait_share,
             "step_seconds": None if report is None else report.step_seconds,
         }
+
+
+def _judge(trainers: Sequence[ConnectedTrainer], report: ServerReport) -> Verdict:
+    return judge(rank_reports(trainers), trainers[0].job.world_size, [report])
+
+
+def by_job(trainers: Iterable[ConnectedTrainer]) -> list[list[ConnectedTrainer]]:
+    """Returns the trainers of each job, from all in the order of jobs."""
+    return [list(group) for _, group in itertools.groupby(trainers, key=lambda each: each.job)]
 
 
 def rank_reports(trainers: Iterable[ConnectedTrainer]) -> list[RankReport]:

@@ -10,10 +10,11 @@ from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
+from infeed.capacity import consumption
 from infeed.process_reports import merge_processes
 from infeed.report import RankReport, ServerReport, TrainerReport
-from infeed.verdict import consumption, judge
-from infeed_server.observe.desired_servers import DesiredServers
+from infeed.verdict import Verdict, judge
+from infeed_server.observe.desired_servers import DesiredServers, enough_in_use
 from infeed_server.observe.observer import worst_verdict
 
 Document = dict[str, Any]
@@ -46,7 +47,9 @@ class MergedStatus:
         parts = _pipeline_parts(list(self._fetch("/api/v1/status")))
         reports = {name: _merged_report(each) for name, each in parts.items()}
         demands = {name: _demand(each) for name, each in parts.items()}
-        self._desired.update(self._clock(), demands, reports)
+        jobs = [job for part in parts.values() for job in _merge_jobs(part)]
+        enough = enough_in_use((_ranks(job), job["world_size"], _verdict(job)) for job in jobs)
+        self._desired.update(self._clock(), demands, reports, enough)
 
     @property
     def desired_servers(self) -> int:
@@ -84,8 +87,11 @@ class MergedStatus:
         lists = [each["samples"] for each in self._fetch(path) if "samples" in each]
         if not lists:
             return None
-        samples = sorted(chain.from_iterable(lists), key=lambda each: str(each["time"]))
-        return samples[-_MAX_BAD_SAMPLES:][::-1]
+        merged: dict[int, Document] = {}
+        for each in sorted(chain.from_iterable(lists), key=lambda each: str(each["time"])):
+            before = merged.pop(each["sample_id"], {"count": 0})
+            merged[each["sample_id"]] = {**each, "count": each["count"] + before["count"]}
+        return list(merged.values())[-_MAX_BAD_SAMPLES:][::-1]
 
 
 class MergedHistory:
@@ -144,12 +150,18 @@ def _merge_pipeline(parts: list[Document]) -> Document:
         **parts[0],
         "report": {**report.to_json(), "cpu_share": report.cpu_share},
         "totals": _sums([each["totals"] for each in parts]),
+        "source_error": max(
+            (each["source_error"] for each in parts if each.get("source_error")),
+            key=lambda each: str(each["time"]),
+            default=None,
+        ),
         "queues": _sums([each["queues"] for each in parts]),
-        "jobs": [
-            {**job, "verdict": judge(_ranks(job), job["world_size"], [report]).to_json()}
-            for job in _merge_jobs(parts)
-        ],
+        "jobs": [{**job, "verdict": _verdict(job).to_json()} for job in _merge_jobs(parts)],
     }
+
+
+def _verdict(job: Document) -> Verdict:
+    return judge(_ranks(job), job["world_size"], [ServerReport(**job["report"])])
 
 
 def _merged_report(parts: list[Document]) -> ServerReport:
@@ -173,12 +185,15 @@ def _merge_jobs(parts: list[Document]) -> list[Document]:
             equal = jobs[base]
             found = next((each for each in equal if _has_seat(each, trainer)), None)
             if found is None:
-                found = {**job, "id": f"{base}-{len(equal)}", "trainers": []}
+                found = {**job, "id": f"{base}-{len(equal)}", "trainers": [], "report": {}}
                 equal.append(found)
             found["trainers"].append(trainer)
+            found["report"][job["report"]["process_id"]] = job["report"]
     merged = list(chain.from_iterable(jobs.values()))
     for job in merged:
         job["trainers"].sort(key=lambda each: each["rank"])
+        reports = [ServerReport(**each) for each in job["report"].values()]
+        job["report"] = merge_processes(reports).to_json()
     return merged
 
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import resource
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from infeed.capacity import consumption
 from infeed.report import ServerReport
 from infeed.spec import PipelineSpec
-from infeed.verdict import consumption, judge
+from infeed.verdict import judge
 from infeed_server.engines.base import Engine
-from infeed_server.observe.desired_servers import DesiredServers
+from infeed_server.observe.desired_servers import DesiredServers, enough_in_use
 from infeed_server.observe.history import History
-from infeed_server.observe.jobs import ConnectedTrainer, Jobs, rank_reports, worst_wait
+from infeed_server.observe.jobs import (
+    ConnectedTrainer,
+    Jobs,
+    by_job,
+    rank_reports,
+    worst_wait,
+)
 from infeed_server.observe.pipeline_reports import PipelineReports
 from infeed_server.observe.totals import Totals
 
@@ -47,7 +53,11 @@ class Observer:
 
     def watch(self, name: str, engine: Engine) -> None:
         """Begins to observe a pipeline."""
-        self._reports.watch(name, engine.state_seconds)
+        spec = engine.spec
+        is_sequential = spec.engine == "local" and spec.guarantee.resume != "constant_time"
+        self._reports.watch(
+            name, engine.state_seconds, engine.python_work, is_sequential=is_sequential
+        )
         self._engines[name] = engine
 
     def report(self, pipeline: str) -> ServerReport:
@@ -63,7 +73,8 @@ class Observer:
         self._last = now, totals
         self.jobs.drop_old_reports()
         trainers = self.jobs.trainers()
-        self._desired.update(now, _demands(trainers), {n: self.report(n) for n in self._engines})
+        reports = {name: self.report(name) for name in self._engines}
+        self._desired.update(now, _demands(trainers), reports, self._enough_in_use(trainers))
         points: dict[str, dict[str, float | None]] = {}
         for name, counters in totals.items():
             old = before.get(name, {})  # at first, all since the start
@@ -120,6 +131,12 @@ class Observer:
         """The engines by name."""
         return self._engines
 
+    def _enough_in_use(self, trainers: list[ConnectedTrainer]) -> int | None:
+        return enough_in_use(
+            (rank_reports(each), each[0].job.world_size, self.jobs.verdict(each))
+            for each in by_job(trainers)
+        )
+
     def _pipeline_json(self, name: str, readiness: tuple[bool, str]) -> dict[str, Any]:
         engine, report = self._engines[name], self.report(name)
         ready, reason = readiness
@@ -130,6 +147,7 @@ class Observer:
             **_spec_json(engine.spec),
             "report": {**report.to_json(), "cpu_share": report.cpu_share},
             "totals": self.totals.counters(name),
+            "source_error": self.totals.source_errors.last(name),
             "queues": {
                 "queued_requests": engine.queued_requests(),
                 "unsent_batches": engine.unsent_batches(),
@@ -154,7 +172,8 @@ def worst_verdict(pipelines: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 def _demands(trainers: list[ConnectedTrainer]) -> dict[str, float]:
     """Returns by pipeline the batches per second that all jobs would take without waits."""
     demands: dict[str, float] = {}
-    for job, streams in itertools.groupby(trainers, key=lambda each: each.job):
+    for streams in by_job(trainers):
+        job = streams[0].job
         demand = consumption(rank_reports(streams), job.world_size)
         if math.isfinite(demand):
             demands[job.pipeline] = demands.get(job.pipeline, 0.0) + demand

@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from infeed.report import ServerReport
-from infeed.sliding_window import SlidingWindow
+from infeed.sliding_window import WINDOW_SECONDS, SlidingWindow
 from infeed_server.engines import cgroup
 from infeed_server.engines.state_clock import STATES, StateSeconds
 from infeed_server.observe.totals import Totals
 from infeed_server.observe.usage import Usage
+from infeed_server.sources.python.work_meter import PythonWork
 
-_TIMES = ("encode_seconds", "send_seconds", "cpu_seconds")
+_TIMES = ("encode_seconds", "send_seconds", "cpu_seconds", "python_seconds")
 
 _MIN_CORES = 0.01
 """Available to a server on a host that others use fully: 0 would mean that it is unknown."""
@@ -37,16 +38,33 @@ class PipelineReports:
         self._this_process = _this_process()
         self._memory_bytes = self._usage.memory()
         self._states: dict[str, Callable[[], StateSeconds]] = {}
+        self._python: dict[str, Callable[[], PythonWork]] = {}
         self._windows: dict[str, SlidingWindow] = {}
+        self._updated_at = clock()
+        self._present: dict[str, dict[str, Any]] = {}
+        """What a report has that is no growth, by pipeline."""
+        self._last: dict[str, dict[str, float]] = {}
+        """The counters of each pipeline as of the last `update`."""
         self._reports: dict[str, ServerReport] = {}
         self._lock = threading.Lock()
 
-    def watch(self, pipeline: str, states: Callable[[], StateSeconds]) -> None:
-        """Begins to report on a pipeline, whose time in each state `states` returns."""
+    def watch(
+        self,
+        pipeline: str,
+        states: Callable[[], StateSeconds],
+        python: Callable[[], PythonWork] = PythonWork,
+        *,
+        is_sequential: bool = False,
+    ) -> None:
+        """Begins to report on a pipeline.
+
+        `states` returns its time in each state, `python` the work of the user's Python code.
+        """
         with self._lock:
-            self._states[pipeline] = states
+            self._states[pipeline], self._python[pipeline] = states, python
             self._windows[pipeline] = SlidingWindow()
-            self._reports[pipeline] = ServerReport(**self._this_process)
+            self._present[pipeline] = {**self._this_process, "is_sequential": is_sequential}
+            self._reports[pipeline] = ServerReport(**self._present[pipeline])
 
     def update(self) -> None:
         """Makes the report of each pipeline."""
@@ -54,17 +72,29 @@ class PipelineReports:
         if (idle := self._usage.idle()) is not None:
             usage["idle_seconds"] = idle
         self._memory_bytes = self._usage.memory()
-        present = {**self._this_process, "memory_bytes": self._memory_bytes}
         with self._lock:
+            self._updated_at = now
             for name, window in self._windows.items():
-                counters = {**self._counters(name), **usage}
-                window.sample(now, counters)
-                report = _report(*window.difference(now, counters), present)
-                self._reports[name] = report
+                work = self._python[name]()
+                self._last[name] = {**self._counters(name, work), **usage}
+                self._present[name].update(
+                    memory_bytes=self._memory_bytes,
+                    python_workers=work.workers,
+                    slowest_sample=work.slowest_sample,
+                    slowest_sample_seconds=work.slowest_seconds,
+                )
+                window.sample(now, self._last[name])
+                self._reports[name] = self._report(name, WINDOW_SECONDS)
 
-    def report(self, pipeline: str) -> ServerReport:
-        """Returns the last seconds of a pipeline, as of the last `update`."""
-        return self._reports[pipeline]
+    def report(self, pipeline: str, seconds: float = WINDOW_SECONDS) -> ServerReport:
+        """Returns the last ten seconds of a pipeline, or fewer, as of the last `update`.
+
+        What was before a job began says nothing about it.
+        """
+        if seconds >= self._reports[pipeline].seconds:
+            return self._reports[pipeline]
+        with self._lock:
+            return self._report(pipeline, seconds)
 
     @property
     def process(self) -> ServerReport:
@@ -75,9 +105,15 @@ class PipelineReports:
         """
         return ServerReport(**self._this_process, memory_bytes=self._memory_bytes)
 
-    def _counters(self, pipeline: str) -> dict[str, float]:
+    def _report(self, pipeline: str, seconds: float) -> ServerReport:
+        last = self._last[pipeline]
+        length, grown = self._windows[pipeline].difference(self._updated_at, last, seconds)
+        return _report(length, grown, self._present[pipeline])
+
+    def _counters(self, pipeline: str, work: PythonWork) -> dict[str, float]:
         states = {f"{state}_seconds": value for state, value in self._states[pipeline]().items()}
-        return {**self._totals.counters(pipeline), **states}
+        python = {"python_seconds": work.seconds, "python_samples": work.samples}
+        return {**self._totals.counters(pipeline), **states, **python}
 
 
 def _this_process() -> dict[str, Any]:
@@ -96,6 +132,7 @@ def _report(seconds: float, grown: Mapping[str, float], present: Mapping[str, An
         seconds=seconds,
         batches=int(grown["batches"]),
         bytes=int(grown["bytes"]),
+        python_samples=int(grown["python_samples"]),
         **_state_seconds(seconds, grown),
         **times,
         **present,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 
+from infeed.errors import SourceError
 from infeed.spec import OnError
 from infeed_server.engines.monitor import EndedCall, Stage
 from infeed_server.http2.refusals import Refusal
+from infeed_server.observe.source_errors import SourceErrors
 
 
 class Totals:
@@ -17,10 +19,14 @@ class Totals:
         self._counters: defaultdict[str, defaultdict[str, float]]
         self._counters = defaultdict(lambda: defaultdict(float))
         self._lock = threading.Lock()
+        self.source_errors = SourceErrors()
 
     def counters(self, pipeline: str) -> dict[str, float]:
-        """Returns `batches`, `samples`, `bytes`, `bad_samples`, `streams` and `STAGE_seconds`."""
-        names = ("batches", "samples", "bytes", "bad_samples", "streams")
+        """Returns the counts of all, and `STAGE_seconds` of each stage that has run."""
+        names = (
+            *("batches", "samples", "bytes", "bad_samples", "quarantine_failures"),
+            *("source_errors", "streams"),
+        )
         with self._lock:
             return {**dict.fromkeys(names, 0), **self._counters[pipeline]}
 
@@ -37,6 +43,13 @@ class Totals:
 
     def on_bad_sample(self, pipeline: str, action: OnError) -> None:  # noqa: ARG002
         self._add(pipeline, bad_samples=1)
+
+    def on_source_error(self, pipeline: str, error: SourceError) -> None:
+        self._add(pipeline, source_errors=1)
+        self.source_errors.add(pipeline, error)
+
+    def on_quarantine_failed(self, pipeline: str) -> None:
+        self._add(pipeline, quarantine_failures=1)
 
     def on_stream_opened(self, pipeline: str) -> None:
         self._add(pipeline, streams=1)

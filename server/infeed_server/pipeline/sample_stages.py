@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from infeed.errors import InfeedError
+from infeed.errors import InfeedError, shorten
 from infeed.finish import apply
 from infeed.spec import Array
 from infeed_server.pipeline import sample_graph
@@ -110,7 +110,7 @@ def _recovered(fields: Mapping[str, Any]) -> Array | None:
 def _message(error: Exception) -> str:
     text = error.message if isinstance(error, tf.errors.OpError | InfeedError) else str(error)
     # TensorFlow wraps the kernel's message: "{{function_node ...}} Input is empty. [Op:Decode...]".
-    text = text.rpartition("}} ")[2].partition(" [Op:")[0]
+    text = shorten(text).rpartition("}} ")[2].partition(" [Op:")[0]
     text = " ".join(text.split()) or type(error).__name__
     return text if len(text) <= _MAX_MESSAGE else f"{text[: _MAX_MESSAGE - 3]}..."
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from infeed.errors import ConfigError, InfeedError, SourceError, UserCodeError
+from infeed.errors import ConfigError, InfeedError, SourceError, UserCodeError, shorten
 from infeed.finish import finished_spec
 from infeed.spec import BYTES, FieldSpec, FinishTransform, Guarantee, PipelineSpec, Spec
 from infeed_server.config.user_errors import user_traceback
@@ -45,7 +45,7 @@ class SequentialPlan:
         if not isinstance(error, tf.errors.OpError):
             return None
         quotes_traceback = "Traceback (most recent call last)" in error.message
-        problem = user_traceback(error) if quotes_traceback else error.message
+        problem = user_traceback(error) if quotes_traceback else shorten(error.message)
         # Another server may not have the fault.
         kind = SourceError if is_storage_fault(error) else UserCodeError
         return kind(

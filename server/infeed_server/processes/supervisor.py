@@ -13,7 +13,7 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from infeed.errors import ServerError
 
@@ -162,6 +162,15 @@ class ProcessGroup:
         """Restarts exited processes once their backoff is over."""
         for process in self.processes:
             process.restart_exited()
+
+    def kill_hung(self, numbers: Iterable[int], seconds: float) -> None:
+        """Kills the processes with these numbers, which have not answered for so many seconds;
+        `restart_exited` starts them again."""
+        for number in numbers:
+            process = self.processes[number]
+            if process.status is None:
+                log.error("%s has not answered for %g s; killing it", process.name, seconds)
+                process.kill()
 
     def http_addresses(self) -> list[str | None]:
         """Returns the address of each control plane, None for a process that does not serve."""

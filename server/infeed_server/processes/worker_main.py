@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from infeed.errors import InfeedError
+from infeed.errors import InfeedError, shorten
 from infeed_server.processes.worker_channel import Channel
 
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
@@ -64,7 +64,7 @@ def _answer(handle: Callable[[Any], Any], request: Any) -> Result | Failure:
     except InfeedError as error:
         return Failure(error.reason, error.message, dict(error.metadata))
     except Exception:  # noqa: BLE001 - of infeed itself; the parent logs it
-        return Failure(InfeedError.reason, traceback.format_exc().rstrip(), {})
+        return Failure(InfeedError.reason, shorten(traceback.format_exc().rstrip()), {})
 
 
 def _load(name: str) -> Callable[[Any], Callable[[Any], Any]]:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from infeed.errors import InfeedError
 from infeed.spec import PipelineSpec
+from infeed.v1 import stream_pb2
 from infeed.wire.batch import encode_batch
 from infeed_server.engines.base import Answer, HostBatch, Request, Trainer
 from infeed_server.engines.indexed.bad_samples import QuarantineLog
@@ -82,7 +83,7 @@ def _batches(engine: IndexedEngine, spec: PipelineSpec) -> Iterator[int]:
             batch = pending.popleft().result()
             assert isinstance(batch, HostBatch)
             encoded = encode_batch(
-                0,
+                stream_pb2.BatchRequest(),
                 batch.start,
                 batch.epoch,
                 spec.wire_spec,
@@ -133,4 +134,5 @@ class _NoLog(QuarantineLog):
     def __init__(self) -> None:
         super().__init__("", "", "substitute")
 
-    def add(self, error: InfeedError) -> None: ...
+    def add(self, error: InfeedError) -> bool:  # noqa: ARG002
+        return True

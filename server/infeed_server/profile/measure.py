@@ -49,11 +49,11 @@ def measure(
         on_step(WHOLE_PIPELINE)
         _measure_dataset(profile, definition, definition.source, options, clock)
         return
-    keep_truncated = definition.on_error != "raise"
+    keep_damaged = definition.on_error != "raise"
     # A bad sample is counted, and the whole run goes on without it.
     definition = definition.model_copy(update={"on_error": "substitute"})
     with opening(profile.name) as on_open:
-        source = open_source(definition.source, on_open, keep_truncated=keep_truncated)
+        source = open_source(definition.source, on_open, keep_damaged=keep_damaged)
     with ExitStack() as stack:
         stack.callback(source.close)
         plan = plan_indexed(profile.name, definition, source, cached=False)

@@ -12,6 +12,7 @@ from infeed.errors import SampleError
 from infeed.finish import apply
 from infeed.spec import Array, Cast, FinishTransform, Normalize, OneHot, Spec
 from infeed.tensorflow.from_callable import from_callable
+from infeed.v1 import stream_pb2
 from infeed.wire.batch import encode_batch
 from infeed_server.engines.indexed.graph_options import graph_options
 from infeed_server.pipeline import sample_graph
@@ -160,7 +161,7 @@ def encode_stage(
     sample_ids, mask = np.arange(slots), np.ones(slots, np.bool_)
 
     def run() -> int:
-        batch = encode_batch(0, 0, 0, spec, arrays, sample_ids, mask)
+        batch = encode_batch(stream_pb2.BatchRequest(), 0, 0, spec, arrays, sample_ids, mask)
         for _ in batch.messages():
             pass
         return slots

@@ -42,7 +42,7 @@ class BatchEncoder:
     def encode(
         self,
         stream: BatchStream,
-        request_id: int,
+        request: stream_pb2.BatchRequest,
         answer: Future[Answer],
         span: BatchSpan | None = None,
     ) -> Future[EncodedAnswer]:
@@ -53,7 +53,7 @@ class BatchEncoder:
         # until the next garbage collection.
         def on_answer(answered: Future[Answer]) -> None:
             try:
-                self._pool.submit(self._encode, stream, request_id, answered, encoded, span)
+                self._pool.submit(self._encode, stream, request, answered, encoded, span)
             except RuntimeError:  # the pool is shut down
                 encoded.set_exception(ServerUnavailableError("the server is shutting down"))
 
@@ -66,23 +66,27 @@ class BatchEncoder:
     def _encode(
         self,
         stream: BatchStream,
-        request_id: int,
+        request: stream_pb2.BatchRequest,
         answer: Future[Answer],
         encoded: Future[EncodedAnswer],
         span: BatchSpan | None,
     ) -> None:
         try:
-            encoded.set_result(self._encode_answer(stream, request_id, answer.result(), span))
+            encoded.set_result(self._encode_answer(stream, request, answer.result(), span))
         except CancelledError:
             encoded.cancel()
         except Exception as error:  # noqa: BLE001 - raised by `encoded.result()`
             encoded.set_exception(error)
 
     def _encode_answer(
-        self, stream: BatchStream, request_id: int, answer: Answer, span: BatchSpan | None
+        self,
+        stream: BatchStream,
+        request: stream_pb2.BatchRequest,
+        answer: Answer,
+        span: BatchSpan | None,
     ) -> EncodedAnswer:
         begin = time.perf_counter()
-        batch = stream.encode(request_id, answer)
+        batch = stream.encode(request, answer)
         if not isinstance(batch, EncodedBatch):
             end = stream_pb2.StreamBatchesResponse(end=batch)
             return EncodedAnswer(grpc_frames([end.SerializeToString()]), None, 0, span)

@@ -11,7 +11,7 @@ from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from infeed.errors import InvalidRequestError, ServerUnavailableError
+from infeed.errors import InvalidRequestError, ServerUnavailableError, SourceError
 from infeed.report import REPORT_INTERVAL_SECONDS, ServerReport, TrainerReport
 from infeed.v1 import stream_pb2
 from infeed_server.engines.monitor import Monitor, record_stage
@@ -71,7 +71,9 @@ def serve_stream(
     context.feed = feed
     key = JobKey(name, stream.seed, stream.batch_size, stream.world_size, first.open.job_name)
     trainer = jobs.connect(
-        key, first.open.rank, first.open.feed_id, context.peer(), lambda: feed.position
+        *(key, first.open.rank, first.open.feed_id, context.peer()),
+        position=lambda: feed.position,
+        shortage=stream.session.shortage_seconds,
     )
     traces = None if tracer is None else tracer.open_stream(first.open, context.peer())
     reader = RequestReader(
@@ -101,6 +103,9 @@ def serve_stream(
         yield _frames(opened=opened)
         with shutdown.notifies(reader.wake):
             yield from _responses(stream, reader, feed, monitor, shutdown)
+    except SourceError as error:
+        monitor.on_source_error(name, error)
+        raise
     finally:
         end_once()
         # Not in `end`: a peer that has its last batch leaves before that batch counts as sent.
@@ -258,7 +263,7 @@ class RequestReader:
         if self._traces is not None and message.batch.traceparent:
             span = self._traces.begin(message.batch)
         answer = self._stream.submit(message.batch, span)
-        return self._encoder.encode(self._stream, message.batch.request_id, answer, span)
+        return self._encoder.encode(self._stream, message.batch, answer, span)
 
 
 def _responses(

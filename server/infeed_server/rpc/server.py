@@ -110,7 +110,7 @@ class RpcServer:
         self._encoder = BatchEncoder(monitor)
         self._shutdown = Shutdown()
         self._trainers = TrainerLog()
-        jobs = jobs or Jobs(lambda _: ServerReport())
+        jobs = jobs or Jobs(lambda *_: ServerReport())
         servicer = FeedServicer(
             catalog, self._encoder, monitor, self._shutdown, self._trainers, jobs, tracer
         )

@@ -11,7 +11,7 @@ from google.protobuf import any_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from infeed.errors import DOMAIN, InfeedError, ServerError, UserCodeError
+from infeed.errors import DOMAIN, InfeedError, ServerError, UserCodeError, shorten
 from infeed_server.rpc.call import CallCancelledError, StatusError
 
 log = logging.getLogger(__name__)
@@ -110,7 +110,5 @@ def _truncate(text: str, limit: int, size: Callable[[str], int]) -> str:
     while keep > 0 and size(result) > limit:
         # Reaches the limit in a few steps, however many bytes each character takes.
         keep = max(0, min(keep - 2, keep * limit // size(result)))
-        half = keep // 2
-        result = f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n"
-        result += text[len(text) - half :]
+        result = shorten(text, keep)
     return result

@@ -49,8 +49,8 @@ def build(
         dataset = LocalBackend(plan_sequential(name, definition, definition.source))
         return SequentialEngine(dataset, budget)
     # A file that ends within a record is an error at once, unless bad samples are tolerated.
-    keep_truncated = definition.on_error != "raise"
-    source = open_source(definition.source, progress, keep_truncated=keep_truncated)
+    keep_damaged = definition.on_error != "raise"
+    source = open_source(definition.source, progress, keep_damaged=keep_damaged)
     try:
         plan = plan_indexed(name, definition, source)
     except BaseException:  # also a signal

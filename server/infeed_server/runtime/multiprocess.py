@@ -23,10 +23,17 @@ from infeed_server.observe.observer import UPDATE_INTERVAL_SECONDS
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.processes.supervisor import ProcessGroup
 from infeed_server.runtime.options import ServerOptions
-from infeed_server.serving.auth import read_tokens
+from infeed_server.serving.auth import hash_token, new_token, read_tokens
 from infeed_server.version import VERSION
 
 _CHECK_INTERVAL_SECONDS = 0.5
+
+HANG_TIMEOUT_SECONDS = 10.0
+"""A process that has answered no request for this long is killed and restarted: the kernel goes
+on giving it connections. Its control plane answers on a thread of its own, with a higher priority
+than those that make batches, and each answer may take a second; so tracing a graph or a full load
+do not silence it, while Python code that keeps the interpreter's lock for this long would. A
+process that starts is not asked."""
 
 _EXIT_TIMEOUT_SECONDS = 7.0
 """Time that processes have to exit after their grace, before they are killed: more than
@@ -69,12 +76,14 @@ def serve_processes(
         address = stack.enter_context(_reserve_port(listen))
         command = [sys.executable, "-m", "infeed", "serve", pipelines]
         command += ["--listen", str(address), "--http", "127.0.0.1:0", "--one-of", str(count)]
+        token = new_token()  # the control planes of the processes answer this one alone
+        command += ["--parent-token", hash_token(token)]
         command += _shared_arguments(options, count)
         processes = ProcessGroup("process", count, lambda _: command)
-        health = MergedHealth(processes.http_addresses)
+        health = MergedHealth(processes.http_addresses, token)
         registry = CollectorRegistry()
-        registry.register(MergedMetrics(processes.http_addresses, left_out={DESIRED_SERVERS}))
-        status = MergedStatus(partial(fetch_documents, processes.http_addresses))
+        registry.register(MergedMetrics(processes.http_addresses, {DESIRED_SERVERS}, token))
+        status = MergedStatus(partial(fetch_documents, processes.http_addresses, token))
         registry.register(desired_servers_gauge(lambda: {(): status.desired_servers}))
         peers = parse_peers(options.http_peers)
         state = ControlState(
@@ -94,6 +103,7 @@ def serve_processes(
         while not stopped(_CHECK_INTERVAL_SECONDS):
             processes.restart_exited()
             health.update()
+            processes.kill_hung(health.hung(HANG_TIMEOUT_SECONDS), HANG_TIMEOUT_SECONDS)
         health.drain()  # while the processes finish what they owe
 
 
@@ -122,6 +132,7 @@ def _shared_arguments(options: ServerOptions, count: int) -> list[str]:
         arguments += [option, file] if file else []
     if options.memory_limit is not None:
         arguments += ["--memory-limit", str(max(1, (options.memory_limit >> 20) // count))]
+    arguments += ["--unready-on-bad-data"] if options.unready_on_bad_data else []
     return [*arguments, "--insecure"] if options.insecure else arguments
 
 

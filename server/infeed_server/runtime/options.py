@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from infeed.errors import ConfigError
 from infeed_server.config.address import Address
 from infeed_server.control.health import ReadinessPolicy
 from infeed_server.control.http_server import ControlAccess
+from infeed_server.control.token_check import Authorize
 from infeed_server.data_service.options import ServiceOptions
 from infeed_server.http2.lifetime import Lifetime
 from infeed_server.rpc.limits import Limits
 from infeed_server.runtime.certificate import TLSFiles
-from infeed_server.serving.auth import TokenAuthenticator
+from infeed_server.serving.auth import TokenAuthenticator, require_token
 
 DEFAULT_LISTEN = "127.0.0.1:7470"
 DEFAULT_HTTP = "127.0.0.1:7471"
@@ -60,8 +62,12 @@ class ServerOptions:
     """Whether the control plane is encrypted, with the certificate of `tls`."""
     http_tokens: str | None = None
     """A file of bearer tokens for the control plane; None: it needs none."""
+    parent_token: str | None = None
+    """SHA-256 of the only token that the control plane accepts: of the parent of this process."""
     readiness: ReadinessPolicy = "all"
     """How many pipelines must be ready for the server to be ready."""
+    unready_on_bad_data: bool = False
+    """Whether a pipeline becomes unready, until a restart, when data changed or is damaged."""
     memory_limit: int | None = None
     """Maximum bytes of all unsent batches; None: a quarter of what this process may use."""
     service: ServiceOptions | None = None
@@ -79,7 +85,7 @@ class ServerOptions:
 
         Without tokens of its own, it must be of this machine, and gRPC without authentication too.
         """
-        if self.http in (None, "off"):
+        if self.http in (None, "off") or self.parent_token:
             return False
         if self.http_tokens:
             return True
@@ -91,7 +97,9 @@ class ServerOptions:
         """Returns how the control plane is reached. Raises `ConfigError`."""
         if self.http_tls and self.tls is None:
             raise ConfigError("--http-tls: TLS needs the server's certificate too: --tls-cert")
-        authorize = None
+        authorize: Authorize | None = None
+        if self.parent_token:
+            authorize = partial(require_token, self.parent_token)
         if self.http_tokens:
             tokens = TokenAuthenticator(self.http_tokens, option="--http-tokens")
             authorize = tokens.require_access_to_all

@@ -18,7 +18,7 @@ from infeed_server.control.metrics import Metrics
 from infeed_server.control.peers import parse_peers
 from infeed_server.engines.base import Engine, mean_string_bytes
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
-from infeed_server.engines.monitor import Monitors
+from infeed_server.engines.monitor import Monitors, fault_of
 from infeed_server.observe.figures import Figures
 from infeed_server.observe.observer import UPDATE_INTERVAL_SECONDS, Observer
 from infeed_server.observe.preview import Previews
@@ -94,6 +94,10 @@ class Server:
         """Readiness of each pipeline before the data service failed; empty while it works."""
         self._cold: set[str] = set()
         """Pipelines whose first batch failed with a fault that can pass."""
+        self._with_bad_data: set[str] = set()
+        """Pipelines that stay unready until a restart."""
+        if options.unready_on_bad_data:
+            self.observer.totals.source_errors.subscribe(self._on_source_error)
         self._warm_ups = PeriodicTask("warm-up", _WARM_UP_INTERVAL_SECONDS, self.warm_cold)
         try:
             if self._control:
@@ -220,7 +224,14 @@ class Server:
             if is_quick and isinstance(error, SourceError):
                 self._cold.add(name)
         else:
-            self.health.set(name, ready=True, reason="its first batch is made")
+            if name not in self._with_bad_data:
+                self.health.set(name, ready=True, reason="its first batch is made")
+
+    def _on_source_error(self, name: str, error: SourceError) -> None:
+        """Makes a pipeline unready whose data stays as it is until the server is restarted."""
+        if fault_of(error) != "storage" and name not in self._with_bad_data:
+            self._with_bad_data.add(name)
+            self.health.set(name, ready=False, reason=error.message, level=logging.ERROR)
 
     def _on_service_status(self, problem: str | None) -> None:
         """Makes all pipelines unready while the data service has a problem."""

@@ -17,11 +17,11 @@ import logging
 import re
 import secrets
 from collections.abc import Callable
-from datetime import date, datetime, timezone
+from datetime import date, datetime, timedelta, timezone
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
 import yaml
 from pydantic import Field, ValidationError, field_validator
@@ -38,6 +38,10 @@ TOKEN_PREFIX = "infeed_"  # noqa: S105 - not a token
 
 _TOKEN = re.compile(TOKEN_PREFIX + r"[\w-]+")
 """A generated token, which no message may contain."""
+
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_DURATION = re.compile(r"([1-9]\d{0,8})([hdw])")
+_HOURS = {"h": 1, "d": 24, "w": 7 * 24}
 
 _SCHEME = "bearer "
 
@@ -112,11 +116,7 @@ class Grant(Definition):
     @property
     def expires_at(self) -> datetime | None:
         """Time from which the token is invalid; that of a date is its midnight in UTC."""
-        if self.expires is None:
-            return None
-        if not isinstance(self.expires, datetime):
-            return datetime(*self.expires.timetuple()[:3], tzinfo=timezone.utc)
-        return self.expires if self.expires.tzinfo else self.expires.replace(tzinfo=timezone.utc)
+        return None if self.expires is None else _end_of_validity(self.expires)
 
 
 class TokenFile(Definition):
@@ -211,16 +211,55 @@ def hash_token(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
+def _end_of_validity(expires: datetime | date) -> datetime:
+    if not isinstance(expires, datetime):
+        return datetime(*expires.timetuple()[:3], tzinfo=timezone.utc)
+    return expires if expires.tzinfo else expires.replace(tzinfo=timezone.utc)
+
+
+def require_token(digest: str, authorization: str | None) -> None:
+    """Raises `AuthenticationError` unless the header has the token of this SHA-256."""
+    scheme, _, token = (authorization or "").partition(" ")
+    if scheme.lower() != "bearer" or not hmac.compare_digest(hash_token(token.strip()), digest):
+        raise AuthenticationError(
+            "this control plane answers its parent process alone; use that of infeed serve"
+        )
+
+
 def new_token() -> str:
     """Returns a random token."""
     return TOKEN_PREFIX + secrets.token_urlsafe(32)
 
 
-def token_entry(token: str, name: str, pipelines: list[str]) -> str:
+def parse_expiry(text: str, now: datetime) -> datetime | date:
+    """Returns the end of a token's validity: after a duration from `now`, or at a date or time in
+    UTC. Raises `ConfigError` for another text, and for a time that is over."""
+    problem = f"--expires {text}: not a duration, such as 12h, 30d or 8w, nor a date (2027-06-30)"
+    try:
+        if match := _DURATION.fullmatch(text):
+            hours = int(match[1]) * _HOURS[match[2]]
+            expires: datetime | date = now.replace(microsecond=0) + timedelta(hours=hours)
+        elif _DATE.fullmatch(text):
+            expires = date.fromisoformat(text)
+        else:
+            expires = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        raise ConfigError(problem) from None
+    end = _end_of_validity(expires)
+    if end <= now:
+        raise ConfigError(f"--expires {text}: {end:%Y-%m-%d %H:%M} UTC is over; give a later time")
+    return expires
+
+
+def token_entry(
+    token: str, name: str, pipelines: list[str], expires: datetime | date | None = None
+) -> str:
     """Returns the file's entry for a token, as YAML. Raises `ConfigError` without a name."""
     if not name:
         raise ConfigError("a token needs a name, for messages and the log")
-    grant = {"name": name, "sha256": hash_token(token), "pipelines": pipelines}
+    grant: dict[str, Any] = {"name": name, "sha256": hash_token(token), "pipelines": pipelines}
+    if expires is not None:
+        grant["expires"] = expires
     return yaml.safe_dump({"tokens": [grant]}, sort_keys=False, default_flow_style=None)
 
 

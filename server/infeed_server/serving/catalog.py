@@ -12,7 +12,7 @@ from infeed.finish import finish
 from infeed.spec import Array, PipelineSpec, Spec
 from infeed.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed.v1 import stream_pb2
-from infeed.wire.batch import EncodedBatch, encode_batch
+from infeed.wire.batch import EncodedBatch, encode_batch, encode_end
 from infeed_server.engines.base import Answer, EndOfData, Engine, HostBatch, Request, Session
 from infeed_server.serving import request_checks
 from infeed_server.serving.auth import Caller
@@ -128,6 +128,7 @@ class BatchStream:
             batch_size=self.batch_size,
             seed=self.seed,
             batch_stride=self.stride,
+            has_checksums=True,
         )
 
     def submit(
@@ -167,12 +168,14 @@ class BatchStream:
             )
         )
 
-    def encode(self, request_id: int, answer: Answer) -> EncodedBatch | stream_pb2.EndOfData:
+    def encode(
+        self, request: stream_pb2.BatchRequest, answer: Answer
+    ) -> EncodedBatch | stream_pb2.EndOfData:
         """Encodes the answer, after the finish transforms if the stream has them on the server."""
         if isinstance(answer, EndOfData):
-            return stream_pb2.EndOfData(request_id=request_id, position_count=answer.position_count)
+            return encode_end(request, answer.position_count)
         batch = encode_batch(
-            request_id,
+            request,
             answer.start,
             answer.epoch,
             self.spec,

@@ -46,14 +46,13 @@ NO_DEFECT = ""
 class GraphReader:
     """A reader of a source made of TensorFlow ops only, for graphs that run without infeed.
 
-    `size_bytes` is the size of its constants, `paths` are the files that it reads. `build(strict)`
-    creates the constants and returns the function that reads. With `strict`, that may fail for a
-    bad sample too, instead of returning its defect.
+    `size_bytes` is the size of its constants, `paths` are the files that it reads. `build` creates
+    the constants and returns the function that reads.
     """
 
     size_bytes: int
     paths: tuple[str, ...]
-    build: Callable[[bool], GraphRead]
+    build: Callable[[], GraphRead]
 
 
 class Source(Protocol):

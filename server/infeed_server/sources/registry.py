@@ -49,15 +49,15 @@ AnySource: TypeAlias = Annotated[
 
 
 def open_source(
-    definition: AnySource, progress: ProgressCallback | None = None, *, keep_truncated: bool = False
+    definition: AnySource, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
 ) -> Source:
     """Opens an indexed source. `progress` receives the progress of scans of its files.
 
-    With `keep_truncated`, a TFRecord file that ends inside a record is accepted, and that record
-    is a sample that cannot be read. Raises `SourceError`.
+    With `keep_damaged`, the damaged records that the index of TFRecord files finds are samples
+    that cannot be read. Raises `SourceError`.
     """
     if isinstance(definition, TFRecordSource):
-        return definition.open(progress, keep_truncated=keep_truncated)
+        return definition.open(progress, keep_damaged=keep_damaged)
     if isinstance(definition, IndexedDefinition):
         return definition.open(progress)
     raise ConfigError(
@@ -66,14 +66,14 @@ def open_source(
 
 
 def open_stored_source(
-    definition: AnySource, progress: ProgressCallback | None = None, *, keep_truncated: bool = False
+    definition: AnySource, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
 ) -> StoredSource:
     """Opens a source that graphs can read, with the options of `open_source`.
 
     Raises `ConfigError` for another one, and `SourceError`.
     """
     if isinstance(definition, TFRecordSource):
-        return definition.open(progress, keep_truncated=keep_truncated)
+        return definition.open(progress, keep_damaged=keep_damaged)
     if isinstance(definition, StoredDefinition):
         return definition.open(progress)
     raise ConfigError(

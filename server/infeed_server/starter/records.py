@@ -143,10 +143,10 @@ def _count(files: Sequence[Path]) -> int | None:
     for file in files:
         handle = FileHandle(str(file))
         try:
-            lengths, _ = scan_records(handle, str(file), file.stat().st_size, lambda _: None)
+            scanned = scan_records(handle, str(file), file.stat().st_size, lambda _: None)
         finally:
             handle.close()
-        total += len(lengths)
+        total += len(scanned.lengths)
     return total
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -280,6 +282,18 @@ def test_note_is_seen_with_more_trainers_than_lines() -> None:
     assert "no answer for 9 s" in lines[1]
 
 
+def test_last_batch_refused_for_its_data_is_shown() -> None:
+    status = copy.deepcopy(STATUS)
+    (pipeline,) = status["pipelines"]
+    pipeline["totals"]["source_errors"] = 3.0
+    pipeline["source_error"] = {"error": "a.npz\x1b changed"}
+    console = Console(file=io.StringIO(), width=400)
+    with console.capture() as capture:
+        console.print(status_view("http://a:1", status), highlight=False)
+    text = "batches refused for their data: 3, last: a.npz\\x1b changed"
+    assert text in capture.get()
+
+
 @pytest.mark.parametrize("uptime", ["Infinity", "NaN", '"x"', "[" * 9 + "]" * 9])
 def test_impossible_number_is_an_error(serve_http: Serve, uptime: str) -> None:
     text = json.dumps(STATUS).replace("3725.0", uptime)
@@ -289,6 +303,33 @@ def test_impossible_number_is_an_error(serve_http: Serve, uptime: str) -> None:
 def test_answer_nested_without_end_is_an_error(serve_http: Serve) -> None:
     text = "[" * 100_000
     assert "no control plane of infeed" in error(serve_http({"/api/v1/status": (200, text)}))
+
+
+def test_answer_that_comes_byte_by_byte_is_bounded() -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                while True:
+                    self.wfile.write(b" ")
+                    time.sleep(0.05)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with closing_server(Handler) as server:
+        control = ControlPlane("127.0.0.1", server.server_port, timeout=0.5)
+        with pytest.raises(ServerUnavailableError, match=r"no answer within 0\.5 s"):
+            control.status()
+
+
+def test_bad_samples_without_a_line_in_the_log_are_shown() -> None:
+    status = copy.deepcopy(STATUS)
+    status["pipelines"][0]["totals"]["quarantine_failures"] = 1.0
+    console = Console(width=200, file=io.StringIO())
+    console.print(status_view("x", status))
+    assert ", 1 not logged" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 class FakeControl(ControlPlane):

@@ -95,7 +95,7 @@ def once_it_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], obj
         waiting = threading.Event()
         wait = socket_module._wait
 
-        def signal_wait(*values: Any) -> bool:
+        def signal_wait(*values: Any) -> Any:
             waiting.set()
             return wait(*values)
 

@@ -45,6 +45,24 @@ def test_trainers_on_the_machine_of_the_server_grow_with_it() -> None:
     assert with_server(transform_seconds=1.0).forecast.capacity == pytest.approx(10.0)
 
 
+def test_forecast_is_a_range_where_other_processes_use_processors() -> None:
+    alone = with_server("a:1").forecast
+    assert not alone.is_range
+    assert "40.0: enough for 2 such trainers" in str(forecast_text(alone))
+    beside = with_server("a:1", available_cores=1.0).forecast
+    assert (beside.capacity, beside.capacity_most) == (pytest.approx(20.0), pytest.approx(40.0))
+    assert "can make 20.0 to 40.0, by what other processes leave: enough for 1 to 2 such" in str(
+        forecast_text(beside)
+    )
+
+
+def test_forecast_is_a_range_on_a_machine_that_trainers_share() -> None:
+    # The server uses 0.5 processors, the trainer too, and others 0.25 of 2.
+    forecast = with_server(available_cores=1.25).forecast
+    assert forecast.capacity == pytest.approx(10 * 1.75, rel=0.02)
+    assert forecast.capacity_most == pytest.approx(10 * 2.0, rel=0.05)
+
+
 def test_forecast_of_a_lower_utilisation_is_of_more_trainers() -> None:
     forecast = with_server("a:1").forecast
     assert (forecast.demand, forecast.max_trainers) == (pytest.approx(20.0), 2)
@@ -87,7 +105,10 @@ def test_what_trainers_take_without_waits_can_be_made() -> None:
 
 
 def test_no_more_servers_are_advised_than_the_trainers_need() -> None:
-    forecast = Forecast(demand=119.7, capacity=129.0, servers=2, servers_needed=3, max_trainers=3)
+    most = {"capacity_most": 129.0, "max_trainers_most": 3}
+    forecast = Forecast(
+        demand=119.7, capacity=129.0, servers=2, servers_needed=3, max_trainers=3, **most
+    )
     assert "servers would be enough" not in str(forecast_text(forecast))
     short = replace(forecast, capacity=100.0, max_trainers=2)
     assert "3 such servers would be enough for these" in str(forecast_text(short))

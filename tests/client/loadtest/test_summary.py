@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests.client.loadtest.samples import busy_server, point, steps, tally
 
+from infeed import verdict
 from infeed.loadtest import LoadPlan, Tally, Thresholds, check, summarize
 from infeed.loadtest.report_text import text_report
 from infeed.loadtest.summary import to_json
@@ -61,12 +62,18 @@ def test_the_first_step_of_each_start_counts_nowhere() -> None:
     assert len(summary.trainers[0].first_batch_seconds) == 2
 
 
+@pytest.fixture
+def short_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a verdict rest on the second that a made-up test lasts."""
+    monkeypatch.setattr(verdict, "MIN_SECONDS", 0.5)
+
+
 @pytest.mark.parametrize(
     ("at", "warm_up", "unanswered", "utilisation"),
     [(0.1, 0.0, 0.9, 0.0899), (0.1, 0.5, 0.5, 0.0), (1.5, 0.0, 0.0, 0.9)],
 )
 def test_a_wait_without_a_batch_counts_up_to_the_end(
-    at: float, warm_up: float, unanswered: float, utilisation: float
+    at: float, warm_up: float, unanswered: float, utilisation: float, short_verdicts: None
 ) -> None:
     made = tally(LoadPlan(trainers=1, step_seconds=0.009, warm_up_seconds=warm_up))
     made.add(0, point(steps(list(range(11)))))
@@ -97,7 +104,9 @@ def test_a_long_wait_without_a_batch_is_noted() -> None:
     assert expected in text_report(summarize(made), made)
 
 
-def test_the_verdict_names_the_worst_rank_and_the_servers_that_would_do() -> None:
+def test_the_verdict_names_the_worst_rank_and_the_servers_that_would_do(
+    short_verdicts: None,
+) -> None:
     summary = summarize(starved())
     assert summary.verdict.rank == 1
     assert (summary.verdict.level, summary.verdict.cause) == (
@@ -202,3 +211,60 @@ def test_json_has_the_figures() -> None:
     assert document["servers"]["a:1"]["memory_bytes"] == 0
     assert document["series"]["servers"]["a:1"]["transform"][-1] == 1.0
     assert document["ok"] is True
+
+
+def test_throughput_does_not_end_in_a_peak() -> None:
+    made = tally(LoadPlan(trainers=1, step_seconds=0.1, warm_up_seconds=0))
+    made.ended_at = 4.2
+    # The trainer goes on after the end, until it is asked to stop.
+    times = {"requested_at": np.arange(60) / 10, "busy_seconds": np.full(60, 0.1)}
+    made.add(0, point(steps(list(range(60)), **times), at=6.0))
+    series = summarize(made).series
+    assert series.bins == 4
+    assert series.samples_per_second[-1] == pytest.approx(40.0, rel=0.1)
+
+
+def test_lost_server_is_named_first_and_is_a_failure() -> None:
+    made = starved()
+    made.add(0, point(steps([]), at=0.9, lost=("a:1",)))
+    summary = check(summarize(made), made)
+    text = text_report(summary, made)
+    assert text.startswith("LOST: a:1 was lost by second 0.9\n")
+    assert "MISSED: lost servers: a:1 was lost by second 0.9 (none)" in text
+    assert "no forecast: a server was lost" in text
+    assert "could make" in text
+    (row,) = (line for line in text.splitlines() if line.startswith("a:1 "))
+    assert row.endswith(" lost")  # in place of what it could make
+    assert not summary.ok
+    document = to_json(summary, made)
+    assert document["lost_servers"] == {"a:1": pytest.approx(0.9)}
+    assert document["servers"]["a:1"]["capacity"] is None
+    assert document["forecast"]["capacity"] is None
+
+
+def test_server_that_came_back_was_lost_too(short_verdicts: None) -> None:
+    made = starved()
+    made.add(0, point(steps([]), at=0.9, lost=("a:1",)))
+    made.add(0, point(steps([]), at=0.95))
+    summary = check(summarize(made), made)
+    assert summary.checks[0].value == "a:1 was lost by second 0.9 and came back"
+    assert not summary.ok
+    assert summary.verdict.cause == "transforms"  # of the time since
+
+
+def test_lost_servers_can_be_allowed() -> None:
+    limits = Thresholds(allow_lost_servers=True)
+    made = tally(LoadPlan(trainers=1, step_seconds=0.01, thresholds=limits))
+    made.add(0, point(steps(list(range(9))), lost=("a:1",)))
+    summary = check(summarize(made), made)
+    assert summary.ok
+    assert "ok: lost servers: a:1 was lost by second 1.0 (any, as asked)" in text_report(
+        summary, made
+    )
+
+
+def test_no_goal_is_missed_that_was_not_set() -> None:
+    made = starved()
+    text = text_report(check(summarize(made), made), made)
+    assert "(rank 1), below the 90 % of MLPerf Storage" in text
+    assert "NOT reached" not in text

@@ -33,6 +33,8 @@ from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.feed_item import EndOfFeed, FeedItem
 from infeed.prefetch.feed_plan import FeedPlan, plan_feed
 from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, Stream
+from infeed.prefetch.step_failures import CONFIRMATION_TIMEOUT_SECONDS
+from infeed.prefetch.step_scheduler import MIN_HEDGE_DELAY_SECONDS
 from infeed.spec import Guarantee
 from infeed.testing import FakeTransport
 from infeed.wire.assembler import EndOfData, ReceivedBatch
@@ -120,13 +122,13 @@ def test_feed_fails_when_its_only_server_stays_lost(new_coordinator: Any, clock:
     coordinator = new_coordinator()
     connect(coordinator, "a")
     clock.now += 1000
-    coordinator.check_reconnect_timeout()
+    coordinator.check_timeouts()
     coordinator.end("a", LOST)
     clock.now += 59.9
-    coordinator.check_reconnect_timeout()
+    coordinator.check_timeouts()
     assert (coordinator.ended, coordinator.items()) == (False, [])
     clock.now += 0.1
-    coordinator.check_reconnect_timeout()
+    coordinator.check_timeouts()
     (error,) = coordinator.items()
     assert isinstance(error, ServerUnavailableError)
     assert "target: connection lost at position 0" in error.message
@@ -140,7 +142,7 @@ def test_reconnect_timeout_runs_from_the_first_loss(new_coordinator: Any, clock:
     coordinator.end("a", LOST)
     clock.now += 70
     connect(coordinator, "a")
-    coordinator.check_reconnect_timeout()
+    coordinator.check_timeouts()
     assert not coordinator.ended  # a server is connected
     coordinator.end("a", LOST)
     assert coordinator.ended
@@ -156,10 +158,10 @@ def test_received_batch_restarts_the_reconnect_timeout(new_coordinator: Any, clo
     coordinator.on_batch(Stream("a"), batch(step))
     coordinator.end("a", LOST)
     clock.now += 59
-    coordinator.check_reconnect_timeout()
+    coordinator.check_timeouts()
     assert not coordinator.ended
     clock.now += 1
-    coordinator.check_reconnect_timeout()
+    coordinator.check_timeouts()
     assert coordinator.ended
 
 
@@ -170,7 +172,7 @@ def test_lost_server_does_not_fail_the_feed_while_another_serves(
     connect(coordinator, "b")
     coordinator.end("a", LOST)
     clock.now += 1000
-    coordinator.check_reconnect_timeout()
+    coordinator.check_timeouts()
     coordinator.end("a", LOST)
     assert not coordinator.ended
 
@@ -286,7 +288,7 @@ def test_errors_of_all_servers_are_named_if_one_stays_lost(
     coordinator.end("b", LOST)
     assert not coordinator.ended
     clock.now += 60
-    coordinator.check_reconnect_timeout()
+    coordinator.check_timeouts()
     (error,) = coordinator.items()
     assert type(error) is FingerprintError
     assert error.message.endswith("within 60 s; last errors: a: another version; b: cut")
@@ -299,7 +301,7 @@ def test_exhausted_servers_have_until_the_reconnect_timeout(
     coordinator.end("a", ServerUnavailableError("full", code="RESOURCE_EXHAUSTED"))
     assert not coordinator.ended
     clock.now += 60
-    coordinator.check_reconnect_timeout()
+    coordinator.check_timeouts()
     assert coordinator.ended
 
 
@@ -312,22 +314,113 @@ def test_error_of_the_only_server_is_raised_as_it_is(new_coordinator: Any, caplo
     assert not caplog.records
 
 
-@pytest.mark.parametrize(
-    "error", [SampleError("a"), UserCodeError("b"), CursorError("c"), InvalidRequestError("d")]
-)
-def test_error_of_every_server_ends_the_feed_behind_earlier_batches(
+STEP_FAILURES = [SampleError("a"), UserCodeError("b"), CursorError("c"), InvalidRequestError("d")]
+
+
+@pytest.mark.parametrize("error", STEP_FAILURES)
+def test_error_of_the_only_server_ends_the_feed_behind_earlier_batches(
+    new_coordinator: Any, error: Any
+) -> None:
+    coordinator = new_coordinator("a")
+    (stream,) = connect(coordinator, "a")
+    assert [coordinator.next_request(stream) for _ in range(3)] == [0, 1, 2]
+    coordinator.on_batch(stream, batch(0))
+    coordinator.on_stream_ended(stream, error)
+    assert coordinator.items() == [0, error]
+
+
+@pytest.mark.parametrize("error", STEP_FAILURES)
+def test_error_that_a_second_server_confirms_ends_the_feed(
+    new_coordinator: Any, clock: Clock, caplog: Any, error: Any
+) -> None:
+    coordinator = new_coordinator("abc")
+    first, second, third = connect(coordinator, "a", "b", "c")
+    assert [coordinator.next_request(stream) for stream in (third, first)] == [0, 1]
+    coordinator.on_stream_ended(first, SampleError("first"))
+    assert "a is left out of the feed for now: SampleError: first" in caplog.text
+    assert coordinator.next_request(second) == 1
+    coordinator.on_stream_ended(second, error)
+    assert coordinator.next_request(third) is None  # no step behind the error is needed
+    coordinator.on_stream_ended(third, LOST)
+    (second,) = connect(coordinator, "b")  # it is healthy, and sends the step before
+    assert coordinator.connect_delay("b") <= 0.1
+    assert [coordinator.next_request(second) for _ in range(2)] == [0, None]
+    coordinator.on_batch(second, batch(0))
+    assert coordinator.items() == [0, error]
+    assert coordinator.ended
+
+
+@pytest.mark.parametrize("error", STEP_FAILURES)
+def test_error_of_one_server_leaves_it_out_if_another_sends_the_step(
     new_coordinator: Any, clock: Clock, error: Any
 ) -> None:
     coordinator = new_coordinator("ab")
     first, second = connect(coordinator, "a", "b")
-    assert [coordinator.next_request(stream) for stream in (first, second)] == [0, 1]
-    coordinator.on_stream_ended(second, error)
-    coordinator.on_stream_ended(first, LOST)
-    clock.now += coordinator.connect_delay("b")
-    (second,) = connect(coordinator, "b")  # it still has to send the batch before
-    assert [coordinator.next_request(second) for _ in range(2)] == [0, None]
+    assert [coordinator.next_request(first), coordinator.next_request(second)] == [0, 1]
+    coordinator.on_stream_ended(first, error)
+    coordinator.on_batch(second, batch(1))
+    assert coordinator.next_request(second) == 0
     coordinator.on_batch(second, batch(0))
-    assert coordinator.items() == [0, error]
+    assert coordinator.items() == [0, 1]
+    clock.now += CONFIRMATION_TIMEOUT_SECONDS
+    coordinator.check_timeouts()
+    (first,) = connect(coordinator, "a")
+    assert coordinator.next_request(first) == 2
+    coordinator.on_stream_ended(first, error)
+    assert not coordinator.ended, "it is another step"
+
+
+@pytest.mark.parametrize("error", STEP_FAILURES)
+def test_error_for_a_step_that_was_answered_does_not_end_the_feed(
+    new_coordinator: Any, clock: Clock, error: Any
+) -> None:
+    coordinator = new_coordinator("ab", epochs=1)
+    slow, quick = connect(coordinator, "a", "b")
+    assert [coordinator.next_request(slow), coordinator.next_request(quick)] == [0, 1]
+    coordinator.on_batch(quick, batch(1))
+    clock.now += 2 * MIN_HEDGE_DELAY_SECONDS
+    while (step := coordinator.next_request(quick)) != 0:
+        coordinator.on_batch(quick, batch(step))
+    coordinator.on_batch(quick, batch(0))
+    delivered = coordinator.items()
+    coordinator.on_stream_ended(slow, error)
+    assert not coordinator.ended
+    while len(delivered) < 12:
+        coordinator.on_consumed(len(delivered))
+        coordinator.on_batch(quick, batch(coordinator.next_request(quick)))
+        delivered += coordinator.items()
+    assert delivered[:12] == list(range(12))
+    assert isinstance(delivered[12], EndOfFeed)
+
+
+def test_error_without_another_answer_ends_the_feed_in_time(
+    new_coordinator: Any, clock: Clock
+) -> None:
+    coordinator = new_coordinator("ab")
+    first, second = connect(coordinator, "a", "b")
+    assert [coordinator.next_request(stream) for stream in (second, first)] == [0, 1]
+    error = SampleError("bad")
+    coordinator.on_stream_ended(first, error)
+    clock.now += 2 * CONFIRMATION_TIMEOUT_SECONDS
+    coordinator.check_timeouts()
+    assert not coordinator.ended, "the step before it is still to come"
+    coordinator.on_batch(second, batch(0))
+    assert coordinator.next_request(second) == 1
+    clock.now += CONFIRMATION_TIMEOUT_SECONDS - 0.1
+    coordinator.check_timeouts()
+    assert coordinator.items() == [0]
+    clock.now += 4 * 2 * CONFIRMATION_TIMEOUT_SECONDS  # four times the usual seconds of a batch
+    coordinator.check_timeouts()
+    assert coordinator.items() == [error]
+
+
+def test_error_of_the_trainer_itself_ends_the_feed(new_coordinator: Any) -> None:
+    coordinator = new_coordinator("ab")
+    first, second = connect(coordinator, "a", "b")
+    assert [coordinator.next_request(stream) for stream in (first, second)] == [0, 1]
+    error = MemoryError("no buffer")
+    coordinator.on_stream_ended(second, error)
+    assert coordinator.items() == [error]
 
 
 def test_steps_of_a_lost_server_are_reassigned(new_coordinator: Any) -> None:
@@ -452,31 +545,6 @@ def test_stream_is_overdue_if_its_announced_end_does_not_come(
     assert coordinator.is_overdue(stream)
     stream.ended = True
     assert not coordinator.is_overdue(stream)
-
-
-def test_error_is_delivered_after_the_batches_before_it(new_coordinator: Any) -> None:
-    coordinator = new_coordinator("ab")
-    first, second = connect(coordinator, "a", "b")
-    streams = [first, second, second]
-    assert [coordinator.next_request(stream) for stream in streams] == [0, 1, 2]
-    error = SampleError("bad")
-    coordinator.end("b", error)
-    assert coordinator.items() == []
-    assert coordinator._scheduler.servers == ["a"]
-    assert coordinator._scheduler.assign("a", 8) is None  # steps behind the error are not needed
-    coordinator.on_batch(Stream("a"), batch(0))
-    assert coordinator.items() == [0, error]
-    assert coordinator.ended
-
-
-def test_error_of_the_next_step_is_delivered_at_once(new_coordinator: Any) -> None:
-    coordinator = new_coordinator("ab")
-    first, second = connect(coordinator, "a", "b")
-    assert [coordinator.next_request(first), coordinator.next_request(second)] == [0, 1]
-    coordinator.on_batch(Stream("b"), batch(1))
-    error = SampleError("bad")
-    coordinator.end("a", error)
-    assert coordinator.items() == [error]  # and not the buffered batch behind it
 
 
 def test_end_of_data_is_valid_for_all_servers(new_coordinator: Any) -> None:

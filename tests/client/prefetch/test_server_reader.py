@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 from infeed.errors import ServerUnavailableError
@@ -17,7 +18,7 @@ class Pool:
     """A server pool and coordinator that allow a number of streams, and record their ends."""
 
     def __init__(self, attempts: int) -> None:
-        self.ended = self.overdue = False
+        self.ended = self.closed = self.overdue = False
         self.errors: list[BaseException] = []
         self.streams: list[Stream] = []
         self._attempts = attempts
@@ -73,7 +74,7 @@ class Plan:
 def reader_of(pool: Any, open_stream: Callable[[], Call]) -> ServerReader:
     plan: Any = Plan()
     transport: Any = Transport(open_stream)
-    reporter: Any = None  # no server of these tests reports
+    reporter: Any = SimpleNamespace(on_stream_ended=lambda _: None)  # no server reports here
     return ServerReader("host:1", transport, plan, pool, BufferPool(), reporter)
 
 

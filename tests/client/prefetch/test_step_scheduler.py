@@ -132,6 +132,17 @@ def test_slow_step_is_hedged_once_on_an_idle_server(clock: ManualClock) -> None:
     assert pop_all(scheduler) == []
 
 
+def test_scheduler_with_a_failed_step_is_never_complete(clock: ManualClock) -> None:
+    scheduler = scheduler_of(clock, steps=3)
+    assert [scheduler.assign(server, 3) for server in "aab"] == [0, 1, 2]
+    scheduler.fail(1, -1)
+    assert not scheduler.on_received("b", 2, 2), "no step behind it is needed"
+    assert scheduler.on_received("a", 0, 0)
+    assert not scheduler.on_received("a", 1, 1), "it has failed"
+    assert pop_all(scheduler) == [0, -1]
+    assert not scheduler.complete
+
+
 def test_hedged_step_is_reassigned_only_after_both_losses(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock, steps=1)
     assert scheduler.assign("a", 1) == 0

@@ -8,6 +8,7 @@ import os
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -388,6 +389,33 @@ def test_connect_timeout_is_a_lost_server(
         opened.call.next()
 
 
+@pytest.mark.parametrize("timeout", [HANG_SECONDS, None])
+def test_peer_that_never_speaks_costs_the_connect_timeout(
+    peer: Any, dial: Open, timeout: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel accepts connections for a process that is stopped."""
+    monkeypatch.setattr(call_module, "CONNECT_TIMEOUT_SECONDS", 0.2)
+    over = threading.Event()
+    opened = dial(peer(lambda talk: over.wait(2 * HANG_SECONDS)), timeout=timeout)
+    try:
+        with pytest.raises(ServerUnavailableError, match="did not respond in time"):
+            opened.call.next()
+        assert opened.call.began_at + HANG_SECONDS / 4 > time.monotonic()
+    finally:
+        over.set()
+
+
+def test_peer_that_has_spoken_has_the_time_of_the_call(
+    peer: Any, dial: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = AheadClock()
+    monkeypatch.setattr(receiver, "time", clock)
+    opened = dial(peer(responding(message(b"one"), message(b"two"))), timeout=HANG_SECONDS)
+    assert opened.next() == b"one"
+    clock.ahead = 2 * call_module.CONNECT_TIMEOUT_SECONDS
+    assert opened.next() == b"two"
+
+
 def test_call_timeout_is_a_lost_server(
     peer: Any, dial: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -433,7 +461,7 @@ def cancel_while(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def test_cancel_while_connecting(full: str, dial: Open, cancel_while: Any) -> None:
-    cancel_while(dial(full), "reader", "_wait", "_connect")
+    cancel_while(dial(full), "reader", "_wait", "open")
 
 
 def test_cancel_while_reading(peer: Any, dial: Open, cancel_while: Any) -> None:

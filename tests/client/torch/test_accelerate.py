@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("accelerate")
 pytest.importorskip("torchdata")
 
-from accelerate import Accelerator, DataLoaderConfiguration  # noqa: E402
+from accelerate import (  # noqa: E402
+    Accelerator,
+    DataLoaderConfiguration,
+    skip_first_batches,
+)
 from accelerate.data_loader import DataLoaderDispatcher, IterableDatasetShard  # noqa: E402
 from tests.client.torch.fakes import STEPS, fake, ids, passes  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
@@ -56,6 +61,32 @@ def test_state_of_a_prepared_loader_restores_the_rest(dispatch: bool | None, ste
     rest = [batch for batches in (ids(other), ids(other)) for batch in batches]
     expected = [batch for batches in passes(4) for batch in batches]
     assert ids(given) + rest == expected[: step + len(rest)]
+
+
+@pytest.mark.parametrize("epoch", [0, 2])
+@pytest.mark.parametrize("skipped", [0, 2, STEPS - 1])
+def test_skipped_batches_are_those_of_the_epoch_that_was_set(epoch: int, skipped: int) -> None:
+    given = accelerator()
+    loader = given.prepare(DataLoader(dataset(), batch_size=None))
+    loader.set_epoch(epoch)
+    assert ids(skip_first_batches(loader, skipped)) == passes(epoch + 1)[epoch][skipped:]
+    loader.set_epoch(epoch + 1)
+    assert ids(loader) == passes(epoch + 2)[epoch + 1]
+
+
+def test_state_that_accelerate_restores_is_in_its_epoch(tmp_path: Path) -> None:
+    def begun() -> tuple[Accelerator, FeedDataset]:
+        given, data = accelerator(), dataset()
+        given.register_for_checkpointing(data)
+        return given, data
+
+    given, data = begun()
+    list(data)
+    next(iter(data))
+    given.save_state(str(tmp_path))
+    other, data = begun()
+    other.load_state(str(tmp_path))
+    assert [ids(data), ids(data)] == [passes(2)[1][1:], passes(3)[2]]
 
 
 def test_direct_iterator_is_left_as_it_is() -> None:

@@ -17,6 +17,7 @@ pytest.importorskip("accelerate")
 
 from tests.client.conftest import Server
 from tests.client.torch.fakes import COUNT, fake
+from tests.harness.ports import ReservedPort
 
 import infeed
 
@@ -55,6 +56,38 @@ def train(address: str, world_size: int, rendezvous: Path, *state: str) -> list[
             rank.kill()
             rank.wait()
     return [json.loads(output.splitlines()[-1]) for output in outputs]
+
+
+@pytest.mark.parametrize("library", ["accelerate", "lightning", "transformers"])
+def test_dataset_made_before_the_group_has_the_shard_of_each_rank(
+    library: str, address: str, tmp_path: Path
+) -> None:
+    pytest.importorskip(library)
+    command = [sys.executable, "-m", "tests.client.torch.late_group", library, address, tmp_path]
+    path = os.pathsep.join([str(ROOT), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    ranks: list[dict[str, str]] = [{}]  # Lightning starts the second one
+    if library != "lightning":
+        ranks = [
+            {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2)
+        ]
+    with ReservedPort() as port:
+        environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port.number)}
+        processes = [subprocess.Popen(command, env=environment | rank, cwd=ROOT) for rank in ranks]
+        try:
+            assert [process.wait(timeout=300) for process in processes] == [0] * len(ranks)
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    steps = -(-COUNT // 8)
+    assert first["lengths"] == second["lengths"]
+    assert set(first["lengths"]) <= {steps, None}
+    batches = [list(chain(*pair)) for pair in zip(first["seen"], second["seen"], strict=True)]
+    assert len(batches) == 2 * steps
+    for epoch in (batches[:steps], batches[steps:]):
+        assert sorted(i for i in chain(*epoch) if i >= 0) == list(range(COUNT))
 
 
 def test_two_ranks_share_each_epoch_and_one_resumes_their_state(

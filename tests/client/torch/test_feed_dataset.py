@@ -203,6 +203,99 @@ def test_second_pass_of_unknown_length_is_refused_with_the_remedy() -> None:
         assert [ids(data) for _ in range(2)] == passes(1) * 2
 
 
+@pytest.mark.parametrize("order", ["set, iter", "iter, set"])
+def test_new_dataset_begins_with_the_pass_of_its_epoch(order: str) -> None:
+    with dataset(epochs=1) as data:
+        for step in order.split(", "):
+            data.set_epoch(2) if step == "set" else iter(data)
+        assert len(data) == STEPS
+        assert ids(rest(data)) == passes(3)[2]
+        assert ids(data) == passes(4)[3]
+
+
+def rest(data: FeedDataset) -> Any:
+    """Yields what is left, without a call of `iter`."""
+    while (batch := next(data, None)) is not None:
+        yield batch
+
+
+def test_pass_of_several_epochs_begins_at_its_epoch() -> None:
+    with dataset(epochs=2) as data:
+        data.set_epoch(1)
+        assert ids(data) == stream(COUNT, epochs=4)[COUNT // 2 :]
+
+
+def test_epoch_of_an_unfinished_pass_continues_it_and_another_leaves_it() -> None:
+    with dataset(epochs=1) as data:
+        for epoch, begin in ((0, 0), (0, 1), (1, 0), (3, 0)):
+            data.set_epoch(epoch)
+            assert ids([next(iter(data))]) == [passes(4)[epoch][begin]]
+        assert ids(data) == passes(4)[3][1:]
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_epoch_of_a_finished_pass_repeats_it(epoch: int) -> None:
+    with dataset(epochs=1) as data:
+        assert [ids(data), ids(data)] == passes(2)
+        data.set_epoch(epoch)
+        assert ids(data) == passes(2)[epoch]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_state_after_set_epoch_is_that_of_the_pass(begun: bool) -> None:
+    with dataset(epochs=1) as data:
+        if begun:
+            next(iter(data))
+        data.set_epoch(2)
+        iter(data)
+        state = data.state_dict()
+    with dataset(epochs=1) as data:
+        data.load_state_dict(state)
+        assert ids(data) == passes(3)[2]
+
+
+def test_epoch_after_a_state_has_no_effect() -> None:
+    with dataset(epochs=1) as data:
+        list(data)
+        next(iter(data))
+        state = data.state_dict()
+    for given in (dataset(epochs=1, state=state), dataset(epochs=1)):
+        with given:
+            given.load_state_dict(state)
+            given.set_epoch(0)
+            assert ids(given) == passes(2)[1][1:]
+            given.set_epoch(0)
+            assert ids(given) == passes(3)[2]
+
+
+def test_epoch_of_a_restarting_dataset_has_no_effect() -> None:
+    with dataset(epochs=1, restart=True) as data:
+        data.set_epoch(3)
+        assert ids(data) == passes(1)[0]
+
+
+def test_epoch_of_a_new_endless_dataset_is_refused_with_the_remedy() -> None:
+    with dataset() as data:
+        data.set_epoch(0)
+        with pytest.raises(infeed.InvalidRequestError, match=r"set_epoch\(2\).*epochs=1"):
+            data.set_epoch(2)
+        next(iter(data))
+        data.set_epoch(2)
+        assert ids([next(iter(data))]) == stream(2)[1:]
+
+
+def test_epoch_of_an_unknown_length_is_refused_with_the_remedy() -> None:
+    with dataset(epochs=1, transport=fake(length_known=False)) as data:
+        data.set_epoch(1)
+        with pytest.raises(infeed.FeedClosedError, match="or restart=True"):
+            next(iter(data))
+
+
+def test_epoch_that_is_none_is_refused() -> None:
+    with pytest.raises(infeed.InvalidRequestError, match="epoch must be"):
+        dataset().set_epoch(-1)
+
+
 @pytest.mark.parametrize("ahead", [1, 2])
 def test_batches_taken_ahead_are_neither_counted_nor_lost(ahead: int) -> None:
     with dataset(ahead=ahead) as data:
@@ -230,10 +323,10 @@ def test_copy_in_another_process_continues() -> None:
     with dataset() as data:
         next(iter(data))
         assert data.__getstate__()["_reader"] is None
-        data._options = {}  # the fake's lock cannot be pickled
+        data._connector._options = {}  # the fake's lock cannot be pickled
         copy = pickle.loads(pickle.dumps(data))
     assert copy.state_dict() == data.state_dict()
-    copy._options = {"transport": fake()}
+    copy._connector._options = {"transport": fake()}
     with copy:
         assert ids([next(iter(copy))]) == stream(2)[1:]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-for name in ("accelerate", "lightning", "torchdata"):
+for name in ("accelerate", "lightning", "torchdata", "transformers"):
     pytest.importorskip(name)
 
 import lightning  # noqa: E402
@@ -41,6 +41,15 @@ class Module(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
 
+class Network(nn.Module):
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, image: Any, label: Any) -> Any:
+        return {"loss": nn.functional.cross_entropy(self.model(image.flatten(1)), label)}
+
+
 @pytest.fixture
 def address() -> Iterator[str]:
     random = np.random.default_rng(0)
@@ -61,6 +70,7 @@ def test_block_runs(
     names = {
         "model": model,
         "module": Module(model),
+        "network": Network(model),
         "optimizer": torch.optim.SGD(model.parameters(), lr=0.01),
         "predict": lambda images: model(images.flatten(1)).argmax(1),
         "train_step": lambda images, labels: steps.append((images.shape, labels.shape)),

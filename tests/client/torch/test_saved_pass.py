@@ -15,7 +15,6 @@ from tests.client.torch.fakes import COUNT, STEPS, fake, ids, passes, stream
 import infeed
 from infeed.spec import Guarantee
 from infeed.torch import FeedDataset
-from infeed.torch.shard import with_shard
 
 
 def dataset(**options: Any) -> FeedDataset:
@@ -68,9 +67,3 @@ def test_restart_before_the_first_batch_keeps_the_connection() -> None:
         assert len(data) == STEPS
         assert ids(data) == passes(1)[0]
         assert transport.streams == 1
-
-
-def test_options_are_not_changed_by_the_default_shard() -> None:
-    options: Any = {"epochs": 1}
-    with_shard(options)["epochs"] = 2
-    assert options == {"epochs": 1}

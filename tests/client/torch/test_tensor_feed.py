@@ -15,7 +15,6 @@ from tests.client.torch.fakes import STEPS, fake, ids, stream  # noqa: E402
 import infeed  # noqa: E402
 from infeed.testing import FakeTransport  # noqa: E402
 from infeed.torch import connect  # noqa: E402
-from infeed.torch.shard import with_shard  # noqa: E402
 
 
 def test_feed_can_be_given() -> None:
@@ -120,32 +119,6 @@ def test_tensor_outlives_its_feed() -> None:
     del feed
     gc.collect()
     assert ids([batch]) == stream(1)
-
-
-@pytest.fixture
-def second_of_four(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
-    monkeypatch.setattr("torch.distributed.get_rank", lambda: 1)
-    monkeypatch.setattr("torch.distributed.get_world_size", lambda: 4)
-
-
-def test_shard_is_that_of_the_process_group(second_of_four: None) -> None:
-    with connect("fake", "fake", transport=fake()) as feed:
-        assert feed.feed.shard == infeed.Shard(1, 4)
-
-
-def test_shard_that_was_given_wins(second_of_four: None) -> None:
-    with connect("fake", "fake", transport=fake(), shard=infeed.Shard(0, 2)) as feed:
-        assert feed.feed.shard == infeed.Shard(0, 2)
-
-
-def test_feed_that_was_given_keeps_its_shard(second_of_four: None) -> None:
-    with infeed.connect("fake", "fake", transport=fake()) as feed:
-        assert connect(feed).feed.shard == infeed.Shard(0, 1)
-
-
-def test_without_a_process_group_there_is_no_shard() -> None:
-    assert with_shard({"seed": 1}) == {"seed": 1}
 
 
 def test_unknown_option_names_those_of_the_adapter() -> None:

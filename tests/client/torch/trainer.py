@@ -27,6 +27,7 @@ def main() -> None:
     # Before the process group: the shard is that of the first batch.
     options = {"epochs": 1, "remainder": "pad", "ids": "id"}
     dataset = FeedDataset(address, "fake", **options)
+    length = len(dataset)
     dist.init_process_group(
         "gloo", init_method=f"file://{rendezvous}", rank=int(rank), world_size=int(world_size)
     )
@@ -41,6 +42,7 @@ def main() -> None:
             seen.append(batch["id"].tolist())
             if len(seen) == 2 and rank == "0" and not saved:
                 Path(f"{rendezvous}.state").write_text(json.dumps(dataset.state_dict()))
+    assert len(dataset) == length == (len(seen) // EPOCHS if not saved else length)
     dataset.close()
     with connect(address, "fake") as feed:
         shard = vars(feed.feed.shard)

@@ -41,14 +41,19 @@ def opened(**change: Any) -> bytes:
         "batch_size": 3,
         "seed": 9,
         "batch_stride": 3,
+        "has_checksums": True,
     }
     return response(opened=stream_pb2.StreamOpened(**{**fields, **change}))
+
+
+def request(request_id: int = 0, start: int = 12) -> stream_pb2.BatchRequest:
+    return stream_pb2.BatchRequest(request_id=request_id, start=start, count=3, step_end=start + 6)
 
 
 def batch_messages(request_id: int = 0, start: int = 12) -> list[bytes]:
     arrays = {"x": np.arange(15, dtype=np.float32).reshape(3, 5), "label": np.arange(3)}
     ids, mask = np.array([4, 5, -1]), np.array([True, True, False])
-    batch = wire.encode_batch(request_id, start, 1, SPEC, arrays, ids, mask)
+    batch = wire.encode_batch(request(request_id, start), start, 1, SPEC, arrays, ids, mask)
     return [b"".join(pieces) for pieces in batch.messages(chunk_bytes=40)]
 
 
@@ -68,7 +73,7 @@ class Message:
 
 def new_assembler(buffers: BufferPool | None = None) -> BatchAssembler:
     return BatchAssembler(
-        CONTRACT, iter([PendingRequest(0, 12), PendingRequest(1, 18)]), buffers or BufferPool()
+        CONTRACT, map(PendingRequest, (request(), request(1, 18))), buffers or BufferPool()
     )
 
 
@@ -104,7 +109,7 @@ def test_batches() -> None:
 
 
 def test_end_of_data() -> None:
-    end = response(end=stream_pb2.EndOfData(request_id=0, position_count=11))
+    end = response(end=wire.encode_end(request(), 11))
     assert assemble(opened(), end) == [EndOfData(0, 11)]
 
 
@@ -128,13 +133,15 @@ def assemble_words(payload_size: int | None = None) -> list[Any]:
     """Assembles a batch of byte strings, whose header may have another size."""
     arrays = {"word": np.array([b"a", b"", b"longer"], object)}
     ids, mask = np.arange(3), np.ones(3, bool)
-    head, *chunks = map(b"".join, wire.encode_batch(0, 12, 1, WORDS, arrays, ids, mask).messages())
+    head, *chunks = map(
+        b"".join, wire.encode_batch(request(), 12, 1, WORDS, arrays, ids, mask).messages()
+    )
     if payload_size is not None:
         message = wire.parse_response(head)
         message.header.payload_size = payload_size
         head = message.SerializeToString()
     assembler = BatchAssembler(
-        StreamContract("ab", WORDS, 3, 3, 9), iter([PendingRequest(0, 12)]), BufferPool()
+        StreamContract("ab", WORDS, 3, 3, 9), iter([PendingRequest(request())]), BufferPool()
     )
     spec = [field.to_proto() for field in WORDS]
     return [read(assembler, data) for data in (opened(spec=spec), head, *chunks)]
@@ -167,7 +174,7 @@ def test_wrong_stream_is_refused(change: dict[str, Any], text: str) -> None:
 
 
 HEAD, *CHUNKS = batch_messages()
-END = response(end=stream_pb2.EndOfData(request_id=0, position_count=11))
+END = response(end=wire.encode_end(request(), 11))
 WRONG_END = response(end=stream_pb2.EndOfData(request_id=3, position_count=11))
 
 
@@ -214,14 +221,16 @@ def test_invalid_headers_are_refused(change: Any, text: str) -> None:
     message = wire.parse_response(HEAD)
     change(message.header)
     with pytest.raises(ProtocolError, match=text):
-        assemble(opened(), message.SerializeToString(), *CHUNKS)
+        assemble(opened(has_checksums=False), message.SerializeToString(), *CHUNKS)
 
 
 def test_payload_is_read_without_a_copy() -> None:
     x = np.arange(3 * 5, dtype=np.float32).reshape(3, 5)
     arrays = {"x": x, "label": np.arange(3)}
     ids, mask = np.arange(3), np.ones(3, bool)
-    head, chunk = map(b"".join, wire.encode_batch(0, 12, 1, SPEC, arrays, ids, mask).messages())
+    head, chunk = map(
+        b"".join, wire.encode_batch(request(), 12, 1, SPEC, arrays, ids, mask).messages()
+    )
     assembler = new_assembler()
     read(assembler, opened())
     read(assembler, head)
@@ -258,6 +267,56 @@ def test_any_bit_flip_is_detected(offset: int) -> None:
         with pytest.raises(ProtocolError):
             # A chunk with a damaged head may be another message, which is not expected here.
             assemble(opened(), HEAD, bytes(damaged), *CHUNKS)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header: header.sample_ids.__setitem__(0, 501),
+        lambda header: header.mask.__setitem__(0, False),
+        lambda header: header.mask.__delitem__(slice(None)),
+        lambda header: setattr(header, "epoch", 2),
+        lambda header: setattr(header, "position_count", 13),
+        lambda header: setattr(header, "payload_size", header.payload_size + 64),
+        lambda header: setattr(header.layouts[1], "offset", 0),
+        lambda header: setattr(header.layouts[1], "size", 8),
+        lambda header: setattr(header, "checksum", header.checksum ^ 1),
+        lambda header: header.ClearField("checksum"),
+    ],
+)
+def test_changed_field_of_a_header_is_refused(change: Any) -> None:
+    message = wire.parse_response(HEAD)
+    change(message.header)
+    with pytest.raises(ProtocolError, match="position 12 does not match its checksum"):
+        assemble(opened(), message.SerializeToString(), *CHUNKS)
+
+
+def test_header_without_checksum_of_an_older_server_is_read() -> None:
+    message = wire.parse_response(HEAD)
+    message.header.ClearField("checksum")
+    (received,) = assemble(opened(has_checksums=False), message.SerializeToString(), *CHUNKS)
+    assert received.batch.sample_ids.tolist() == [4, 5, -1]
+
+
+@pytest.mark.parametrize("field", ["start", "count", "min_position_count", "step_end"])
+def test_answer_to_a_changed_request_is_refused(field: str) -> None:
+    changed = request()
+    setattr(changed, field, getattr(changed, field) ^ 1)
+    end = response(end=wire.encode_end(changed, 11))
+    with pytest.raises(ProtocolError, match="does not match its checksum"):
+        assemble(opened(), end)
+
+
+def test_bit_flip_never_changes_an_answer() -> None:
+    expected = str(assemble(opened(), HEAD, *CHUNKS)[0].batch.__dict__)
+    for message in (HEAD, END):
+        for position in range(8 * len(message)):
+            damaged = bytearray(message)
+            damaged[position // 8] ^= 1 << position % 8
+            with contextlib.suppress(ProtocolError):
+                # Read as a message that answers nothing, no chunk may follow.
+                received = assemble(opened(), bytes(damaged), *CHUNKS)
+                assert [str(each.batch.__dict__) for each in received] == [expected]
 
 
 @examples(200)

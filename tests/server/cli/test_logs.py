@@ -54,6 +54,16 @@ def test_control_characters_are_escapes(record: logging.LogRecord) -> None:
     assert TextFormatter().format(record).endswith(r" a\x1b[2J.jpg of 3" + "\n\tbecause")
 
 
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
+def test_long_records_are_cut(record: logging.LogRecord, formatter: logging.Formatter) -> None:
+    record.msg, record.args = "a" * 10_000_000, ()
+    try:
+        raise KeyError("x" * 10_000_000)
+    except KeyError as error:
+        record.exc_info = (KeyError, error, error.__traceback__)
+    assert len(formatter.format(record)) < 200_000
+
+
 @pytest.mark.parametrize("zone", ZONES)
 def test_time_is_local_with_its_offset(
     record: logging.LogRecord, zone: str, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import threading
 from collections.abc import Collection, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from tests.harness.clock import ManualClock
 from tests.harness.waiting import TIMEOUT_SECONDS
 
 from infeed_server.control.aggregate import (
@@ -26,6 +28,7 @@ from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.health import Health
 from infeed_server.control.http_server import ControlServer
 from infeed_server.control.metrics import Metrics
+from infeed_server.serving.auth import hash_token, new_token, require_token
 
 
 class Process:
@@ -159,6 +162,47 @@ def test_process_that_hangs_costs_one_time_out(monkeypatch: pytest.MonkeyPatch) 
     assert health.overall.reason == "1 of 1 not ready: process 0: it does not answer"
 
 
+def test_process_is_hung_from_its_first_missing_answer(processes: list[Process]) -> None:
+    first, second = processes
+    addresses: list[str | None] = [first.server.address, second.server.address]
+    clock = ManualClock()
+    health = MergedHealth(lambda: [*addresses], clock=clock)
+    clock.now = 1000.0  # a pause of both ends, such as a frozen container, is no silence
+    health.update()
+    assert health.hung(0) == []
+    second.server.stop()
+    health.update()
+    clock.now += 9.9
+    health.update()
+    assert health.hung(10) == []
+    clock.now += 0.1
+    assert health.hung(10) == [1]
+    addresses[1] = None  # it is being restarted
+    health.update()
+    assert health.hung(0) == []
+
+
+def test_processes_that_require_a_token_get_it() -> None:
+    token = new_token()
+    health, metrics = Health(), Metrics("1", "2")
+    health.set("a", True, "fine")
+    metrics.add_pipeline("a")
+    app = create_app(
+        ControlState(health, metrics.registry, "1"), None, partial(require_token, hash_token(token))
+    )
+    with ControlServer(app, "127.0.0.1", 0) as server:
+        merged = MergedHealth(lambda: [server.address], token)
+        merged.update()
+        assert merged.parts["a"].reason == "process 0: fine"
+        registry = CollectorRegistry()
+        registry.register(MergedMetrics(lambda: [server.address], (), token))
+        assert 'process="0"' in generate_latest(registry).decode()
+        for wrong in ("", "infeed_other"):
+            registry = CollectorRegistry()
+            registry.register(MergedMetrics(lambda: [server.address], (), wrong))
+            assert 'process="0"' not in generate_latest(registry).decode()
+
+
 @pytest.mark.parametrize("body", [b"Internal Server Error", b"[1]", b"\xff", b""])
 def test_answer_of_another_kind_is_none(body: bytes) -> None:
     async def answer(_: Request) -> Response:
@@ -169,7 +213,7 @@ def test_answer_of_another_kind_is_none(body: bytes) -> None:
         addresses = [server.address]
         health = MergedHealth(lambda: [*addresses])
         health.update()
-        assert fetch_documents(lambda: [*addresses], "/api/v1/status") == []
+        assert fetch_documents(lambda: [*addresses], "", "/api/v1/status") == []
     assert health.overall.reason == "1 of 1 not ready: process 0: it does not answer"
 
 

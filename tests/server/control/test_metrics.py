@@ -14,6 +14,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from infeed.errors import SourceError
 from infeed_server.control.collectors import SampledCollector
 from infeed_server.control.health import Health
 from infeed_server.control.metrics import Metrics
@@ -73,6 +74,21 @@ def test_bad_samples_are_counted_by_action(metrics: Metrics):
     shown = values(metrics)
     assert shown["infeed_bad_samples_total{action=mask,pipeline=train}"] == 2
     assert shown["infeed_bad_samples_total{action=raise,pipeline=train}"] == 1
+
+
+def test_source_errors_are_counted_by_fault(metrics: Metrics):
+    metrics.add_pipeline("train")
+    for fault in ("changed", "changed", None):
+        metrics.on_source_error("train", SourceError("x", fault=fault))
+    shown = values(metrics)
+    counts = {"changed": 2, "damaged": 0, "storage": 1}
+    for fault, count in counts.items():
+        assert shown[f"infeed_source_errors_total{{fault={fault},pipeline=train}}"] == count
+
+
+def test_bad_samples_that_the_quarantine_log_lacks_are_counted(metrics: Metrics):
+    metrics.on_quarantine_failed("train")
+    assert values(metrics)["infeed_quarantine_failures_total{pipeline=train}"] == 1
 
 
 def test_peers_are_counted(metrics: Metrics):

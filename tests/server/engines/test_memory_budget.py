@@ -7,6 +7,7 @@ import threading
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.clock import ManualClock
 from tests.harness.examples import examples
 
 from infeed_server.engines import cgroup
@@ -177,3 +178,30 @@ def test_threads_leave_a_consistent_count() -> None:
 def test_default_limit_is_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cgroup, "memory_bytes", lambda: 8 << 30)
     assert module.default_limit() == 2 << 30
+
+
+def test_shortage_is_the_time_in_which_only_the_limit_has_no_room() -> None:
+    clock = ManualClock()
+    budget = MemoryBudget(90_000, clock)
+    quota = open_quota(budget, 30_000)
+    assert fill(quota) == MIN_BATCHES
+    clock.now += 2.0
+    assert quota.shortage_seconds() == 2.0
+    quota.release()
+    assert quota.try_acquire()
+    clock.now += 4.0
+    assert quota.shortage_seconds() == 2.0
+    assert not quota.try_acquire()
+    clock.now += 1.0
+    quota.close()
+    clock.now += 8.0
+    assert quota.shortage_seconds() == 3.0
+
+
+@pytest.mark.parametrize("size", [1, MAX_STREAM_BYTES, 0])
+def test_bound_of_a_stream_is_no_shortage_of_memory(size: int) -> None:
+    clock = ManualClock()
+    quota = open_quota(MemoryBudget(LARGE, clock), size)
+    assert fill(quota) >= MIN_BATCHES
+    clock.now += 2.0
+    assert quota.shortage_seconds() == 0.0

@@ -18,6 +18,8 @@ import pytest
 from infeed.http2.tls_config import TLS
 from infeed_server.http2 import tls_socket
 from infeed_server.http2.connection import Connection
+from infeed_server.http2.frame_budget import POOR_RECORD_RATE
+from infeed_server.http2.protocol import FloodError
 from infeed_server.http2.socket import HandshakeError, ServerSocket
 from infeed_server.http2.stream import Stream
 from infeed_server.http2.tls_socket import TLSServerSocket
@@ -351,6 +353,39 @@ def test_slow_record_does_not_extend_the_timeout(
     assert timeouts == sorted(timeouts, reverse=True)
     assert len(timeouts) <= 20
     tls.close()
+
+
+def test_flood_of_records_without_data_ends_the_connection(
+    endpoints: Endpoints, background: Any
+) -> None:
+    """Records of a byte stand for key updates, which Python cannot send; both carry no frame."""
+    tls = endpoints.handshake(background)
+    sent = background(lambda: [tls.sendall(b"x") for _ in range(10_000)])
+    with pytest.raises(FloodError, match="TLS records without data"):
+        list(iter(lambda: endpoints.server.receive(TIMEOUT_SECONDS), b""))
+    sent.result()
+
+
+def test_key_updates_are_charged(endpoints: Endpoints, background: Any) -> None:
+    tls = endpoints.handshake(background)
+    read, reads = endpoints.server._engine.read, iter([None] * 10_000)
+
+    def read_nothing(into: memoryview) -> int | None:
+        read(into)
+        return next(reads)
+
+    endpoints.server._engine.read = read_nothing  # type: ignore[method-assign]
+    sent = background(lambda: [tls.sendall(b"key update") for _ in range(10_000)])
+    with pytest.raises(FloodError):
+        endpoints.server.receive(TIMEOUT_SECONDS)
+    sent.result()
+
+
+def test_frames_in_records_of_their_own_are_free(endpoints: Endpoints, background: Any) -> None:
+    tls = endpoints.handshake(background)
+    for _ in range(2 * round(POOR_RECORD_RATE.burst)):
+        tls.sendall(b"123456789")
+        assert endpoints.server.receive(TIMEOUT_SECONDS) == b"123456789"
 
 
 @pytest.mark.parametrize("count", [1, 5, 100])

@@ -9,8 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from infeed.report import ServerReport
-from infeed_server.observe.desired_servers import UTILISATION, DesiredServers
+from infeed.report import RankReport, ServerReport, TrainerReport
+from infeed.verdict import judge
+from infeed_server.observe.desired_servers import (
+    UTILISATION,
+    DesiredServers,
+    JobVerdict,
+    enough_in_use,
+)
 
 START_UP_SECONDS = 60
 SYNC_SECONDS = 15
@@ -180,3 +186,42 @@ def test_short_pause_of_a_training_keeps_the_servers() -> None:
     fleet.run(30)
     fleet.demand = 60.0
     assert min(fleet.run(600)) >= before - 1
+
+
+def rank(wait: float, streams: int = 3, number: int = 0) -> RankReport:
+    report = TrainerReport(seconds=10.0, steps=100, wait_seconds=wait, streams=streams)
+    return RankReport(number, report)
+
+
+def job(*ranks: RankReport, server: ServerReport | None = None) -> JobVerdict:
+    world_size = max(2, len(ranks))
+    return ranks, world_size, judge(ranks, world_size, [server or report(5.0, 1.0)])
+
+
+def test_servers_that_feed_all_jobs_are_enough() -> None:
+    fed = job(rank(0.1), rank(0.2, number=1))
+    assert enough_in_use([fed]) == 3
+    assert enough_in_use([fed, job(rank(0.1, streams=4), rank(0.1, number=1))]) == 4
+    assert enough_in_use([job(rank(0.1, streams=1))]) == 2  # the other rank has a server of its own
+    assert enough_in_use([]) is None
+    assert enough_in_use([fed, job()]) is None  # it has not reported
+    starving = job(rank(5.0), rank(0.1, number=1))
+    assert starving[2].cause == "transforms"
+    assert enough_in_use([fed, starving]) is None
+
+
+def test_servers_are_enough_where_more_would_not_help() -> None:
+    far = job(rank(5.0), rank(0.1, number=1), server=report(5.0, 0.1))
+    assert far[2].cause == "round trip"
+    assert enough_in_use([far]) == 3
+
+
+def test_no_more_servers_are_desired_than_feed_all_trainers() -> None:
+    desired = DesiredServers()
+    desired.update(0.0, {"p": 50.0}, {"p": report(5.0, 0.5)})
+    assert desired.value == 6
+    for second in range(1, 100):
+        desired.update(float(second), {"p": 50.0}, {"p": report(5.0, 0.5)}, enough=3)
+        assert desired.value == 3
+    desired.update(200.0, {"p": 50.0}, {"p": report(5.0, 0.5)})  # they wait again
+    assert desired.value > 3

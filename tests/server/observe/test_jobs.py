@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from infeed.report import ServerReport, TrainerReport
 from infeed_server.observe.jobs import ConnectedTrainer, JobKey, Jobs, worst_wait
 
@@ -28,7 +32,7 @@ def connect(jobs: Jobs, rank: int, feed: str, key: JobKey = KEY) -> ConnectedTra
 
 
 def test_ranks_of_one_job_are_together() -> None:
-    jobs = Jobs(lambda _: ANSWER)
+    jobs = Jobs(lambda *_: ANSWER)
     one, two = connect(jobs, 0, "a"), connect(jobs, 1, "b")
     assert one.job == two.job
     again = connect(jobs, 0, "a")  # reconnects before its old stream has ended
@@ -36,7 +40,7 @@ def test_ranks_of_one_job_are_together() -> None:
 
 
 def test_equal_jobs_differ_by_their_feeds() -> None:
-    jobs = Jobs(lambda _: ANSWER)
+    jobs = Jobs(lambda *_: ANSWER)
     first, second, third = (connect(jobs, 0, feed) for feed in "abc")
     assert [each.job.number for each in (first, second, third)] == [0, 1, 2]
     assert len({each.job.id for each in (first, second, third)}) == 3
@@ -45,7 +49,7 @@ def test_equal_jobs_differ_by_their_feeds() -> None:
 
 
 def test_jobs_differ_in_what_their_ranks_share() -> None:
-    jobs = Jobs(lambda _: ANSWER)
+    jobs = Jobs(lambda *_: ANSWER)
     keys = [
         KEY,
         JobKey("other", 17, 32, 2),
@@ -56,7 +60,7 @@ def test_jobs_differ_in_what_their_ranks_share() -> None:
 
 
 def test_answer_has_the_worst_other_rank() -> None:
-    jobs = Jobs({"photos": ANSWER}.__getitem__)
+    jobs = Jobs(lambda name, _: {"photos": ANSWER}[name])
     zero, one = connect(jobs, 0, "a"), connect(jobs, 1, "b")
     assert jobs.on_report(zero, waiting(1.0)) == ANSWER  # rank 1 has not reported
     answer = jobs.on_report(one, waiting(4.0))
@@ -67,7 +71,7 @@ def test_answer_has_the_worst_other_rank() -> None:
 
 
 def test_worst_rank_is_the_one_that_waits_most() -> None:
-    jobs = Jobs(lambda _: ANSWER)
+    jobs = Jobs(lambda *_: ANSWER)
     trainers = [connect(jobs, rank, f"{rank}") for rank in range(4)]
     other = connect(jobs, 0, "x", JobKey("other", 17, 32, 1))
     jobs.on_report(other, waiting(9.0))
@@ -88,7 +92,7 @@ def test_worst_rank_is_the_one_that_waits_most() -> None:
 
 def test_report_that_is_too_early_is_ignored() -> None:
     clock = Clock()
-    jobs = Jobs(lambda _: ANSWER, clock)
+    jobs = Jobs(lambda *_: ANSWER, clock)
     trainer = connect(jobs, 0, "a")
     assert jobs.on_report(trainer, waiting(1.0))
     clock.now += 0.4
@@ -101,7 +105,7 @@ def test_report_that_is_too_early_is_ignored() -> None:
 
 def test_report_without_a_successor_counts_no_longer() -> None:
     clock = Clock()
-    jobs = Jobs(lambda _: ANSWER, clock)
+    jobs = Jobs(lambda *_: ANSWER, clock)
     stopped, other = connect(jobs, 0, "a"), connect(jobs, 1, "b")
     jobs.on_report(stopped, waiting(9.0))
     clock.now += 14.0
@@ -123,7 +127,7 @@ def test_report_without_a_successor_counts_no_longer() -> None:
 
 def test_json_of_a_pipeline_has_its_jobs_and_ranks() -> None:
     clock = Clock()
-    jobs = Jobs(lambda _: ANSWER, clock)
+    jobs = Jobs(lambda *_: ANSWER, clock)
     trainers = [connect(jobs, rank, feed) for rank, feed in ((1, "b"), (0, "a" * 20))]
     connect(jobs, 0, "x", JobKey("other", 17, 32, 1))
     jobs.on_report(trainers[0], waiting(4.0))
@@ -145,9 +149,38 @@ def test_json_of_a_pipeline_has_its_jobs_and_ranks() -> None:
 
 
 def test_trainer_that_disconnects_is_gone() -> None:
-    jobs = Jobs(lambda _: ANSWER)
+    jobs = Jobs(lambda *_: ANSWER)
     trainer = connect(jobs, 0, "a")
     jobs.on_report(trainer, waiting(1.0))
     for _ in range(2):
         jobs.disconnect(trainer)
         assert jobs.to_json("photos") == []
+
+
+def test_shortage_is_that_of_the_streams_of_the_job() -> None:
+    clock, short = Clock(), {"job": 0.0, "other": 0.0}
+    jobs = Jobs(lambda *_: ANSWER, clock)
+    other_key = replace(KEY, seed=18)
+    one = jobs.connect(KEY, 0, "a", "p", lambda: 0, lambda: short["job"])
+    two = jobs.connect(KEY, 1, "b", "p", lambda: 0)
+    other = jobs.connect(other_key, 0, "c", "p", lambda: 0, lambda: short["other"])
+    for _ in range(5):
+        clock.now += 2.0
+        short["job"] += 0.5
+        short["other"] += 2.0
+        for trainer in (one, two, other):
+            answer = jobs.on_report(trainer, waiting(5.0))
+            assert answer is not None
+            expected = {one: 2.5, two: 2.5, other: 10.0}[trainer]
+            if clock.now > 52.0:
+                assert answer.shortage_seconds == pytest.approx(expected)
+    shown = [each["report"]["shortage_seconds"] for each in jobs.to_json("photos")]
+    assert shown == pytest.approx([2.5, 10.0])
+
+
+def test_report_covers_what_the_job_has_reported_on() -> None:
+    asked = []
+    jobs = Jobs(lambda name, seconds: asked.append((name, seconds)) or ANSWER)
+    trainer = connect(jobs, 0, "a")
+    jobs.on_report(trainer, replace(waiting(1.0), seconds=2.5))
+    assert asked == [("photos", 2.5)]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
 
 from infeed.report import ServerReport, TrainerReport
 from infeed_server.observe.merged import MergedStatus
+
+PROCESS_IDS = count(1)
 
 
 def process(cores: int, ranks: dict[int, float], busy: float, **server: float) -> dict[str, Any]:
@@ -21,6 +24,7 @@ def process(cores: int, ranks: dict[int, float], busy: float, **server: float) -
         cpu_seconds=10.0 * cores * busy,
         cores=cores,
         processes=2,
+        process_id=next(PROCESS_IDS),
     )
     trainers = [
         {
@@ -31,6 +35,7 @@ def process(cores: int, ranks: dict[int, float], busy: float, **server: float) -
         for rank, share in ranks.items()
     ]
     job = {"id": "p-7-8x2-0", "world_size": 2, "verdict": {}, "trainers": trainers}
+    job["report"] = report.to_json()
     return {
         "server": {
             "version": "1",
@@ -157,10 +162,19 @@ def test_two_points_of_a_process_in_one_second_are_no_peak() -> None:
 
 
 def test_last_hundred_bad_samples_of_all_processes_stay() -> None:
-    samples = [{"time": f"{number:03}"} for number in range(80)]
-    made = MergedStatus(lambda _: [{"samples": samples}, {"samples": samples}]).bad_samples("p")
+    samples = [{"time": f"{n:03}", "sample_id": n, "count": 2} for n in range(160)]
+    parts = [{"samples": samples[:80]}, {"samples": samples[80:]}, {"samples": samples[150:]}]
+    made = MergedStatus(lambda _: parts).bad_samples("p")
     assert made is not None
-    assert (len(made), made[0], made[-1]) == (100, {"time": "079"}, {"time": "030"})
+    assert (len(made), made[0], made[-1]) == (100, {**samples[159], "count": 4}, samples[60])
+
+
+def test_last_source_error_of_all_processes_is_shown() -> None:
+    one, other, good = (process(2, {}, 1.0) for _ in range(3))
+    one["pipelines"][0]["source_error"] = {"time": "1", "file": "a"}
+    other["pipelines"][0]["source_error"] = {"time": "2", "file": "b"}
+    assert merged(one, other, good)["pipelines"][0]["source_error"]["file"] == "b"
+    assert merged(good)["pipelines"][0]["source_error"] is None
 
 
 def test_verdict_of_the_server_is_one_that_is_known() -> None:
@@ -176,10 +190,11 @@ def test_bad_samples_of_all_processes_are_in_the_order_of_time() -> None:
     def fetch(path: str) -> list[dict[str, Any]]:
         assert path == "/api/v1/pipelines/a%2Fb%3F/bad-samples"
         return [
-            {"pipeline": "a/b?", "samples": [{"time": "3"}, {"time": "1"}]},
+            {"pipeline": "a/b?", "samples": [samples["3"], samples["1"]]},
             {"error": "there is no pipeline"},
-            {"pipeline": "a/b?", "samples": [{"time": "2"}]},
+            {"pipeline": "a/b?", "samples": [samples["2"]]},
         ]
 
-    assert MergedStatus(fetch).bad_samples("a/b?") == [{"time": each} for each in "321"]
+    samples = {each: {"time": each, "sample_id": int(each), "count": 1} for each in "123"}
+    assert MergedStatus(fetch).bad_samples("a/b?") == [samples[each] for each in "321"]
     assert MergedStatus(lambda _: [{"error": "none"}]).bad_samples("photos") is None

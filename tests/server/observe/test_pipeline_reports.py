@@ -11,6 +11,7 @@ from infeed_server.engines.state_clock import PipelineState
 from infeed_server.observe.pipeline_reports import PipelineReports
 from infeed_server.observe.totals import Totals
 from infeed_server.observe.usage import Usage
+from infeed_server.sources.python.work_meter import PythonWork
 
 
 class Pipeline:
@@ -136,3 +137,27 @@ def test_available_processors_are_unknown_where_the_host_does_not_say() -> None:
     report = pipeline.reports.report("p")
     assert report.available_cores == 0
     assert report.usable_cores == report.cores
+
+
+def test_report_on_fewer_seconds_leaves_out_what_was_before() -> None:
+    pipeline = Pipeline()
+    pipeline.run(10, no_request=1.0)
+    pipeline.run(3, source=1.0)
+    report = pipeline.reports.report("p", 3.0)
+    assert (report.seconds, report.source_seconds, report.no_request_seconds) == (3, 3, 0)
+    assert pipeline.reports.report("p", 60.0) == pipeline.reports.report("p")
+    assert pipeline.reports.report("p").no_request_seconds == 7
+    assert pipeline.reports.report("p", 0.0).seconds == 0
+
+
+def test_report_has_the_work_of_python_code() -> None:
+    work = PythonWork(4, 0.0, 0, 7, 1.5)
+    pipeline = Pipeline()
+    pipeline.reports.watch("p", lambda: pipeline.seconds, lambda: work, is_sequential=True)
+    pipeline.run(1)
+    work = PythonWork(4, 3.0, 20, 7, 1.5)
+    pipeline.run(1)
+    report = pipeline.reports.report("p")
+    assert (report.python_workers, report.python_seconds, report.python_samples) == (4, 3.0, 20)
+    assert (report.slowest_sample, report.slowest_sample_seconds) == (7, 1.5)
+    assert report.is_sequential

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from infeed.errors import SourceError
 from infeed_server.observe.totals import Totals
 
 
 def test_totals_begin_at_zero_and_pipelines_are_apart() -> None:
     totals = Totals()
-    zero = {"batches": 0, "samples": 0, "bytes": 0, "bad_samples": 0, "streams": 0}
+    names = ("batches", "samples", "bytes", "bad_samples", "quarantine_failures")
+    zero = dict.fromkeys((*names, "source_errors", "streams"), 0)
     assert totals.counters("a") == zero
     for _ in range(3):
         totals.on_stream_opened("a")
     totals.on_stream_closed("a")
     totals.on_bad_sample("a", "mask")
+    totals.on_source_error("a", SourceError("gone"))
+    totals.on_quarantine_failed("a")
     totals.on_batch_sent("a", 7, 100)
     totals.on_batch_sent("a", 8, 200)
     totals.on_stage("a", "send", 0.5)
@@ -22,6 +26,8 @@ def test_totals_begin_at_zero_and_pipelines_are_apart() -> None:
         "samples": 15,
         "bytes": 300,
         "bad_samples": 1,
+        "source_errors": 1,
+        "quarantine_failures": 1,
         "streams": 2,
         "send_seconds": 0.75,
     }

@@ -47,6 +47,9 @@ class FakeSession:
     def on_sent(self) -> None:
         self._engine.sent += 1
 
+    def shortage_seconds(self) -> float:
+        return 0.0
+
     def close(self) -> None:
         self.closed = True
         self._engine.cancel(self)

@@ -17,12 +17,13 @@ import pytest
 from infeed.errors import SampleError, ServerUnavailableError
 from infeed.spec import FieldSpec
 from infeed.v1 import stream_pb2
-from infeed.wire.batch import encode_batch
+from infeed.wire.batch import encode_batch, encode_end
 from infeed_server.engines.base import EndOfData, HostBatch
 from infeed_server.engines.monitor import Monitors
 from infeed_server.rpc.batch_encoder import BatchEncoder
 
 ROWS = np.arange(6, dtype=np.uint8).reshape(3, 2)
+REQUEST = stream_pb2.BatchRequest(request_id=7)
 IDS = np.array([4, 5, -1])
 SPEC = (FieldSpec("x", "uint8", (2,)),)
 
@@ -36,11 +37,11 @@ class FakeStream:
         self.may_encode = threading.Event()
         self.may_encode.set()
 
-    def encode(self, request_id: int, answer: Any) -> Any:
+    def encode(self, request: stream_pb2.BatchRequest, answer: Any) -> Any:
         assert self.may_encode.wait(60)
         if isinstance(answer, EndOfData):
-            return stream_pb2.EndOfData(request_id=request_id, position_count=answer.position_count)
-        return encode_batch(request_id, 0, 0, SPEC, answer.arrays, answer.sample_ids, answer.mask)
+            return encode_end(request, answer.position_count)
+        return encode_batch(request, 0, 0, SPEC, answer.arrays, answer.sample_ids, answer.mask)
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def parse_messages(frames: list[Any]) -> list[stream_pb2.StreamBatchesResponse]:
 
 
 def test_batch_is_encoded(encoder: BatchEncoder, stream: Any) -> None:
-    encoded = encoder.encode(stream, 7, done_future(batch())).result(60)
+    encoded = encoder.encode(stream, REQUEST, done_future(batch())).result(60)
     header, chunk = parse_messages(encoded.frames)
     assert (header.header.request_id, list(header.header.sample_ids)) == (7, IDS.tolist())
     assert chunk.chunk.data == ROWS.tobytes()
@@ -85,7 +86,7 @@ def test_batch_is_encoded(encoder: BatchEncoder, stream: Any) -> None:
 
 
 def test_encoded_batch_refers_to_the_engines_memory(encoder: BatchEncoder, stream: Any) -> None:
-    encoded = encoder.encode(stream, 7, done_future(batch())).result(60)
+    encoded = encoder.encode(stream, REQUEST, done_future(batch())).result(60)
     last = np.frombuffer(encoded.frames[-1], np.uint8)
     assert np.shares_memory(last, ROWS)
 
@@ -96,7 +97,7 @@ def test_encoded_answers_are_freed_without_the_collector(
     gc.disable()  # which would free reference cycles too
     try:
         answers: list[Future[Any]] = [Future() for _ in range(8)]
-        encoded = [encoder.encode(stream, 7, answer) for answer in answers]
+        encoded = [encoder.encode(stream, REQUEST, answer) for answer in answers]
         for answer in answers:
             answer.set_result(batch())
         references = [weakref.ref(answer.result()) for answer in answers]
@@ -111,7 +112,7 @@ def test_encoded_answers_are_freed_without_the_collector(
 
 
 def test_end_of_data_is_encoded(encoder: BatchEncoder, stream: Any) -> None:
-    encoded = encoder.encode(stream, 7, done_future(EndOfData(11))).result(60)
+    encoded = encoder.encode(stream, REQUEST, done_future(EndOfData(11))).result(60)
     (end,) = parse_messages(encoded.frames)
     assert (end.end.request_id, end.end.position_count) == (7, 11)
     assert encoded.samples is None
@@ -119,7 +120,7 @@ def test_end_of_data_is_encoded(encoder: BatchEncoder, stream: Any) -> None:
 
 def test_encoding_waits_for_the_answer(encoder: BatchEncoder, stream: Any) -> None:
     answer: Future[Any] = Future()
-    encoded = encoder.encode(stream, 7, answer)
+    encoded = encoder.encode(stream, REQUEST, answer)
     assert not encoded.done()
     answer.set_result(batch())
     assert encoded.result(60).samples == 2
@@ -128,7 +129,7 @@ def test_encoding_waits_for_the_answer(encoder: BatchEncoder, stream: Any) -> No
 def test_encoding_does_not_block_the_engine(encoder: BatchEncoder, stream: Any) -> None:
     stream.may_encode.clear()
     answer: Future[Any] = Future()
-    encoded = encoder.encode(stream, 7, answer)
+    encoded = encoder.encode(stream, REQUEST, answer)
     answer.set_result(batch())  # on the engine's thread
     assert not encoded.done()
     stream.may_encode.set()
@@ -139,17 +140,17 @@ def test_error_of_the_answer_is_passed_on(encoder: BatchEncoder, stream: Any) ->
     answer: Future[Any] = Future()
     answer.set_exception(SampleError("a bad sample"))
     with pytest.raises(SampleError, match="a bad sample"):
-        encoder.encode(stream, 7, answer).result(60)
+        encoder.encode(stream, REQUEST, answer).result(60)
 
 
 def test_encoding_error_is_passed_on(encoder: BatchEncoder, stream: Any) -> None:
     with pytest.raises(KeyError):
-        encoder.encode(stream, 7, done_future(HostBatch(0, 0, {}, IDS, IDS >= 0))).result(60)
+        encoder.encode(stream, REQUEST, done_future(HostBatch(0, 0, {}, IDS, IDS >= 0))).result(60)
 
 
 def test_cancelled_answer_cancels_the_encoding(encoder: BatchEncoder, stream: Any) -> None:
     answer: Future[Any] = Future()
-    encoded = encoder.encode(stream, 7, answer)
+    encoded = encoder.encode(stream, REQUEST, answer)
     answer.cancel()
     with pytest.raises(CancelledError):
         encoded.result(60)
@@ -159,4 +160,4 @@ def test_answer_after_close_raises(stream: Any) -> None:
     encoder = BatchEncoder(Monitors())
     encoder.close()
     with pytest.raises(ServerUnavailableError, match="shutting down"):
-        encoder.encode(stream, 7, done_future(batch())).result(60)
+        encoder.encode(stream, REQUEST, done_future(batch())).result(60)

@@ -49,10 +49,10 @@ class RequestIdEncoder(BatchEncoder):
     def __init__(self) -> None: ...
 
     def encode(
-        self, stream: Any, request_id: int, answer: Future[Any], span: Any = None
+        self, stream: Any, request: stream_pb2.BatchRequest, answer: Future[Any], span: Any = None
     ) -> Future[Any]:
         encoded: Future[Any] = Future()
-        encoded.set_result(request_id)
+        encoded.set_result(request.request_id)
         return encoded
 
 
@@ -245,7 +245,7 @@ class FakeCall:
 
         return SimpleNamespace(
             pipeline=SimpleNamespace(name="n"),
-            session=SimpleNamespace(close=close, on_sent=on_sent),
+            session=SimpleNamespace(close=close, on_sent=on_sent, shortage_seconds=lambda: 0.0),
             submit=lambda request, span: None,
             seed=7,
             batch_size=4,
@@ -256,7 +256,9 @@ class FakeCall:
     def visible_to(self, caller: Any) -> Any:
         return self
 
-    def encode(self, stream: Any, request_id: int, answer: Any, span: Any = None) -> Future[Any]:
+    def encode(
+        self, stream: Any, request: stream_pb2.BatchRequest, answer: Any, span: Any = None
+    ) -> Future[Any]:
         self.answers.append(Future())
         return self.answers[-1]
 

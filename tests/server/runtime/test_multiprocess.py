@@ -31,6 +31,8 @@ class FakeProcesses:
 
     def restart_exited(self) -> None: ...
 
+    def kill_hung(self, *_: Any) -> None: ...
+
     def stop(self, _: float) -> None:
         try:
             urllib.request.urlopen(f"http://{self.http}/readyz", timeout=60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 import time
@@ -117,6 +118,41 @@ def test_context_manager_serves_and_stops(new_address: Callable[[], str]) -> Non
     assert not server.health.overall.ready
     with pytest.raises(infeed.ServerUnavailableError):
         infeed.connect(str(server.address), "n", timeout=0.2)
+
+
+@pytest.mark.parametrize("unready", [False, True])
+def test_changed_data_is_logged_once_counted_and_shown(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, unready: bool
+) -> None:
+    file = tmp_path / "x.npy"
+    np.save(file, np.arange(8))
+    definition = parse({"source": {"arrays": str(file)}, "batch": {"size": 4}})
+    options = ServerOptions(LOCAL, LOCAL, unready_on_bad_data=unready)
+    with Server({"n": definition}, options) as server:
+        read_samples(server)
+        assert (
+            json.loads(get(server.http_address, "/api/v1/status")[1])["pipelines"][0][
+                "source_error"
+            ]
+            is None
+        )
+        os.utime(file, ns=(1, 1))
+        for _ in range(2):
+            with pytest.raises(infeed.SourceError, match=f"{file} changed since it was opened"):
+                read_samples(server)
+        (pipeline,) = json.loads(get(server.http_address, "/api/v1/status")[1])["pipelines"]
+        assert pipeline["source_error"]["file"] == str(file)
+        assert pipeline["source_error"]["fault"] == "changed"
+        count = pipeline["totals"]["source_errors"]
+        assert count >= 2
+        line = f'infeed_source_errors_total{{fault="changed",pipeline="n"}} {count:.1f}'
+        assert line in get(server.http_address, "/metrics")[1].splitlines()
+        status, text = get(server.http_address, "/readyz")
+        assert (status, str(file) in text) == ((503, True) if unready else (200, False))
+        server.warm_cold()
+        assert get(server.http_address, "/readyz")[0] == status
+    logged = [each.getMessage() for each in caplog.records if "are refused" in each.getMessage()]
+    assert logged == [f"batches of 'n' are refused: {pipeline['source_error']['error']}"]
 
 
 def test_endpoints_of_a_server_that_serves() -> None:

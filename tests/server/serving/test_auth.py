@@ -20,6 +20,7 @@ from infeed_server.serving.auth import (
     TokenAuthenticator,
     hash_token,
     new_token,
+    parse_expiry,
     read_tokens,
     token_entry,
 )
@@ -422,3 +423,37 @@ def test_token_entry_is_valid_in_the_file(write: Write, name: str) -> None:
 def test_token_entry_without_a_name_raises() -> None:
     with pytest.raises(ConfigError, match="a token needs a name"):
         token_entry(new_token(), "", ["*"])
+
+
+NOW = datetime(2026, 3, 1, 12, 30, 15, 7, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("12h", "2026-03-02 00:30:15"),
+        ("30d", "2026-03-31 12:30:15"),
+        ("2w", "2026-03-15 12:30:15"),
+        ("2026-03-02", "2026-03-02 00:00:00"),
+        ("2026-03-01T12:31", "2026-03-01 12:31:00"),
+        ("2026-03-01 14:31:00+02:00", "2026-03-01 12:31:00"),
+    ],
+)
+def test_expiry_is_valid_in_the_file(write: Write, text: str, end: str) -> None:
+    file = str(write(token_entry(new_token(), "ann", ["*"], parse_expiry(text, NOW))))
+    [grant] = read_tokens(file)
+    assert grant.expires_at == datetime.fromisoformat(f"{end}+00:00")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "30", "0d", "30 d", "-3d", "soon", "2027-13-01", "9" * 9 + "w"]
+)
+def test_invalid_expiry_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=f"--expires {text}: not a duration, such as"):
+        parse_expiry(text, NOW)
+
+
+@pytest.mark.parametrize("text", ["2026-03-01", "2026-03-01T12:30"])
+def test_expiry_in_the_past_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="is over; give a later time"):
+        parse_expiry(text, NOW)

@@ -84,7 +84,7 @@ def test_open_source_opens_indexed_sources_only(tmp_path: Path) -> None:
     ).resolve(tmp_path)
     assert len(open_source(records, report)) == 1
     assert reports == [(19, 19)]
-    assert len(open_source(records, keep_truncated=True)) == 1
+    assert len(open_source(records, keep_damaged=True)) == 1
     assert len(open_source(ArraysSource(arrays="a.npz").resolve(tmp_path))) == 3
     assert len(open_source(ImagesSource(images=str(tmp_path)))) == 1
     python = PythonSource(python=lambda: [1, 2], identity="v1")

@@ -142,5 +142,5 @@ def zero_batches(spec: PipelineSpec, job_open: Any, requests: Iterator[Any]) -> 
     for request in requests:
         ids, mask = np.arange(slots), np.ones(slots, bool)
         batch = request.batch
-        encoded = wire.encode_batch(batch.request_id, batch.start, 0, fields, arrays, ids, mask)
+        encoded = wire.encode_batch(batch, batch.start, 0, fields, arrays, ids, mask)
         yield from map(b"".join, encoded.messages())

@@ -76,12 +76,7 @@ class Session:
 
     @property
     def requests(self) -> Iterator[PendingRequest]:
-        return iter(
-            [
-                PendingRequest(step, self.plan.shard_plan.batch_range(step)[0])
-                for step in range(self.steps)
-            ]
-        )
+        return iter([PendingRequest(request(self.plan, step)) for step in range(self.steps)])
 
     @property
     def steps(self) -> int:
@@ -105,11 +100,9 @@ def _record(server: ServerUnderTest, name: str) -> Session:
     message = service.GetPipelineResponse.FromString(bytes(response.data[5:]))
     spec = PipelineSpec.from_proto(message.pipeline)
     plan = plan_epoch(spec)
+    steps = range(plan.shard_plan.steps or 0)
     requests = [event(open=plan.open_message)]
-    for step in range(plan.shard_plan.steps or 0):
-        start, count = plan.shard_plan.batch_range(step)
-        batch = stream_pb2.BatchRequest(request_id=step, start=start, count=count)
-        requests.append(event(batch=batch))
+    requests += [event(batch=request(plan, step)) for step in steps]
     stream_response, response = _call(server.address, "StreamBatches", requests)
     messages = tuple(split(bytes(response.data)))
     session = Session(spec, plan, pipeline_response, stream_response, messages, {})
@@ -117,6 +110,11 @@ def _record(server: ServerUnderTest, name: str) -> Session:
         session.batches[received.step] = received.batch
     assert len(session.batches) == session.steps
     return session
+
+
+def request(plan: FeedPlan, step: int) -> stream_pb2.BatchRequest:
+    start, count = plan.shard_plan.batch_range(step)
+    return stream_pb2.BatchRequest(request_id=step, start=start, count=count)
 
 
 def plan_epoch(spec: PipelineSpec) -> FeedPlan:

@@ -15,7 +15,7 @@ function reasonOf({ sample_id: id, stage, error }) {
   return error.startsWith(`sample ${id} (`) && at > 0 ? error.slice(at + mark.length) : error;
 }
 
-const keyOf = (each) => `${each.time} ${each.sample_id} ${each.position} ${each.stage}`;
+const keyOf = (each) => each.sample_id;
 
 function show(samples, total, pictureOf, open) {
   byId("bad-region").hidden = !samples.length;
@@ -26,17 +26,19 @@ function show(samples, total, pictureOf, open) {
     : "None since the start of this server.");
   const create = (each) => {
     const row = clone("t-bad");
-    row.querySelector(".thumb").addEventListener("click", () => open(each));
     setText(row.querySelector(".thumb .hidden"), `stages of sample ${each.sample_id}`);
     return row;
   };
   reconcile(byId("bad"), samples, keyOf, create, (row, each) => {
-    showThumb(row.querySelector(".thumb"), pictureOf(each));
+    const thumb = row.querySelector(".thumb");
+    thumb.onclick = () => open(each);  // with the key of the last failure
+    showThumb(thumb, pictureOf(each));
     const offset = each.offset === null ? "" : ` at byte ${format.count(each.offset)}`;
     setPath(row.querySelector(".path-text"), each.file === null ? "–" : `${each.file}${offset}`);
     fill(row, {
       time: format.clockTime(Date.parse(each.time) / 1000),
       sample: each.sample_id,
+      count: format.count(each.count),
       epoch: format.count(each.epoch),
       position: format.count(each.position),
       stage: each.stage?.replace(/\]\.|\+/g, "$&\u200b") ?? "–",
@@ -104,11 +106,8 @@ export class BadSamples {
   // Makes the picture of one of the newest samples, while they can be seen.
   async #makeOne() {
     if (!this.isSeen || this.busy) return;
-    const newest = new Map();
-    for (const each of this.samples) {
-      if (each.key && !newest.has(each.sample_id)) newest.set(each.sample_id, each);
-    }
-    const next = [...newest.values()].slice(0, MAX_PICTURES).find((each) => !this.#picture(each));
+    const newest = this.samples.filter((each) => each.key).slice(0, MAX_PICTURES);
+    const next = newest.find((each) => !this.#picture(each));
     if (next) await this.#make(next).catch(() => this.#onFailure(next));
   }
 

@@ -30,7 +30,7 @@ export function showPipelines(pipelines, selected, select) {
     const { job } = worstJob(each);
     fill(row, {
       name: each.name,
-      state: each.ready ? "ready" : `not ready: ${each.reason}`,
+      state: stateOf(each),
       rate: format.number(samplesPerSecond(each)),
       bytes: format.byteRate(perSecond(each, "bytes")),
       trainers: format.count(trainers),
@@ -40,11 +40,20 @@ export function showPipelines(pipelines, selected, select) {
       bad: format.count(each.totals.bad_samples),
       definition: definition(each),
     });
-    setIcon(row, "icon", each.ready ? "i-good" : "i-high");
-    setAttribute(row, "data-state", each.ready ? "good" : "high");
+    const isGood = each.ready && !each.source_error;
+    setIcon(row, "icon", isGood ? "i-good" : "i-high");
+    setAttribute(row, "data-state", isGood ? "good" : "high");
     setAttribute(row, "data-selected", each.name === selected);
     setAttribute(row.querySelector(".pick"), "aria-pressed", each.name === selected);
   });
+}
+
+// Of batches that were refused since the start, the last reason.
+function stateOf({ ready, reason, source_error: refused, totals }) {
+  const state = ready ? "ready" : `not ready: ${reason}`;
+  if (!refused || reason === refused.error) return state;
+  return `${state}; refused for its data: ${format.plural(totals.source_errors, "batch", "batches")}, the last at `
+    + `${format.clockTime(Date.parse(refused.time) / 1000)}: ${refused.error}`;
 }
 
 function definition(pipeline) {

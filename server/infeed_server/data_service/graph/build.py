@@ -27,6 +27,6 @@ def plan_data_service(
         plan = plan_sequential(name, definition, definition.source)
         return plan_elements(plan, limit_bytes)
     refuse_python_maps(definition.transforms)
-    keep_truncated = definition.on_error != "raise"
-    source = open_stored_source(definition.source, progress, keep_truncated=keep_truncated)
+    keep_damaged = definition.on_error != "raise"
+    source = open_stored_source(definition.source, progress, keep_damaged=keep_damaged)
     return plan_samples(name, definition, source, limit_bytes)

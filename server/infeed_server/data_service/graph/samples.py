@@ -69,7 +69,7 @@ def plan_samples(
 
 def _build(plan: IndexedPlan, in_graph: GraphReader, variant: Variant) -> tf.data.Dataset:
     rows = _Rows(plan, variant)
-    read = in_graph.build(plan.spec.on_error == "raise")
+    read = in_graph.build()
     slots = SlotBuilder(plan, GraphSampleOrder(plan.order(variant.seed)), read)
     fields = [field.name for field in plan.spec.wire_spec]
 

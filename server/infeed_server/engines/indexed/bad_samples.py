@@ -19,7 +19,14 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from infeed.errors import InfeedError, SampleError, ServerError, SourceError, UserCodeError
+from infeed.errors import (
+    InfeedError,
+    SampleError,
+    ServerError,
+    SourceError,
+    UserCodeError,
+    shorten,
+)
 from infeed.spec import Array, OnError
 from infeed_server.engines.indexed.batch_task import BatchTask, complete
 from infeed_server.engines.indexed.recent_bad_samples import RecentBadSamples
@@ -77,6 +84,7 @@ class BadSampleHandler:
             while (
                 int(task.index[slot]) in self._known_bad and task.substitutions < _MAX_SUBSTITUTIONS
             ):
+                self.recent.add_known(int(task.index[slot]))
                 self._substitute(task, slot)
 
     def close(self) -> None:
@@ -107,7 +115,8 @@ class BadSampleHandler:
     def _substitute_until_good(self, task: BatchTask, slot: int) -> None:
         source, steps = self._plan.uncached
         while failure := find_bad_sample(source, steps, int(task.index[slot]), task.key[slot]):
-            self._quarantine.add(failure.error)
+            if not self._quarantine.add(failure.error):
+                self._monitor.on_quarantine_failed(self._plan.spec.name)
             self.recent.add(failure.error, task, slot)
             # The sample of a masked slot is not delivered, so it is no reason to fail.
             if self._action == "raise" and task.mask[slot]:
@@ -211,7 +220,7 @@ def _describe(source: Source, index: int, stage: str | Step, error: Exception) -
 def _one_line(error: Exception) -> str:
     # TensorFlow wraps the kernel's message: "{{function_node ...}} Input is empty. [Op:Decode...]".
     text = error.message if isinstance(error, tf.errors.OpError) else str(error)
-    text = text.rpartition("}} ")[2].partition(" [Op:")[0]
+    text = shorten(text).rpartition("}} ")[2].partition(" [Op:")[0]
     return " ".join(text.split()) or type(error).__name__
 
 
@@ -225,12 +234,15 @@ class QuarantineLog:
         self._logged: set[str] = set()
         self._lock = threading.Lock()
 
-    def add(self, error: InfeedError) -> None:
-        """Writes a line: time, pipeline, action, sample_id, file, offset, stage, reason, error."""
+    def add(self, error: InfeedError) -> bool:
+        """Writes a line: time, pipeline, action, sample_id, file, offset, stage, reason, error.
+
+        Returns False if the log cannot be written.
+        """
         sample = error.metadata.get("sample_id", "")
         with self._lock:
             if sample in self._logged:
-                return
+                return True
             self._logged.add(sample)
             line = {
                 "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
@@ -251,3 +263,5 @@ class QuarantineLog:
             except OSError as problem:
                 # The log must not stop the training; the warning above has the content.
                 log.error("cannot write the quarantine log %s: %s", self.file, problem.strerror)
+                return False
+        return True

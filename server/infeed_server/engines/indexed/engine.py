@@ -28,6 +28,8 @@ from infeed_server.order import SampleOrder
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.pipeline.sample_stage import SampleStage
 from infeed_server.pipeline.sample_stages import sample_stages
+from infeed_server.sources.python.mapped import python_work
+from infeed_server.sources.python.work_meter import PythonWork
 
 _MAX_WARM_SIZES = 4
 """Batch sizes that are kept warm; beyond it, the least recently opened unused one is closed."""
@@ -97,6 +99,9 @@ class IndexedEngine:
         with self._lock:
             clocks = [pipeline.clock.seconds() for pipeline in self._pipelines.values()]
             return total_seconds([self._ended_seconds, *clocks])
+
+    def python_work(self) -> PythonWork:
+        return python_work(self._plan.uncached[0])
 
     def bad_samples(self) -> list[dict[str, Any]]:
         return self._bad_samples.recent.to_json()
@@ -186,6 +191,9 @@ class IndexedSession:
 
     def on_sent(self) -> None:
         self._pipeline.queue.release(self._quota)
+
+    def shortage_seconds(self) -> float:
+        return self._quota.shortage_seconds()
 
     def close(self) -> None:
         self._pipeline.remove_user(self._quota)

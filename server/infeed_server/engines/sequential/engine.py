@@ -35,6 +35,7 @@ from infeed_server.engines.sequential.window import ReadKey
 from infeed_server.engines.state_clock import PipelineState, StateClock, StateSeconds
 from infeed_server.pipeline.sample_stage import SampleStage
 from infeed_server.processes.periodic import PeriodicTask
+from infeed_server.sources.python.work_meter import PythonWork
 
 log = logging.getLogger(__name__)
 
@@ -135,6 +136,9 @@ class SequentialEngine:
 
     def state_seconds(self) -> StateSeconds:
         return self._clock.seconds()
+
+    def python_work(self) -> PythonWork:
+        return PythonWork()  # of the data set's own code, only the data set knows
 
     def bad_samples(self) -> list[dict[str, Any]]:
         return []  # they are logged where the graph runs, and have no index

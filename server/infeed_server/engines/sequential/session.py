@@ -71,6 +71,9 @@ class SequentialSession:
         with self._changed:
             self._changed.notify()
 
+    def shortage_seconds(self) -> float:
+        return self._quota.shortage_seconds()
+
     def close(self) -> None:
         self._quota.close()
         with self._changed:

@@ -158,7 +158,9 @@ class _MappedFile:
         """Raises `SourceError` when the file, and with it the mapped memory, has changed."""
         if self._current_stamp() != self._stamp:
             raise SourceError(
-                f"{self.path} changed since it was opened; restart the server", file=self.path
+                f"{self.path} changed since it was opened; restart the server",
+                file=self.path,
+                fault="changed",
             )
 
     def data_offset(self, info: zipfile.ZipInfo) -> int:

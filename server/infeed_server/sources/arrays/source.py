@@ -144,7 +144,7 @@ class ArrayReader:
         size = sum(_wire_size(each.array) for each in self._stored.values())
         return GraphReader(size, (), self._build_graph_reader)
 
-    def _build_graph_reader(self, strict: bool) -> GraphRead:  # noqa: ARG002 - no row is bad
+    def _build_graph_reader(self) -> GraphRead:
         self._check_files()
         constants = {name: tf.constant(_to_wire(each.array)) for name, each in self._stored.items()}
         self._check_files()

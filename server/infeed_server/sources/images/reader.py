@@ -128,6 +128,7 @@ class ImageReader:
                 f"{path} changed since the server listed it: it had {listed.size} bytes and has "
                 f"{stamp.size}, modified at another time; restart the server",
                 file=path,
+                fault="changed",
             )
         return content
 
@@ -140,7 +141,7 @@ class ImageReader:
         size += sum(len(text) for texts in strings for text in texts)
         return GraphReader(size, (self._root,), self._build_graph_reader)
 
-    def _build_graph_reader(self, strict: bool) -> GraphRead:  # noqa: ARG002 - the same reader
+    def _build_graph_reader(self) -> GraphRead:
         """Returns the equivalent of `read` over constants, without the times of files."""
         paths, sizes = tf.constant(self._paths), tf.constant(self._sizes)
         labels = None if self._labels is None else tf.constant(self._labels.values)

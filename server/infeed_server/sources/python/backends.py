@@ -21,6 +21,7 @@ from infeed_server.sources.python.functions import Chain, FunctionOptions, Parts
 from infeed_server.sources.python.pending import PendingRequest
 from infeed_server.sources.python.runner import Runner, ThreadRunner
 from infeed_server.sources.python.values import Field
+from infeed_server.sources.python.work_meter import WorkMeter
 from infeed_server.sources.python.worker import (
     Apply,
     Describe,
@@ -59,6 +60,7 @@ class _Backend:
         except OSError as error:
             raise self._not_started(error) from error
         self._parts = max(1, processes)
+        self.meter = WorkMeter(self._parts)
 
     def close(self) -> None:
         self.runner.close()
@@ -73,9 +75,13 @@ class _Backend:
         begins = range(0, len(indices), size) if indices else (0,)
         parts = [slice(begin, begin + size) for begin in begins]
         answers = [self._submit(request(part), indices[part]) for part in parts]
-        columns = [
+        read = [
             self._result(answer, indices[part]) for answer, part in zip(answers, parts, strict=True)
         ]
+        for part, each in zip(parts, read, strict=True):
+            samples = len(indices[part])
+            self.meter.on_read(samples, each.slowest_sample, each.slowest_seconds)
+        columns = [each.columns for each in read]
         if len(columns) == 1:
             return dict(columns[0])
         return {
@@ -110,10 +116,17 @@ class _Backend:
     def _submit(self, request: Any, indices: Sequence[int] = ()) -> Answer:
         """Sends a request about these samples; returns the function that waits for its answer."""
         pending = PendingRequest(self._subject(indices))
+
+        def begin(pid: int) -> None:
+            self.meter.begin(pending)
+            pending.begin(pid)
+
         try:
-            return partial(pending.wait, self.runner.submit(request, pending.begin))
+            answer = self.runner.submit(request, begin)
         except PoolClosedError:
             raise self._closed() from None
+        answer.add_done_callback(lambda _: self.meter.end(pending))
+        return partial(pending.wait, answer)
 
     def _answer(self, answer: Answer) -> Any:
         """Raises `WorkerEndedError`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -68,6 +69,8 @@ class UserDataset:
         self._declared = options.fields
         target, code = load_target(options.target, self._label)
         self._object = make_dataset(target, self._label)
+        self.slowest = (0, 0.0)
+        """The sample of the last `read` that took longest, and its seconds; 0.0: unknown."""
         with user_errors(f"{self._label}.__getitems__"):
             self._get_many: Any = getattr(self._object, "__getitems__", None)
         length = checked_length(self._object, self._label)
@@ -135,8 +138,14 @@ class UserDataset:
     def _read_each(self, indices: Sequence[int], set_row: Callable[[int, int, Any], None]) -> None:
         """Calls `set_row` with the row, index and value of each element."""
 
+        self.slowest = (0, 0.0)
+
         def read_one(row: int, index: int) -> None:
+            began = time.perf_counter()
             set_row(row, index, self._get_one(index))
+            seconds = time.perf_counter() - began
+            if seconds > self.slowest[1]:
+                self.slowest = (index, seconds)
 
         def read_all() -> None:
             for row, element in enumerate(self._get_all(indices)):

@@ -195,7 +195,8 @@ def _load(options: FunctionOptions) -> Callable[..., Any]:
     if identity_digest(function, options.target) != options.identity:
         raise SourceError(
             f"{options.stage}: the code of {options.label} changed since the server started; "
-            "restart the server"
+            "restart the server",
+            fault="changed",
         )
     return function
 

@@ -17,6 +17,7 @@ from infeed_server.sources.python.backends import FunctionBackend
 from infeed_server.sources.python.dataset import example_indices
 from infeed_server.sources.python.functions import Chain, FunctionOptions, Parts
 from infeed_server.sources.python.reader import PythonReader, column_specs, parse_columns
+from infeed_server.sources.python.work_meter import PythonWork
 
 Keys = npt.NDArray[np.int64]
 """Keys of samples, int64[n, 2]."""
@@ -64,6 +65,13 @@ class MappedSource(ABC):
         self.source.close()
 
 
+def python_work(source: Source) -> PythonWork:
+    """Returns the work of the user's Python code where a source is read."""
+    if isinstance(source, PythonReader | MappedReader | MappedRecords):
+        return source.backend.meter.work()
+    return PythonWork()
+
+
 def read_samples(source: Source, indices: Indices, keys: Keys) -> Columns:
     """Reads the columns of these samples, under these keys if they depend on them."""
     if isinstance(source, MappedSource):
@@ -78,10 +86,10 @@ class MappedReader(MappedSource):
         """Raises the errors of the functions, of those samples that show the fields."""
         fields = functions[-1].fields or reader.backend.result_fields(functions)
         super().__init__(reader, Chain(functions, fields))
-        self._backend = reader.backend
+        self.backend = reader.backend
 
     def read_keyed(self, indices: Indices, keys: Keys) -> Columns:
-        return self._backend.read(indices.tolist(), (self._chain, keys))
+        return self.backend.read(indices.tolist(), (self._chain, keys))
 
 
 class MappedRecords(MappedSource):
@@ -95,23 +103,23 @@ class MappedRecords(MappedSource):
         Raises the errors of the functions, of those samples that show the fields.
         """
         self.source = source
-        self._backend = FunctionBackend(label, processes)
+        self.backend = FunctionBackend(label, processes)
         try:
             fields = functions[-1].fields or self._result_fields(functions)
         except BaseException:  # also a signal
-            self._backend.close()
+            self.backend.close()
             raise
         super().__init__(source, Chain(functions, fields))
 
     def read_keyed(self, indices: Indices, keys: Keys) -> Columns:
         samples = self._read(indices)
         try:
-            return self._backend.apply(self._chain, indices.tolist(), samples, keys)
+            return self.backend.apply(self._chain, indices.tolist(), samples, keys)
         except SampleError as error:
             raise self._sample_error(int(error.metadata["sample_id"]), error.message) from error
 
     def close(self) -> None:
-        self._backend.close()
+        self.backend.close()
         super().close()
 
     def _result_fields(self, functions: tuple[FunctionOptions, ...]) -> Any:
@@ -124,7 +132,7 @@ class MappedRecords(MappedSource):
                 errors.append(error)
         if not samples:
             raise errors[0]
-        return self._backend.result_fields(functions, samples)
+        return self.backend.result_fields(functions, samples)
 
     def _read(self, indices: Indices) -> list[Parts]:
         columns = self.source.read(indices)

@@ -55,6 +55,15 @@ class Read:
     mapped: tuple[Chain, Array] | None = None
 
 
+@dataclass(frozen=True)
+class ReadColumns:
+    """The columns that were read, and their slowest sample; 0 seconds: unknown."""
+
+    columns: dict[str, Array]
+    slowest_sample: int = 0
+    slowest_seconds: float = 0.0
+
+
 class WorkerDataset:
     """Opens the data set in advance; an error of that is raised by the first request."""
 
@@ -73,7 +82,8 @@ class WorkerDataset:
             return dataset.describe(request.examples)
         if isinstance(request, DescribeResults):
             return dataset.result_fields(request.functions, expected.fields, request.examples)
-        return dataset.read(request.indices, expected.fields, request.mapped)
+        columns = dataset.read(request.indices, expected.fields, request.mapped)
+        return ReadColumns(columns, *dataset.slowest)
 
     def _open(self) -> UserDataset:
         if self._dataset is None:
@@ -97,6 +107,7 @@ class WorkerDataset:
                 f"length ({found.length}, it was {expected.length}), identity or code; restart the "
                 "server",
                 file=label,
+                fault="changed",
             )
         return dataset
 
@@ -132,4 +143,4 @@ class WorkerFunctions:
         for row, index in enumerate(request.indices):
             apply = partial(results.set, row, index, request.samples[row])
             retry_faults(apply, f"sample {index} of {request.label}", is_storage_fault)
-        return results.columns
+        return ReadColumns(results.columns)

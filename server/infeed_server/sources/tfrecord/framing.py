@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Callable
+from typing import NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -36,9 +37,23 @@ _FOOTER_AND_HEADER = struct.Struct("<IQI")
 Uint32Array = npt.NDArray[np.uint32]
 
 
+class FileRecords(NamedTuple):
+    """The whole records of a file, in order."""
+
+    lengths: Uint32Array
+    """Bytes of each record's data."""
+    crcs: Uint32Array
+    """Stored CRC of each record's data."""
+    damaged: npt.NDArray[np.int64] | None = None
+    """Numbers of the records whose data does not match their CRC; None: data was not verified."""
+
+
 def masked_crc(data: bytes) -> int:
     """Returns the CRC-32C as TFRecord stores it: rotated, so that a CRC of CRCs stays good."""
-    crc: int = google_crc32c.value(data)
+    return _mask(google_crc32c.value(data))
+
+
+def _mask(crc: int) -> int:
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -89,20 +104,27 @@ def decode_frame(frame: bytes, path: str, offset: int, preceding: int) -> bytes:
 
 
 def scan_records(
-    handle: FileHandle, path: str, size: int, advance: Callable[[int], None]
-) -> tuple[Uint32Array, Uint32Array]:
-    """Returns the data lengths and stored data CRCs of a file's whole records, in order.
+    handle: FileHandle,
+    path: str,
+    size: int,
+    advance: Callable[[int], None],
+    *,
+    verify: bool = False,
+) -> FileRecords:
+    """Returns the whole records of a file.
 
     The lengths and their frames add up to `size`, or to less when the file ends inside a record.
-    `advance` is called with the bytes scanned. Raises `SourceError` for a corrupt length: no
-    record after it can be located.
+    `advance` is called with the bytes scanned. With `verify`, the scan reads all data, and finds
+    the damaged records. Raises `SourceError` for a corrupt length: no record after it can be
+    located.
     """
-    lengths, crcs = array("I"), array("I")
+    lengths, crcs, actual = array("I"), array("I"), array("I")
     # The footer of one record and the header of the next are adjacent, so that each record takes
     # one read. The first read begins before the file, with four made-up bytes for a footer.
     offset = -FOOTER_BYTES
     while offset + FRAME_BYTES <= size:
-        window = _read_window(handle, path, offset, size, lengths[-1] if lengths else 0)
+        skips = not verify and bool(lengths) and lengths[-1] > _SKIP_THRESHOLD
+        window = _read_window(handle, path, offset, size, skips=skips and not is_remote(path))
         position, unpack, crc_of = 0, _FOOTER_AND_HEADER.unpack_from, masked_crc
         last = len(window) - FRAME_BYTES
         while position <= last:
@@ -120,20 +142,36 @@ def scan_records(
                 )
             crcs.append(data_crc)
             lengths.append(length)
-            position += FRAME_BYTES + length
+            position += FRAME_BYTES
+            if verify:
+                data = window[position : position + length]
+                actual.append(_data_crc(handle, data, offset + position, length))
+            position += length
         advance(min(position, size - offset))
         offset += position
     if offset + FOOTER_BYTES > size:
         lengths.pop()
     elif lengths:
         crcs.append(int.from_bytes(handle.read(offset, FOOTER_BYTES), "little"))
-    return np.array(lengths, np.uint32), np.array(crcs, np.uint32)[1:]
+    stored = np.array(crcs, np.uint32)[1:]
+    if not verify:
+        return FileRecords(np.array(lengths, np.uint32), stored)
+    damaged = np.flatnonzero(np.array(actual, np.uint32)[: len(stored)] != stored)
+    return FileRecords(np.array(lengths, np.uint32), stored, damaged.astype(np.int64))
 
 
-def _read_window(
-    handle: FileHandle, path: str, offset: int, size: int, previous_length: int
-) -> bytes:
-    skips = previous_length > _SKIP_THRESHOLD and not is_remote(path)
+def _data_crc(handle: FileHandle, data: bytes, offset: int, length: int) -> int:
+    """Returns the masked CRC of a record's data from the offset on, which begins with `data`."""
+    crc, done = google_crc32c.value(data), len(data)
+    while done < length:
+        data = handle.read(offset + done, min(_SCAN_WINDOW, length - done))
+        if not data:
+            break  # The file ends inside the record.
+        crc, done = google_crc32c.extend(crc, data), done + len(data)
+    return _mask(crc)
+
+
+def _read_window(handle: FileHandle, path: str, offset: int, size: int, *, skips: bool) -> bytes:
     count = min(_SKIP_WINDOW if skips else _SCAN_WINDOW, size - offset)
     if offset >= 0:
         window = handle.read(offset, count)

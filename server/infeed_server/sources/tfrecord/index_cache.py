@@ -7,6 +7,7 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from infeed_server.sources.files import (
 )
 from infeed_server.sources.numpy_errors import NUMPY_FILE_ERRORS
 from infeed_server.sources.storage_faults import error_text
-from infeed_server.sources.tfrecord.framing import FRAME_BYTES, Uint32Array
+from infeed_server.sources.tfrecord.framing import FRAME_BYTES, FileRecords
 
 _VERSION = 1
 
@@ -40,24 +41,22 @@ class IndexCache:
         beside = [] if is_remote(path) else [Path(path).parent / name]
         return [*beside, user_cache_dir() / shared]
 
-    def load(self, path: str, stamp: FileStamp) -> tuple[Uint32Array, Uint32Array] | None:
-        """Loads lengths and data CRCs of this version of the file; None without a valid index."""
+    def load(self, path: str, stamp: FileStamp) -> FileRecords | None:
+        """Loads the records of this version of the file; None without a valid index."""
         for candidate in self.candidates(path):
             loaded = _load(candidate, stamp)
             if loaded is not None:
                 return loaded
         return None
 
-    def store(
-        self, path: str, stamp: FileStamp, lengths: Uint32Array, crcs: Uint32Array
-    ) -> Path | None:
+    def store(self, path: str, stamp: FileStamp, records: FileRecords) -> Path | None:
         """Stores an index and returns its path; None when no candidate can be written.
 
         Raises `SourceError` when the configured directory cannot be written.
         """
         for candidate in self.candidates(path):
             try:
-                _store(candidate, stamp, lengths, crcs)
+                _store(candidate, stamp, records)
             except OSError as error:
                 if self._directory is not None:
                     raise SourceError(
@@ -69,26 +68,35 @@ class IndexCache:
         return None
 
 
-def _load(path: Path, stamp: FileStamp) -> tuple[Uint32Array, Uint32Array] | None:
+def _load(path: Path, stamp: FileStamp) -> FileRecords | None:
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             if file["stamp"].tolist() != [_VERSION, *stamp]:
                 return None
             lengths, crcs = file["lengths"], file["crcs"]
+            damaged = file["damaged"] if "damaged" in file.files else None
     except NUMPY_FILE_ERRORS:
         return None
     if lengths.dtype != np.uint32 or crcs.dtype != np.uint32 or lengths.shape != crcs.shape:
         return None
+    if damaged is not None and (
+        damaged.dtype != np.int64 or not np.isin(damaged, np.arange(len(lengths))).all()
+    ):
+        return None
     end = int(lengths.sum(dtype=np.uint64)) + FRAME_BYTES * len(lengths)
-    return (lengths, crcs) if lengths.ndim == 1 and end <= stamp.size else None
+    valid = lengths.ndim == 1 and end <= stamp.size
+    return FileRecords(lengths, crcs, damaged) if valid else None
 
 
-def _store(path: Path, stamp: FileStamp, lengths: Uint32Array, crcs: Uint32Array) -> None:
+def _store(path: Path, stamp: FileStamp, records: FileRecords) -> None:
+    arrays: dict[str, Any] = {
+        name: each for name, each in records._asdict().items() if each is not None
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     fd, temporary = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
     try:
         with os.fdopen(fd, "wb") as file:
-            np.savez(file, stamp=np.array([_VERSION, *stamp]), lengths=lengths, crcs=crcs)
+            np.savez(file, stamp=np.array([_VERSION, *stamp]), **arrays)
             file.flush()
             os.fsync(file.fileno())
         # mkstemp makes it private; an index is as readable as the umask allows.

@@ -1,4 +1,8 @@
-"""The reader of TFRecord files: records by index, with their CRCs verified."""
+"""The reader of TFRecord files: records by index, with their CRCs verified.
+
+A record that is damaged in the index is a bad sample on every server of the same identity. Damage
+that the index does not have is a fault of this copy, and of this server.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +54,7 @@ class TFRecordReader:
 
     def __init__(self, index: RecordIndex, features: Mapping[str, FeatureOptions]) -> None:
         self.index = index
+        self._damaged = frozenset(index.damaged.tolist())
         self._features = features
         self._handles = FileHandlePool(self._open)
 
@@ -86,16 +91,19 @@ class TFRecordReader:
         size = index.first.nbytes + index.offsets.nbytes + index.lengths.nbytes
         paths = tuple(file.path for file in index.files)
         size += sum(map(len, paths))
-        return GraphReader(size, paths, lambda strict: graph_record_reader(index, strict=strict))
+        return GraphReader(size, paths, lambda: graph_record_reader(index))
 
     def read(self, indices: Indices) -> Columns:
         """Reads the records from disk in the order of their offsets; returns that of `indices`.
 
-        Raises `SampleError` for the first in `indices` that is damaged, and `SourceError` when a
-        file cannot be read, or changed since it was indexed.
+        Raises `SampleError` for the first in `indices` that is damaged in the index, and
+        `SourceError` when a file cannot be read, is damaged otherwise, or changed since it was
+        indexed.
         """
+        for index in indices.tolist() if self._damaged else ():
+            if index in self._damaged:
+                raise self._sample_error(index)
         records = np.empty(len(indices), object)
-        errors: dict[int, SampleError] = {}
         # Indices count through the files in order, so sorting them sorts by file and offset.
         order = np.argsort(indices, kind="stable")
         files = np.searchsorted(self.index.first, indices[order], side="right") - 1
@@ -103,9 +111,7 @@ class TFRecordReader:
             slots = order[files == file]
             requests = self._requests(slots, indices[slots])
             read_file = partial(self._read_file, file, requests, records)
-            errors.update(retry_faults(read_file, self.index.files[file].path))
-        if errors:
-            raise errors[min(errors)]
+            retry_faults(read_file, self.index.files[file].path)
         return {RECORD_COLUMN: records}
 
     def _requests(self, slots: Indices, indices: Indices) -> list[_RecordRequest]:
@@ -116,18 +122,16 @@ class TFRecordReader:
 
     def _read_file(
         self, file: int, requests: Sequence[_RecordRequest], records: npt.NDArray[np.object_]
-    ) -> dict[int, SampleError]:
-        """Reads records of one file into `records`; returns the errors by slot.
+    ) -> None:
+        """Reads records of one file into `records`.
 
         Raises `OSError` or `tf.errors.OpError` for a storage fault; the file is then closed.
         """
-        errors: dict[int, SampleError] = {}
         with self._handles.borrow(file) as handle:
             for group in _group_adjacent(requests):
-                errors.update(self._read_group(handle, file, group, records))
+                self._read_group(handle, file, group, records)
             # A file that was written over has another time, even if its records have good CRCs.
             self._check_stamp(file, handle.stamp() or self.index.files[file].stamp)
-        return errors
 
     def _read_group(
         self,
@@ -135,12 +139,11 @@ class TFRecordReader:
         file: int,
         group: Sequence[_RecordRequest],
         records: npt.NDArray[np.object_],
-    ) -> dict[int, SampleError]:
-        """Reads a group into `records`; returns the errors by slot."""
+    ) -> None:
+        """Reads a group into `records`."""
         begin = group[0].begin
         size = max(request.end for request in group) - begin
         content = handle.read(begin, size)
-        errors = {}
         for request in group:
             frame = content[request.begin - begin : request.end - begin]
             try:
@@ -148,15 +151,10 @@ class TFRecordReader:
             except ValueError as error:
                 # Damage, unless the file is being written.
                 self._check_stamp(file, stat_file(self.index.files[file].path))
-                errors[request.slot] = self._sample_error(file, request, str(error))
-        return errors
+                raise self._damage(file, request, str(error)) from error
 
     def _decode(self, file: int, request: _RecordRequest, frame: bytes) -> bytes:
         indexed = self.index.files[file]
-        if request.begin == indexed.truncated_at:
-            raise ValueError(
-                f"the file is truncated inside it, after {indexed.records} whole records"
-            )
         if len(frame) < request.end - request.begin:
             self._check_stamp(file, stat_file(indexed.path))
             # The index has seen all of the record.
@@ -170,14 +168,31 @@ class TFRecordReader:
             rebuild = "size and time are the same, so run `infeed index --rebuild`, then "
             raise self._changed(file, difference, rebuild if same_stamp else "") from error
 
-    def _sample_error(self, file: int, request: _RecordRequest, reason: str) -> SampleError:
-        indexed = self.index.files[file]
+    def _sample_error(self, index: int) -> SampleError:
+        file = self.index.files[self.index.file_of(index)]
+        offset = int(self.index.offsets[index])
+        reason = "the CRC of its data does not match"
+        if offset == file.truncated_at:
+            reason = f"the file is truncated inside it, after {file.records} whole records"
         return SampleError(
-            f"sample {request.sample_id} cannot be read: {indexed.path}, record at byte "
-            f"{request.begin}: {reason}",
-            sample_id=request.sample_id,
-            file=indexed.path,
+            f"sample {index} cannot be read: {file.path}, record at byte {offset}: {reason}",
+            sample_id=index,
+            file=file.path,
+            offset=offset,
+        )
+
+    def _damage(self, file: int, request: _RecordRequest, reason: str) -> SourceError:
+        path, same_everywhere = self.index.files[file].path, "set on_error: substitute or mask"
+        if self.index.verified:
+            same_everywhere = "run `infeed index --rebuild` and restart, on every server"
+        return SourceError(
+            f"{path} is damaged: sample {request.sample_id} cannot be read, record at byte "
+            f"{request.begin}: {reason}; put a good copy in its place and restart the server, or "
+            f"if every server's copy has this damage, {same_everywhere}",
+            file=path,
+            fault="damaged",
             offset=request.begin,
+            sample_id=request.sample_id,
         )
 
     def _open(self, file: int) -> FileHandle:
@@ -200,6 +215,7 @@ class TFRecordReader:
             f"{path} changed since it was indexed: {difference}; {before_restart}restart the "
             "server to index it again",
             file=path,
+            fault="changed",
         )
 
 

@@ -71,15 +71,16 @@ class TFRecordSource(StoredDefinition):
         return [*self.features, *map(length_field, counted)]
 
     def open(
-        self, progress: ProgressCallback | None = None, *, keep_truncated: bool = False
+        self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
     ) -> TFRecordReader:
         """Opens the source; builds its record index unless a valid one is cached.
 
-        With `keep_truncated`, the record that a truncated file ends inside of is a sample that
-        cannot be read; otherwise such a file is refused. Raises `SourceError`.
+        With `keep_damaged`, a record that does not match its CRC then, or that a truncated file
+        ends inside of, is a sample that cannot be read. Otherwise a truncated file is refused.
+        Raises `SourceError`.
         """
         index = build_index(
-            expand_globs(self.patterns), self.index, progress, keep_truncated=keep_truncated
+            expand_globs(self.patterns), self.index, progress, keep_damaged=keep_damaged
         )
         if not len(index):
             raise SourceError(

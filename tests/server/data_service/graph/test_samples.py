@@ -268,18 +268,29 @@ _FRAMING = 16
 def test_damaged_and_truncated_records_are_masked(records: Path, assert_equal: Any) -> None:
     files = sorted(records.parent.glob(records.name))
     definition = of_records(records, on_error="mask", transforms=CROP)
-    plan_data_service("one", definition)  # indexes the undamaged records
     content = bytearray(files[1].read_bytes())
     (size,) = struct.unpack_from("<Q", content)
     content[_FRAMING + size + _FRAMING] ^= 1  # inside the second record of ten
-    stamp = files[1].stat()
     files[1].write_bytes(content)
-    os.utime(files[1], ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     files[2].write_bytes(files[2].read_bytes()[:-100])
     batches = assert_equal(definition, Variant(7, 3, 1, "pad"))
     ids = np.concatenate([batch.sample_ids[batch.mask] for batch in batches])
     assert not {11, 29} & set(ids.tolist())
     assert {10, 12, 28} <= set(ids.tolist())
+
+
+@pytest.mark.parametrize("on_error", ["raise", "mask", "substitute"])
+def test_record_damaged_after_indexing_fails_its_batch(records: Path, on_error: str) -> None:
+    definition = of_records(records, on_error=on_error, transforms=[])
+    dataset = plan_data_service("one", definition).dataset(Variant(5, 3, 1, "drop"))
+    file = min(records.parent.glob(records.name))
+    content = bytearray(file.read_bytes())
+    content[_FRAMING] ^= 1  # in the data of the first record
+    stamp = file.stat()
+    file.write_bytes(content)
+    os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    with pytest.raises(tf.errors.DataLossError, match="corrupted record at"):
+        list(dataset)
 
 
 def test_invalid_or_unlabelled_images_are_substituted(album: Path, assert_equal: Any) -> None:

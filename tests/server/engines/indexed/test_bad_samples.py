@@ -83,6 +83,19 @@ def test_every_server_chooses_the_same_substitutes(
     assert not set(ids) & {3, 17, 18}
 
 
+@pytest.mark.parametrize("action", ["substitute", "mask"])
+def test_each_recent_bad_sample_is_listed_once_with_its_count(
+    serve: Any, numbers: Any, action: str
+) -> None:
+    server = serve({"n": numbers(transforms=FAILING, on_error=action)})
+    with infeed.connect(str(server.address), "n", batch_size=8, epochs=5) as feed:
+        list(feed)
+    recent = server.observer.bad_samples("n")
+    assert sorted(each["sample_id"] for each in recent) == [3, 17, 18]
+    # A sample is known to be bad after its first failure, but not to batches in progress.
+    assert all(each["count"] >= 5 for each in recent)
+
+
 def read(server: Any) -> list[infeed.Batch]:
     with infeed.connect(str(server.address), "n", batch_size=8, epochs=2) as feed:
         return list(feed)
@@ -150,5 +163,32 @@ def test_unwritable_quarantine_log_is_reported_and_survived(
 ) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    QuarantineLog(str(blocked / "bad.jsonl"), "photos", "raise").add(bad_sample(1))
+    log = QuarantineLog(str(blocked / "bad.jsonl"), "photos", "raise")
+    assert not log.add(bad_sample(1))
     assert "cannot write the quarantine log" in caplog.text
+
+
+def test_bad_sample_without_a_line_in_the_log_is_counted(
+    serve: Any, numbers: Any, tmp_path: Path
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+
+    def fails_for_two(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        bad = tf.debugging.assert_none_equal(sample["x"], tf.constant(2, tf.int64))
+        with tf.control_dependencies([bad] if bad is not None else []):
+            return {"x": tf.identity(sample["x"])}
+
+    pipeline = numbers(
+        source={"arrays": {"x": np.arange(8)}},
+        transforms=[{"map": {"function": fails_for_two}}],
+        on_error="substitute",
+        quarantine=str(blocked / "bad.jsonl"),
+    )
+    server = serve({"n": pipeline})
+    with infeed.connect(str(server.address), "n", batch_size=8, epochs=1) as feed:
+        assert 2 not in feed.next(60).sample_ids
+    (shown,) = server.observer.to_json({})["pipelines"]
+    assert shown["totals"]["quarantine_failures"] == 1
+    name = "infeed_quarantine_failures_total"
+    assert server.metrics.registry.get_sample_value(name, {"pipeline": "n"}) == 1

@@ -122,14 +122,37 @@ def test_truncated_header_is_refused(write_records: Write) -> None:
         build_index([str(path)])
 
 
-def test_keep_truncated_keeps_the_truncated_record(write_records: Write) -> None:
+def test_keep_damaged_keeps_the_truncated_record(write_records: Write) -> None:
     truncated = write_records("0.tfrecord", [b"one", b"two"])
     truncated.write_bytes(truncated.read_bytes()[:-2])
     paths = [str(truncated), str(write_records("1.tfrecord", [b"three"]))]
-    index = build_index(paths, keep_truncated=True)
+    index = build_index(paths, keep_damaged=True)
     assert len(index) == 3
     assert [file.truncated_at for file in index.files] == [int(index.offsets[1]), None]
     assert [index.file_of(number) for number in range(3)] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("large", [7, 9 << 20])
+@pytest.mark.parametrize("prefix", ["", "file://"])
+def test_keep_damaged_finds_damaged_data(write_records: Write, prefix: str, large: int) -> None:
+    path = write_records("0.tfrecord", [b"one", bytes(large), b"", b"four"])
+    paths = [f"{prefix}{path}", str(write_records("1.tfrecord", [b"five"]))]
+    good = build_index(paths, keep_damaged=True)
+    assert good.damaged.tolist() == []
+    assert good.identity == build_index(paths).identity
+    content = bytearray(path.read_bytes())
+    content[int(good.offsets[1]) + 12 + large - 1] ^= 1
+    content[int(good.offsets[3]) + 12] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(1, 1))
+    unverified = build_index(paths)
+    assert (unverified.identity, unverified.damaged.tolist()) == (good.identity, [])
+    for cached in (False, True):
+        found = build_index(paths, keep_damaged=True)
+        assert found.damaged.tolist() == [1, 3]
+        assert found.identity != good.identity
+        assert found.files[0].cached is cached
+    assert build_index(paths).identity == good.identity
 
 
 FOUR = encode_record(b"four")
@@ -170,9 +193,9 @@ def test_file_that_shrinks_while_indexed_is_refused(
 ) -> None:
     path = write_records("a.tfrecord", [b"one", b"two"])
 
-    def scan_and_truncate(handle: object, *args: object) -> object:
+    def scan_and_truncate(handle: object, *args: object, **options: bool) -> object:
         path.write_bytes(path.read_bytes()[:19])
-        return framing.scan_records(handle, *args)  # type: ignore[arg-type]
+        return framing.scan_records(handle, *args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr("infeed_server.sources.tfrecord.index.scan_records", scan_and_truncate)
     with pytest.raises(SourceError, match=r"a\.tfrecord became shorter while it was indexed"):
@@ -220,8 +243,8 @@ def test_file_written_while_indexed_is_refused(
 ) -> None:
     path = write_records("a.tfrecord", [b"one"])
 
-    def scan_and_write(*args: object) -> object:
-        scanned = framing.scan_records(*args)  # type: ignore[arg-type]
+    def scan_and_write(*args: object, **options: bool) -> object:
+        scanned = framing.scan_records(*args, **options)  # type: ignore[arg-type]
         write_records("a.tfrecord", [content])
         os.utime(path, ns=(1, 1))
         return scanned

@@ -35,6 +35,12 @@ def open_source(pattern: Path | str | list[Path]) -> TFRecordReader:
     return TFRecordSource.model_validate({"tfrecord": pattern, "features": {"x": "bytes"}}).open()
 
 
+def source_with_damage(pattern: Path | str) -> TFRecordReader:
+    """Opens the source as for `on_error: substitute` and `mask`."""
+    definition = TFRecordSource.model_validate({"tfrecord": pattern, "features": {"x": "bytes"}})
+    return definition.open(keep_damaged=True)
+
+
 def test_read_in_any_order_with_repeats(tmp_path: Path, three_files: list[bytes]) -> None:
     source = open_source(tmp_path / "part-*.tfrecord")
     assert len(source) == 15
@@ -84,13 +90,14 @@ def test_concurrent_reads_keep_few_idle_handles(
     assert source._handles._count <= 3
 
 
-def test_corrupt_record_fails_only_its_own_sample(tmp_path: Path, three_files: list[bytes]) -> None:
-    source = open_source(tmp_path / "part-*.tfrecord")
+def test_damaged_record_of_the_index_is_a_bad_sample(
+    tmp_path: Path, three_files: list[bytes]
+) -> None:
     path = tmp_path / "part-1.tfrecord"
-    offset = source.provenance(7).offset
+    offset = open_source(tmp_path / "part-*.tfrecord").provenance(7).offset
     assert offset is not None
     damage(path, offset + 14)
-    damaged = open_source(tmp_path / "part-*.tfrecord")
+    damaged = source_with_damage(tmp_path / "part-*.tfrecord")
     with pytest.raises(
         SampleError, match=f"sample 7 .*part-1.tfrecord.* byte {offset}.*CRC of its data"
     ) as caught:
@@ -107,25 +114,35 @@ def test_first_bad_sample_of_the_request_is_raised(
         provenance = source.provenance(index)
         assert provenance.offset is not None
         damage(Path(provenance.file), provenance.offset + 12)
-    damaged = open_source(tmp_path / "part-*.tfrecord")
+    damaged = source_with_damage(tmp_path / "part-*.tfrecord")
     for order in ([13, 1], [1, 13]):
         with pytest.raises(SampleError) as caught:
             damaged.read(np.array(order))
         assert caught.value.metadata["sample_id"] == str(order[0])
 
 
-def test_length_damaged_after_indexing_is_a_bad_sample(
-    tmp_path: Path, three_files: list[bytes]
+@pytest.mark.parametrize("keep_damaged", [True, False])
+@pytest.mark.parametrize("prefix", ["", "file://"])
+@pytest.mark.parametrize(("place", "part"), [(0, "length"), (12, "data")])
+def test_damage_after_indexing_is_a_fault_of_the_copy(
+    write_records: Write, place: int, part: str, prefix: str, keep_damaged: bool
 ) -> None:
-    path = tmp_path / "part-0.tfrecord"
-    source = open_source(path)
-    before = path.stat()
-    offset = source.provenance(2).offset
-    assert offset is not None
-    damage(path, offset)
-    os.utime(path, ns=(before.st_mtime_ns, before.st_mtime_ns))  # as bit rot does
-    with pytest.raises(SampleError, match="CRC of its length"):
-        open_source(path).read(np.array([2]))
+    path = write_records("a.tfrecord", [b"one", b"two"])
+    pattern = f"{prefix}{path}"
+    opened = source_with_damage(pattern) if keep_damaged else open_source(pattern)
+    stamp = path.stat()
+    damage(path, 19 + place)
+    os.utime(path, ns=(stamp.st_mtime_ns, stamp.st_mtime_ns))  # as bit rot does
+    restarted = source_with_damage(pattern) if keep_damaged else open_source(pattern)
+    assert restarted.identity == opened.identity
+    remedy = "`infeed index --rebuild`" if keep_damaged else "on_error: substitute or mask"
+    message = f"damaged: sample 1 .* byte 19: the CRC of its {part}.*{remedy}"
+    for source in (opened, restarted):
+        with pytest.raises(SourceError, match=message) as caught:
+            source.read(np.array([0, 1]))
+        place_of_it = {"file": pattern, "offset": "19", "sample_id": "1"}
+        assert caught.value.metadata == {**place_of_it, "fault": "damaged"}
+        assert source.read(np.array([0]))["record"].tolist() == [b"one"]
 
 
 def test_kept_truncated_record_is_a_bad_sample(write_records: Write) -> None:
@@ -134,7 +151,7 @@ def test_kept_truncated_record_is_a_bad_sample(write_records: Write) -> None:
     definition = TFRecordSource(tfrecord=str(path), features={"x": "bytes"})  # type: ignore[dict-item]
     with pytest.raises(SourceError, match="truncated: 2 whole records"):
         definition.open()
-    source = definition.open(keep_truncated=True)
+    source = definition.open(keep_damaged=True)
     assert source.read(np.array([1, 0]))["record"].tolist() == [b"two", b"one"]
     with pytest.raises(SampleError, match="truncated inside it, after 2 whole records") as caught:
         source.read(np.array([0, 2, 1]))

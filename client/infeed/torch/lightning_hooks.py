@@ -1,0 +1,97 @@
+"""Hooks of Lightning's Trainer: what its datasets cannot see of the training.
+
+The package's entry points give them to each Trainer, as Lightning documents for callbacks:
+`lightning.pytorch.callbacks_factory`. They save the states of the datasets that the Trainer trains
+on, also within a DataLoader and at the end of an epoch, where Lightning restores none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from infeed.errors import InvalidRequestError
+from infeed.torch.feed_dataset import FeedDataset
+from infeed.torch.training_loop import Place, begin_loop
+
+
+class LightningHooks:
+    """The methods of the callback that both packages of Lightning call, without its base class."""
+
+    state_key = "infeed.torch"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._trainer: Any = None
+        self._restored: dict[int, Mapping[str, Any]] = {}
+        """States of a checkpoint by the number of the dataset, until it reads."""
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002 - given by name
+        if stage != "fit":
+            return
+        self._trainer = trainer
+        begin_loop(self)
+        # First, so that other callbacks save a state after the step that has ended.
+        trainer.callbacks.remove(self)
+        trainer.callbacks.insert(0, self)
+
+    def on_train_start(self, trainer: Any, *_: Any) -> None:
+        for dataset in self._datasets():
+            _check_limit(trainer, dataset)
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        for dataset in self._datasets():
+            dataset._confirm()
+
+    def state_dict(self) -> dict[str, Any]:
+        states = [dataset.state_dict() for dataset in self._datasets()]
+        states = [dict(self._restored.get(number, x)) for number, x in enumerate(states)]
+        return {"datasets": states} if states else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._restored = dict(enumerate(state_dict.get("datasets", [])))
+
+    def place(self, dataset: object) -> Place | None:
+        """Returns the place of a dataset that the Trainer trains on, None for another one."""
+        if self._trainer.training:
+            for number, each in enumerate(self._datasets()):
+                if each is dataset:
+                    return Place(self._trainer.current_epoch, self._restored.pop(number, None))
+        return None
+
+    def _datasets(self) -> list[FeedDataset]:
+        loaders = () if self._trainer is None else _flattened(self._trainer.train_dataloader)
+        datasets = [getattr(loader, "dataset", loader) for loader in loaders]
+        return [each for each in datasets if isinstance(each, FeedDataset)]
+
+
+def _flattened(loaders: Any) -> Iterator[Any]:
+    """Yields the loaders of nested dicts and sequences."""
+    if isinstance(loaders, Mapping):
+        loaders = [*loaders.values()]
+    if isinstance(loaders, (list, tuple)):
+        for each in loaders:
+            yield from _flattened(each)
+    else:
+        yield loaders
+
+
+def _check_limit(trainer: Any, dataset: FeedDataset) -> None:
+    """Raises `InvalidRequestError` if an epoch would have the few batches at the end of a pass."""
+    limit = trainer.num_training_batches
+    try:
+        length = math.inf if dataset.restart else len(dataset)
+    except TypeError:
+        return
+    if not 0 < limit < length < math.inf or length % limit == 0:
+        return
+    batches = math.inf if trainer.max_epochs in (None, -1) else trainer.max_epochs * limit
+    if trainer.max_steps != -1:
+        batches = min(batches, trainer.max_steps * trainer.accumulate_grad_batches)
+    if batches > length:
+        raise InvalidRequestError(
+            f"Trainer(limit_train_batches=...) makes epochs of {limit} batches, which do not "
+            f"divide a pass of {length}, so that an epoch would have {length % limit}; give "
+            "FeedDataset(..., epochs=None), which has no end, or a limit that divides the pass"
+        )

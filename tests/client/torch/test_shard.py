@@ -1,0 +1,160 @@
+"""Tests of the default shard: that of `torch.distributed` at the first batch."""
+
+from __future__ import annotations
+
+import pickle
+from functools import partial
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from tests.client.torch.fakes import STEPS, fake, ids, passes
+
+import infeed
+from infeed.torch import FeedDataset, connect
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+
+
+@pytest.fixture
+def initialize(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def initialize(rank: int, world_size: int) -> None:
+        monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+        monkeypatch.setattr("torch.distributed.get_rank", lambda: rank)
+        monkeypatch.setattr("torch.distributed.get_world_size", lambda: world_size)
+
+    return initialize
+
+
+@pytest.fixture
+def destroy(monkeypatch: pytest.MonkeyPatch) -> Any:
+    return lambda: monkeypatch.setattr("torch.distributed.is_initialized", lambda: False)
+
+
+def dataset(**options: Any) -> FeedDataset:
+    return FeedDataset("fake", "fake", **{"transport": fake(), "epochs": 1, **options})
+
+
+def rank_batches(rank: int, count: int = 1) -> list[Any]:
+    return passes(count, shard=infeed.Shard(rank, 2))
+
+
+def test_shard_is_that_of_the_process_group(initialize: Any) -> None:
+    initialize(1, 4)
+    with connect("fake", "fake", transport=fake()) as feed:
+        assert feed.feed.shard == infeed.Shard(1, 4)
+
+
+def test_shard_that_was_given_wins(initialize: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    shard = infeed.Shard(0, 2)
+    with (
+        connect("fake", "fake", transport=fake(), shard=shard) as feed,
+        dataset(shard=shard) as own,
+    ):
+        assert len(own) == STEPS // 2
+        initialize(1, 4)
+        next(feed)
+        assert feed.feed.shard == shard
+        assert [ids(own)] == rank_batches(0)
+
+
+def test_feed_that_was_given_keeps_its_shard(initialize: Any) -> None:
+    initialize(1, 4)
+    with infeed.connect("fake", "fake", transport=fake()) as feed:
+        tensors = connect(feed)
+        next(tensors)
+        assert tensors.feed.shard == infeed.Shard(0, 1)
+
+
+def test_group_after_the_dataset_was_made_gives_the_shard(initialize: Any) -> None:
+    with dataset() as data:
+        iter(data)
+        data.load_state_dict(data.state_dict())
+        initialize(1, 2)
+        assert [ids(data), ids(data)] == rank_batches(1, 2)
+
+
+def test_statistics_before_the_group_do_not_fix_the_shard(initialize: Any) -> None:
+    with dataset() as data:
+        data.stats()
+        initialize(1, 2)
+        assert [ids(data)] == rank_batches(1)
+
+
+@pytest.mark.parametrize("variable", ["WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE"])
+@pytest.mark.parametrize("opened", ["dataset", "connect"])
+def test_first_batch_without_a_group_of_several_processes_is_refused(
+    opened: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "2")
+    connecting = partial(connect, "fake", "fake", transport=fake())
+    use = dataset().__next__ if opened == "dataset" else connecting
+    with pytest.raises(infeed.InvalidRequestError, match=rf"{variable} is 2.*give shard="):
+        use()
+
+
+@pytest.mark.parametrize("value", ["1", "", "x"])
+def test_environment_of_one_process_needs_no_group(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", value)
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    with dataset() as data:
+        assert [ids(data)] == passes(1)
+
+
+def test_length_before_the_group_is_that_of_the_environment(
+    initialize: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    transport = fake()
+    with dataset(transport=transport) as data:
+        assert len(data) == STEPS // 2
+        assert transport.streams == 0
+        initialize(1, 2)
+        assert len(data) == STEPS // 2
+        assert [ids(data)] == rank_batches(1)
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_length_of_another_world_size_is_refused_with_the_remedy(
+    copied: bool, initialize: Any
+) -> None:
+    with dataset() as data:
+        assert len(data) == STEPS
+        if copied:
+            data._connector._options = {}  # the fake's lock cannot be pickled
+        used = pickle.loads(pickle.dumps(data)) if copied else data
+        used._connector._options = {"transport": fake(), "epochs": 1}
+        initialize(1, 2)
+        for use in (len, lambda data: next(iter(data))):
+            with pytest.raises(
+                infeed.InvalidRequestError,
+                match=r"reported for a world size of 1, and it is 2 now.*give shard=",
+            ):
+                use(used)
+
+
+@pytest.mark.parametrize("opened", ["dataset", "connect"])
+def test_group_after_the_first_batch_is_refused(opened: str, initialize: Any) -> None:
+    data = dataset() if opened == "dataset" else connect("fake", "fake", transport=fake())
+    with data:
+        next(iter(data))
+        initialize(1, 2)
+        with pytest.raises(infeed.InvalidRequestError, match=r"has since made this process Shard"):
+            next(data)
+
+
+def test_group_that_was_destroyed_leaves_the_shard(initialize: Any, destroy: Any) -> None:
+    with dataset() as data:
+        initialize(1, 2)
+        first = ids(data)
+        destroy()
+        assert len(data) == STEPS // 2
+        assert [first, ids(data)] == rank_batches(1, 2)

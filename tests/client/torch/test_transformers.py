@@ -1,0 +1,168 @@
+"""Tests of Hugging Face's Trainer: every step trains on its batch once, also after a resume."""
+
+from __future__ import annotations
+
+import importlib.util
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from tests.client.torch.fakes import STEPS, fake, passes  # noqa: E402
+from tests.client.torch.training import loss, model, weights  # noqa: E402
+from transformers import Trainer, TrainerCallback, TrainingArguments  # noqa: E402
+
+import infeed  # noqa: E402
+from infeed.torch import FeedDataset  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),
+    pytest.mark.filterwarnings("ignore:.*pin_memory"),
+]
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "transformers_images.py"
+EPOCHS = 3
+
+
+def load_example() -> Any:
+    spec = importlib.util.spec_from_file_location("transformers_images", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+recipe = load_example()
+
+
+class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """Counts what it was trained on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.seen = model(), []
+
+    def forward(self, x: Any) -> dict[str, Any]:
+        self.seen.append(x.tolist())
+        return {"loss": loss(self.layers, {"x": x})}
+
+
+class Stop(TrainerCallback):  # type: ignore[misc]
+    """Saves a checkpoint after a step, and ends the training there."""
+
+    def __init__(self, step: int | None) -> None:
+        self.step = step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == self.step:
+            control.should_save = control.should_training_stop = True
+
+
+def arguments(folder: Path, **options: Any) -> Any:
+    own = {"ignore_data_skip": True, "num_train_epochs": EPOCHS, **options}
+    return TrainingArguments(
+        output_dir=str(folder),
+        save_strategy="no",
+        report_to="none",
+        use_cpu=True,
+        disable_tqdm=True,
+        **own,
+    )
+
+
+def train(folder: Path, stop: int | None, resume: str | None = None, **options: Any) -> Model:
+    """Trains by the recipe of the example until a step, or to the end."""
+    trained = Model()
+    with FeedDataset("fake", "fake", transport=fake(), epochs=1) as dataset:
+        recipe.FeedTrainer(
+            trained,
+            arguments(folder, **options),
+            train_dataset=dataset,
+            callbacks=[recipe.FeedState(dataset), Stop(stop)],
+        ).train(resume_from_checkpoint=resume)
+    return trained
+
+
+@pytest.mark.parametrize("stop", [1, STEPS - 1, STEPS, STEPS + 2, 2 * STEPS])
+def test_resumed_training_equals_uninterrupted_training(stop: int, tmp_path: Path) -> None:
+    whole = train(tmp_path / "whole", None)
+    assert whole.seen == list(chain.from_iterable(passes(EPOCHS)))
+    first = train(tmp_path / "a", stop)
+    second = train(tmp_path / "a", None, str(tmp_path / "a" / f"checkpoint-{stop}"))
+    assert first.seen + second.seen == whole.seen
+    assert weights(second.layers) == weights(whole.layers) != weights(first.layers)
+
+
+@pytest.mark.parametrize("stop", [1, 3, 4])
+def test_resumed_accumulation_equals_uninterrupted_accumulation(stop: int, tmp_path: Path) -> None:
+    whole = train(tmp_path / "whole", None, gradient_accumulation_steps=2)
+    first = train(tmp_path / "a", stop, gradient_accumulation_steps=2)
+    checkpoint = str(tmp_path / "a" / f"checkpoint-{stop}")
+    second = train(tmp_path / "a", None, checkpoint, gradient_accumulation_steps=2)
+    assert first.seen + second.seen == whole.seen
+    assert weights(second.layers) == weights(whole.layers)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"ignore_data_skip": False}, "ignore_data_skip must be True"),
+        ({"gradient_accumulation_steps": 4}, "must divide the 6 batches"),
+    ],
+)
+def test_options_that_could_not_be_exact_are_refused(
+    options: Any, problem: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        train(tmp_path, None, **options)
+
+
+class OwnLoader(Trainer):  # type: ignore[misc]
+    """A Trainer with a loader that Accelerate has prepared, and no state of the dataset."""
+
+    def get_train_dataloader(self) -> Any:
+        loader = torch.utils.data.DataLoader(self.train_dataset, batch_size=None)
+        return self.accelerator.prepare(loader)
+
+
+@pytest.mark.parametrize("stop", [STEPS - 1, STEPS, STEPS + 2])
+def test_skipped_batches_of_a_later_epoch_are_those_of_the_epoch(stop: int, tmp_path: Path) -> None:
+    def run(stop: int | None, resume: str | None) -> Model:
+        trained = Model()
+        with FeedDataset("fake", "fake", transport=fake(), epochs=1) as dataset:
+            OwnLoader(
+                trained,
+                arguments(tmp_path, ignore_data_skip=False),
+                train_dataset=dataset,
+                callbacks=[Stop(stop)],
+            ).train(resume_from_checkpoint=resume)
+        return trained
+
+    first = run(stop, None)
+    second = run(None, str(tmp_path / f"checkpoint-{stop}"))
+    assert first.seen + second.seen == list(chain.from_iterable(passes(EPOCHS)))
+
+
+def test_own_loader_of_the_trainer_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    with (
+        FeedDataset("fake", "fake", transport=fake(), epochs=1) as dataset,
+        pytest.raises(
+            infeed.InvalidRequestError, match="return the dataset from get_train_dataload"
+        ),
+    ):
+        Trainer(Model(), arguments(tmp_path), train_dataset=dataset).train()
+
+
+def test_checkpoint_without_a_state_is_refused(tmp_path: Path) -> None:
+    with FeedDataset("fake", "fake", transport=fake(), epochs=1) as dataset:
+        own = [Stop(2)]
+        recipe.FeedTrainer(
+            Model(), arguments(tmp_path), train_dataset=dataset, callbacks=own
+        ).train()
+    with pytest.raises(ValueError, match="has no state of the dataset"):
+        train(tmp_path, None, str(tmp_path / "checkpoint-2"))

@@ -1,0 +1,233 @@
+"""Verdicts on built situations, with real servers: the cause, and whether what is advised helps."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from benchmarks.servers import delayed
+from benchmarks.throttle import throttled
+from tests.e2e.conftest import CommandLine
+from tests.harness.server import InfeedServer
+from tests.harness.waiting import wait_until
+
+import infeed
+from infeed.stats import Stats
+
+FUNCTIONS = '''
+import time
+
+import numpy as np
+import tensorflow as tf
+
+
+class Samples:
+    """Samples that take `seconds` each to read, or one of 32 of them alone."""
+
+    fingerprint = "v1"
+
+    def __init__(self, seconds, rare=False, numbers=16):
+        self.seconds, self.rare, self.numbers = seconds, rare, numbers
+
+    def __len__(self):
+        return 100_000
+
+    def __getitem__(self, index):
+        if not self.rare or index % 32 == 7:
+            time.sleep(self.seconds)
+        return {"x": np.full([self.numbers], index, np.float32)}
+
+
+def slow():
+    return Samples(0.02)
+
+
+class Computed(Samples):
+    """Samples that take so much of a processor each."""
+
+    def __getitem__(self, index):
+        end = time.thread_time() + self.seconds
+        while time.thread_time() < end:
+            pass
+        return {"x": np.full([16], index, np.float32)}
+
+
+def computed():
+    return Computed(0.02)
+
+
+def large():
+    return Samples(0.02, numbers=25_000)
+
+
+def uneven():
+    return Samples(0.8, rare=True)
+
+
+def in_order():
+    def slowed(index):
+        time.sleep(0.05)
+        return np.float32(index)
+
+    numbers = tf.data.Dataset.range(100_000)
+    return numbers.map(
+        lambda n: {"x": tf.ensure_shape(tf.numpy_function(slowed, [n], tf.float32), [])}
+    )
+'''
+
+SLOW = "{source: {python: functions:slow}, batch: {size: 16}}"
+COMPUTED = "{source: {python: functions:computed}, batch: {size: 16}}"
+EVEN = "{source: {python: functions:slow, processes: 4}, batch: {size: 16}}"
+UNEVEN = "{source: {python: functions:uneven, processes: 4}, batch: {size: 16}}"
+SINGLE = "{source: {python: functions:large, processes: 8}, batch: {size: 1}}"
+IN_ORDER = "{source: {dataset: functions:in_order}, batch: {size: 4}}"
+PICTURES = "{source: {arrays: pictures.npz}, batch: {size: 8}}"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    (tmp_path / "functions.py").write_text(FUNCTIONS)
+    np.savez(tmp_path / "pictures.npz", image=np.zeros((64, 512, 512, 3), np.uint8))
+    return tmp_path
+
+
+@pytest.fixture
+def serve(server_process: Callable[..., InfeedServer], data: Path) -> Callable[..., str]:
+    """Starts a server of the pipeline `p`; returns its address."""
+
+    def start(pipeline: str, *options: str) -> str:
+        address: str = server_process(f"pipelines: {{p: {pipeline}}}\n", None, *options).address
+        return address
+
+    return start
+
+
+def trained(address: str, *, step: float = 0.001, seconds: float = 4.5, **options: Any) -> Stats:
+    """Returns the statistics of a training of so many seconds."""
+    with infeed.connect(address, "p", **options) as feed:
+        end = None
+        for _ in feed:
+            end = end or time.monotonic() + seconds
+            if time.monotonic() > end:
+                return feed.stats()
+            time.sleep(step)
+    raise AssertionError("an endless feed has ended")
+
+
+def take_all(feed: infeed.Feed) -> None:
+    with contextlib.suppress(infeed.FeedClosedError):
+        for _ in feed:
+            pass
+
+
+def rate(stats: Stats) -> float:
+    return stats.report.steps / stats.report.seconds
+
+
+def test_slow_python_data_set_needs_worker_processes(serve: Callable[..., str]) -> None:
+    before = trained(serve(SLOW), step=0.02)
+    assert before.assessment.cause == "Python workers", before
+    assert before.assessment.servers is None
+    assert "its Python worker was busy" in before.verdict
+    (advised,) = re.findall(r"processes: (\d+)", before.verdict)
+    # The workers wait, so that each brings its share also on a busy machine.
+    after = trained(serve(EVEN.replace("4", advised)), step=0.02)
+    assert rate(after) > 0.6 * int(advised) * rate(before), (before, after)
+
+
+def test_python_data_set_that_computes_is_not_called_storage(serve: Callable[..., str]) -> None:
+    verdict = trained(serve(COMPUTED), step=0.02).assessment
+    if verdict.cause != "Python CPU":  # for which other processes must use the other processors
+        assert verdict.cause == "Python workers", verdict
+        assert verdict.servers is None
+
+
+def test_slow_samples_are_named(serve: Callable[..., str]) -> None:
+    before = trained(serve(UNEVEN))
+    assert before.assessment.cause == "slow samples", before
+    (sample,) = re.findall(r"sample (\d+) took 0.8", before.verdict)
+    assert int(sample) % 32 == 7
+    after = trained(serve(EVEN))
+    assert rate(after) > 1.5 * rate(before), (before, after)
+    assert after.assessment.cause != "slow samples"
+
+
+def test_data_set_that_one_server_reads_needs_no_other(serve: Callable[..., str]) -> None:
+    verdict = trained(serve(IN_ORDER)).assessment
+    assert (verdict.cause, verdict.servers) == ("data set", None)
+
+
+def test_memory_limit_that_keeps_workers_idle_is_named(serve: Callable[..., str]) -> None:
+    before = trained(serve(SINGLE, "--memory-limit", "1"), prefetch_batches=16)
+    assert before.assessment.cause == "server budget", before
+    after = trained(serve(SINGLE), prefetch_batches=16)
+    assert rate(after) > 1.5 * rate(before), (before, after)
+
+
+def test_job_on_a_slow_link_changes_no_verdict_on_another(serve: Callable[..., str]) -> None:
+    address = serve(PICTURES, "--memory-limit", "64")
+    with ExitStack() as stack:
+        link = stack.enter_context(throttled(address, 10e6))
+        far = stack.enter_context(delayed(address, 60.0))
+        blocked = stack.enter_context(infeed.connect(link, "p", prefetch_batches=16))
+        threading.Thread(target=take_all, args=(blocked,), daemon=True).start()
+        before = trained(far, batch_size=1, prefetch_batches=2)
+        assert before.assessment.cause == "round trip", before
+        (report,) = before.server_reports.values()
+        assert report.no_budget_seconds > 0.5 * report.seconds  # of the job on the slow link
+        after = trained(far, batch_size=1, prefetch_batches=16)
+        assert rate(after) > 2.5 * rate(before), (before, after)
+        slow = trained(link, batch_size=1)
+        assert slow.assessment.cause == "network rate", slow
+
+
+def test_server_that_freezes_is_the_cause_before_its_loss_is_noticed(
+    server_process: Callable[..., InfeedServer],
+    data: Path,
+) -> None:
+    servers = [server_process(f"pipelines: {{p: {EVEN}}}\n") for _ in range(2)]
+    addresses = [each.address for each in servers]
+    with infeed.connect(",".join(addresses), "p") as feed:
+        for _ in range(10):
+            feed.next()
+        servers[0].process.halt()
+        frozen_at = time.monotonic()
+        while addresses[0] not in feed.stats().lost_servers:
+            assert time.monotonic() < frozen_at + 60
+            feed.next()
+        assert time.monotonic() > frozen_at + 4
+        servers[0].process.signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("end", ["kill", "freeze"])
+def test_load_test_that_loses_a_server_names_it_first_and_fails(
+    end: str,
+    command_line: CommandLine,
+    server_process: Callable[..., InfeedServer],
+    data: Path,
+) -> None:
+    servers = [server_process(f"pipelines: {{p: {EVEN}}}\n") for _ in range(2)]
+    addresses = [each.address for each in servers]
+    options = ("--trainers", "1", "--threads", "--duration", "20", "--step-ms", "20")
+    command = command_line.start("loadtest", ",".join(addresses), "p", *options, cwd=data)
+    lost = servers[1]
+    wait_until(lambda: "rank 0 of 1" in lost.log, "the trainer has begun")
+    if end == "kill":
+        lost.kill()
+    else:
+        lost.process.halt()
+    assert command.wait() == 1, command.stdout + command.stderr
+    first, second = command.stdout.splitlines()[:2]
+    assert first.startswith(f"LOST: {lost.address} was lost by second ")
+    assert "round trip" not in second
+    assert "no forecast: a server was lost" in command.stdout
+    assert f"MISSED: lost servers: {lost.address} was lost" in command.stdout

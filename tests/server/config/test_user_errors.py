@@ -1,0 +1,58 @@
+"""Errors of a user's own functions: texts of any length are cut where they are quoted."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+import tensorflow as tf
+
+from infeed.errors import MAX_TEXT_CHARACTERS, UserCodeError
+from infeed_server.config.user_errors import user_code_error, user_traceback
+from infeed_server.sources.python.user_errors import user_errors
+
+MIB = 1 << 20
+SIZE = 20 * MIB
+
+
+class OwnMessageError(Exception):
+    """An exception whose text cannot be made."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+
+def test_long_text_is_cut_before_it_is_copied() -> None:
+    error = ValueError("a" * SIZE + "the end")
+    tracemalloc.start()
+    try:
+        text = user_traceback(error)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(text) < MAX_TEXT_CHARACTERS + 200
+    assert text.endswith("the end")
+    assert "ValueError: aaa" in text
+    assert peak < MIB
+
+
+def test_long_text_that_tensorflow_quotes_is_cut() -> None:
+    quoted = f'Traceback (most recent call last):\n  File "own.py", line 1, in f\n{"a" * SIZE}end'
+    text = user_traceback(tf.errors.UnknownError(None, None, quoted))
+    assert len(text) <= MAX_TEXT_CHARACTERS + 200
+    assert 'File "own.py"' in text
+    assert text.endswith("end")
+
+
+def test_text_that_cannot_be_made_is_named() -> None:
+    assert "exception str() failed" in user_traceback(OwnMessageError())
+
+
+def test_error_of_a_data_set_is_bounded() -> None:
+    with pytest.raises(UserCodeError) as caught, user_errors("sample 3"):
+        raise ValueError("a" * SIZE)
+    assert len(caught.value.message) < 2 * MAX_TEXT_CHARACTERS
+
+
+def test_error_of_a_function_is_bounded() -> None:
+    assert len(user_code_error("f", ValueError("a" * SIZE)).message) < 2 * MAX_TEXT_CHARACTERS
