@@ -23,7 +23,7 @@ LAYERS = {
         "capacity cause",
         "spec http2 verdict process_reports",
         "batch cursor finish stats telemetry transport",
-        "wire rpc named_fields",
+        "wire rpc named_fields ranks",
         "prefetch",
         "feed",
         "tensor_reader",

@@ -75,6 +75,13 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
     return value
 
 
+def nearest_first(name: str, known: Iterable[str]) -> list[str]:
+    """Returns the known names, the ones that are most similar to a name first."""
+    from difflib import SequenceMatcher  # noqa: PLC0415 - only for errors
+
+    return sorted(known, key=lambda each: -SequenceMatcher(None, name, each).ratio())
+
+
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Returns a hint at the known name that is most similar, empty if none is similar."""
     from difflib import get_close_matches  # noqa: PLC0415 - only for errors

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from infeed.arguments import check_seconds, check_text, did_you_mean
+from infeed.arguments import check_seconds, check_text, did_you_mean, nearest_first
 from infeed.cursor import Cursor, Shard
 from infeed.feed import Feed
 from infeed.http2.tls_config import TLS
 from infeed.prefetch.feed_options import FeedOptions
 from infeed.prefetch.feed_plan import plan_feed
 from infeed.prefetch.prefetcher import Prefetcher
+from infeed.ranks import warn_of_equal_batches
 from infeed.rpc.channel import missing_opentelemetry, open_transport
 from infeed.rpc.credentials import Token
 from infeed.spec import FinishPlacement, Remainder
@@ -50,16 +52,22 @@ class ConnectOptions(TypedDict, total=False):
     meter_provider: MeterProvider | None
 
 
-def check_option_names(options: Mapping[str, Any]) -> None:
+def check_option_names(options: Mapping[str, Any], adapter: Callable[..., object]) -> None:
     """Raises `TypeError` for a name that is no option of `connect`, as calling it would: for the
-    adapters that connect later."""
-    known = list(ConnectOptions.__annotations__)
-    for name in options:
-        if name not in known:
-            raise TypeError(
-                f"infeed.connect has no option {name!r}{did_you_mean(name, known)}; "
-                f"options: {', '.join(known)}"
-            )
+    adapters that connect later.
+
+    `adapter` is the function, or `__init__`, that was called; its own arguments are named too.
+    """
+    for name in options.keys() - ConnectOptions.__annotations__.keys():
+        # The last parameter is `options`.
+        own = [each for each in inspect.signature(adapter).parameters if each != "self"][:-1]
+        known = [*own, *ConnectOptions.__annotations__]
+        module = ".".join(adapter.__module__.split(".")[:2])
+        raise TypeError(
+            f"{module}.{adapter.__qualname__.removesuffix('.__init__')} has no option "
+            f"{name!r}{did_you_mean(name, known)}; options, the most similar first: "
+            f"{', '.join(nearest_first(name, known))}"
+        )
 
 
 def connect(
@@ -92,7 +100,8 @@ def connect(
     batch_size         slots of each batch of this rank; None: the pipeline's. A batch larger than
                        the pipeline's may have up to 1 GiB; byte strings count as in the pipeline's
                        first batch
-    shard              rank and world size, an `infeed.Shard`; None: a single trainer
+    shard              rank and world size, an `infeed.Shard`; None: a single trainer, with a
+                       warning where the launcher or JAX has started several processes
     seed               seed of order and augmentation, 0 to 2^63 - 1; None: the cursor's, else the
                        pipeline's
     epochs             number of epochs; None: endless
@@ -121,6 +130,7 @@ def connect(
     `InvalidRequestError`, `ConfigError`, `AuthenticationError`, `PermissionDeniedError` and
     `CursorError`.
     """
+    arguments = dict(locals())
     options = FeedOptions(
         batch_size=batch_size,
         shard=shard,
@@ -135,6 +145,11 @@ def connect(
     )
     check_text("pipeline", pipeline, '"photos"')
     timeout = check_seconds("timeout", timeout)
+    if shard is None:
+        warn_of_equal_batches(
+            f"the feed of {pipeline!r} has no shard",
+            "shard=infeed.Shard(rank, world_size), or infeed.Shard() if each shall read all",
+        )
     cursor = None if state is None else Cursor.from_json(state)
     channel = open_transport(target, token, tls, transport, meter_provider)
     try:
@@ -142,7 +157,7 @@ def connect(
         plan = plan_feed(spec, cursor=cursor, **vars(options))
         tracer = None if tracer_provider is None else _open_tracer(tracer_provider, plan)
         prefetcher = Prefetcher(channel, plan, owns_transport=transport is None, tracer=tracer)
-        feed = Feed(prefetcher, plan)
+        feed = Feed(prefetcher, plan, lambda: connect(**arguments))
     except BaseException:
         if transport is None:
             channel.close()

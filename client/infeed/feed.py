@@ -7,7 +7,7 @@ import math
 import os
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -41,8 +41,14 @@ class Feed(Iterator[Batch]):
     each.
     """
 
-    def __init__(self, prefetcher: Prefetcher, plan: FeedPlan) -> None:
-        """Starts the prefetcher."""
+    def __init__(
+        self,
+        prefetcher: Prefetcher,
+        plan: FeedPlan,
+        connect_again: Callable[[], Feed] | None = None,
+    ) -> None:
+        """Starts the prefetcher. `connect_again` calls `connect` with the same arguments."""
+        self._connect_again = connect_again
         self._prefetcher = prefetcher
         self._ready = prefetcher.ready
         self._spec = plan.spec
@@ -221,6 +227,15 @@ class Feed(Iterator[Batch]):
         seed = self._plan.contract.seed
         cursor = Cursor(spec.name, spec.fingerprint, seed, position, resumable=resumable)
         return cursor.to_json()
+
+    def again(self) -> Feed:
+        """Returns another feed, connected with the same arguments: it begins where this one began.
+
+        Raises as `connect` does, and `FeedClosedError` after `close`.
+        """
+        self._check_open()
+        assert self._connect_again is not None
+        return self._connect_again()
 
     def stats(self) -> Stats:
         """Returns the statistics so far: waits and rates; print them for a summary."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from infeed.arguments import check_seconds, check_text
-from infeed.client import check_option_names, connect
+from infeed.client import connect
 from infeed.copies import refuse_copy
 from infeed.cursor import Cursor
 from infeed.errors import FeedClosedError, InvalidRequestError
@@ -37,7 +37,7 @@ class LazyFeed:
     A signal handler may call every method, also while its thread is within another one.
 
     Raises `InvalidRequestError` for a target of another type, and if a feed comes with more
-    arguments; `CursorError` if its option `state` is no cursor; `TypeError` for an unknown option.
+    arguments; `CursorError` if its option `state` is no cursor.
     """
 
     def __init__(
@@ -58,7 +58,6 @@ class LazyFeed:
             check_text("target", target, '"localhost:7470"')
             if pipeline is None:
                 raise InvalidRequestError("pipeline is missing: give its name after the target")
-            check_option_names(options)
         self._target, self._pipeline = target, pipeline
         if (state := options.get("state")) is not None:
             options["state"] = Cursor.from_json(state).to_json()

@@ -809,3 +809,16 @@ def test_has_next_is_whether_next_returns_at_once() -> None:
         with pytest.raises(StopIteration):
             next(feed)
         assert feed.has_next
+
+
+def test_a_feed_again_begins_where_it_began(fake: FakeTransport) -> None:
+    with infeed.connect("fake", "fake", transport=fake) as feed:
+        next(feed)
+        state = feed.state()
+    with infeed.connect("fake", "fake", transport=fake, state=state, epochs=1) as feed:
+        starts = [batch.start for batch in feed]
+        for _ in range(2):
+            with feed.again() as again:
+                assert [batch.start for batch in again] == starts
+    with pytest.raises(FeedClosedError, match="was closed"):
+        feed.again()

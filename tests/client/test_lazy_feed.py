@@ -134,11 +134,6 @@ def test_close_in_a_signal_handler_of_the_thread_that_connects(
         next(feed.open())
 
 
-def test_unknown_option_raises_at_once() -> None:
-    with pytest.raises(TypeError, match=r"no option 'epoch'.*'epochs'"):
-        LazyFeed("fake", "fake", epoch=1)  # type: ignore[call-arg]
-
-
 def open_with_handler(
     monkeypatch: pytest.MonkeyPatch, feed: LazyFeed, handler: Any
 ) -> list[infeed.Feed]:

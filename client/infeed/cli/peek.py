@@ -65,6 +65,7 @@ def peek(
     """
     console = Console()
     options = {"batch_size": batch_size, "seed": seed, "timeout": timeout, **connection}
+    options["shard"] = infeed.Shard()
     with infeed.connect(target, pipeline, **options) as feed:
         state = feed.state()
     state["position"] = step * feed.spec.stride(feed.batch_size)

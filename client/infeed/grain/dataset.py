@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import grain
 
+from infeed.client import check_option_names
 from infeed.errors import InvalidRequestError
 from infeed.feed import Feed
 from infeed.grain.iterator import FeedIterator
@@ -29,11 +30,13 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
     pipeline  name of the pipeline
     ids       name of a field for the sample ids, int64 `[slots]`; None: there is none
     mask      name of a field for the mask, bool `[slots]`; None: there is none
-    options   those of `infeed.connect`: `batch_size`, `shard`, `epochs`, `state` and more
+    options   those of `infeed.connect`: `batch_size`, `shard`, `epochs`, `state` and more. Without
+              `shard`, it is this process's among those of `jax.distributed` when an iterator
+              connects
 
     Each iterator connects a feed of its own when it is first needed, and begins at `state`, or at
-    the beginning. The batches are those of this rank already: give `shard`, and neither shard nor
-    shuffle. A feed that is given instead can be iterated once.
+    the beginning. The batches are those of this rank already: neither shard nor shuffle the
+    dataset. A feed that is given instead can be iterated once.
 
     Raises `InvalidRequestError` if arguments do not fit together, and `CursorError` if the state is
     no cursor. The iterators raise what `infeed.connect` and the feed raise.
@@ -49,6 +52,7 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
         **options: Unpack[ConnectOptions],
     ) -> None:
         super().__init__()
+        check_option_names(options, FeedDataset.__init__)
         self._target, self._pipeline, self._options = target, pipeline, options
         self._fields = NamedFields(ids, mask)
         self._is_iterated = False
@@ -65,7 +69,8 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
                     "iteration connects its own"
                 )
             self._is_iterated = True
-        return FeedIterator(self._new_feed(), self._fields)
+        derives_shard = not isinstance(self._target, Feed) and self._options.get("shard") is None
+        return FeedIterator(self._new_feed(), self._fields, derives_shard=derives_shard)
 
     def mp_prefetch(self, *_: Any, **__: Any) -> NoReturn:
         """Raises `InvalidRequestError`: a feed prefetches by itself, and workers would each read

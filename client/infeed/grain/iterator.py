@@ -12,10 +12,13 @@ import grain
 
 from infeed.batch import Batch
 from infeed.copies import refuse_copy
+from infeed.cursor import Shard
+from infeed.errors import InvalidRequestError
 from infeed.feed import Feed
 from infeed.grain.checkpoint import load_into, save_of
 from infeed.lazy_feed import LazyFeed
 from infeed.named_fields import NamedFields
+from infeed.ranks import evidence_of_ranks, jax_shard
 from infeed.spec import Array
 
 
@@ -26,9 +29,10 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
     `feed`. Errors of the feed arrive as they are; after `close`, `next` raises `FeedClosedError`.
     """
 
-    def __init__(self, feed: LazyFeed, fields: NamedFields) -> None:
+    def __init__(self, feed: LazyFeed, fields: NamedFields, *, derives_shard: bool) -> None:
         super().__init__()
         self._feed = feed
+        self._derives_shard = derives_shard
         self._fields = fields
         self._taken: tuple[Feed | None, deque[Batch]] = (None, deque())
         """A feed, and its batch that was taken and not yet returned, if any."""
@@ -36,10 +40,10 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
     @property
     def feed(self) -> Feed:
         """The feed, connected: its `spec`, `steps` and `stats()`."""
-        return self._feed.open()
+        return self._open()
 
     def __next__(self) -> dict[str, Array]:
-        feed = self._feed.open()
+        feed = self._open()
         if self._taken[0] is not feed:
             self._taken = (feed, deque())
         _, taken = self._taken
@@ -77,7 +81,7 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
 
     def start_prefetch(self) -> None:
         """Connects the feed, which prefetches from then on. Idempotent."""
-        self._feed.open()
+        self._open()
 
     def close(self) -> None:
         """Ends the feed and its threads. Idempotent; the state can still be read."""
@@ -101,7 +105,36 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
         """Returns what reads and sets the state, saved by any number of processes."""
         return load_into(self, directory)
 
+    def _open(self) -> Feed:
+        """Returns the feed, connected on the first call with the shard of this process.
+
+        Raises `InvalidRequestError` for several processes whose ranks JAX does not know, or has
+        learned after the connection.
+        """
+        if self._derives_shard:
+            shard = jax_shard()
+            if not self._feed.is_open:
+                self._feed.update_options(shard=shard or _single_shard())
+            elif shard is not None and shard != self._feed.open().shard:
+                raise InvalidRequestError(
+                    f"the feed was connected before jax.distributed was initialized, as that of "
+                    f"{self._feed.open().shard}, and this process is {shard}; give FeedDataset "
+                    "shard=infeed.Shard(rank, world_size), or initialize jax.distributed first"
+                )
+        return self._feed.open()
+
     __reduce__ = refuse_copy
 
     def __str__(self) -> str:
         return "FeedIterator"
+
+
+def _single_shard() -> Shard:
+    if evidence := evidence_of_ranks():
+        raise InvalidRequestError(
+            f"FeedDataset has no shard: this process is one of several ({evidence}), and "
+            "jax.distributed is not initialized, so each of them would read the same batches; give "
+            "shard=infeed.Shard(rank, world_size), or infeed.Shard() if each shall read all; with "
+            "JAX, call jax.distributed.initialize before the first batch"
+        )
+    return Shard()

@@ -8,6 +8,7 @@ import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
 from infeed.arguments import check_integer
+from infeed.client import check_option_names
 from infeed.cursor import Shard
 from infeed.errors import InvalidRequestError
 from infeed.feed import Feed
@@ -17,6 +18,7 @@ from infeed.jax.global_arrays import GlobalArrays
 from infeed.lazy_feed import LazyFeed
 from infeed.named_fields import NamedFields
 from infeed.prefetch.byte_window import MAX_BATCHES
+from infeed.ranks import warn_of_equal_batches
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -59,6 +61,7 @@ def connect(
     The iterator raises what `infeed.connect` raises, and `InvalidRequestError` for a batch size
     that the sharding does not divide, or a sharding whose processes hold data unevenly.
     """
+    check_option_names(options, connect)
     requested = _as_sharding(sharding)
     named = NamedFields(ids, mask)
     if global_batch_size is not None:
@@ -127,6 +130,11 @@ def _shard(groups: DataGroups, given: Shard | None, *, spans: bool) -> Shard:
             f"the sharding is on this process alone, one of {jax.process_count()}, so all of them "
             "would read the same batches; use a sharding over all processes, or shard=infeed.Shard("
             "jax.process_index(), jax.process_count()), or infeed.Shard(0, 1) for the same batches"
+        )
+    if given is None:
+        warn_of_equal_batches(
+            "infeed.jax.connect has no shard, and JAX has one process",
+            "shard=infeed.Shard(rank, world_size), or call jax.distributed.initialize first",
         )
     return given or Shard()
 

@@ -44,6 +44,11 @@ class BatchReader:
         self._before_fit = 0
         """The last iteration that began before the current `fit`."""
 
+    @property
+    def is_tracked(self) -> bool:
+        """Whether batches are kept until they are trained on."""
+        return self._kept is not None
+
     def track(self, feed: Feed) -> None:
         """Begins to track the training on batches that were not delivered yet."""
         with self._lock:
@@ -125,7 +130,7 @@ class BatchReader:
                     self._given += 1
                     return self._kept[self._replayed - 1]
                 first = self._given == 0
-            batch = _next_batch(feed, first=first)
+            batch = next_batch(feed, first=first)
             with self._lock:
                 if batch is None:
                     return None
@@ -152,7 +157,11 @@ def reader_of(feed: Feed) -> BatchReader:
     return _READERS.setdefault(feed, BatchReader())
 
 
-def _next_batch(feed: Feed, *, first: bool) -> Batch | None:
+def next_batch(feed: Feed, *, first: bool) -> Batch | None:
+    """Returns the next batch; None at the feed's end, or when it is closed within an iteration.
+
+    Raises `FeedClosedError` for the first batch of an iteration that has none.
+    """
     try:
         batch = next(feed, None)
     except FeedClosedError:
@@ -164,7 +173,7 @@ def _next_batch(feed: Feed, *, first: bool) -> Batch | None:
             f"the feed of {feed.spec.name!r} has ended after {feed.delivered} batches, and it is "
             "read again, as by each further epoch of Keras' fit: give "
             "infeed.tensorflow.from_generator(feed, steps_per_epoch=...), or fit for an "
-            "infeed.keras.generator, the steps of an epoch, and infeed.connect as many epochs; "
-            "open a feed for each evaluation"
+            "infeed.keras.generator, the steps of an epoch, and infeed.connect as many epochs; as "
+            "validation_data, infeed.keras.generator(feed, restart=True)"
         )
     return batch

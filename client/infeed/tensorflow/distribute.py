@@ -21,6 +21,7 @@ from infeed.finish import finished_spec
 from infeed.http2.tls_config import TLS
 from infeed.keras.elements import DEFAULT_LABEL, keras_arranger
 from infeed.prefetch.feed_options import FeedOptions
+from infeed.ranks import warn_of_equal_batches
 from infeed.rpc.channel import open_transport
 from infeed.rpc.credentials import Token
 from infeed.spec import PipelineSpec, Remainder
@@ -144,6 +145,11 @@ def distribute(
         target_workers=target_workers,
         epochs=epochs,
     )
+    if job_name is None:
+        warn_of_equal_batches(
+            f"the dataset of {pipeline!r} has no job_name, so it is a job of this process alone",
+            "job_name, the same in each process, to read each batch in one of them",
+        )
     client = open_transport(target, token, tls, transport)
     with closing(client) if transport is None else nullcontext():
         spec = client.get_pipeline(pipeline, timeout)

@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from infeed.batch import Batch
+from infeed.client import check_option_names
 from infeed.copies import refuse_copy
 from infeed.errors import CursorError
 from infeed.feed import Feed
@@ -146,6 +147,7 @@ def connect(
     Raises `InvalidRequestError` for a feed with more arguments, and the iterator for a name that
     the pipeline has already.
     """
+    check_option_names(options, connect)
     return TensorFeed(LazyFeed(target, pipeline, **options), NamedFields(ids, mask))
 
 

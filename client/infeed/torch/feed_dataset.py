@@ -83,7 +83,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
                 "FeedDataset connects for each of its passes, so it takes the address of a server, "
                 "and no feed; infeed.torch.connect takes one"
             )
-        check_option_names(options)
+        check_option_names(options, FeedDataset.__init__)
         self._connector = PassConnector(target, pipeline, options)
         self._convert = TensorConverter(device, ids, mask)
         self.restart = check_flag("restart", restart)

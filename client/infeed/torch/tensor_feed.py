@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from infeed.client import check_option_names
 from infeed.copies import refuse_copy
 from infeed.feed import Feed
 from infeed.lazy_feed import LazyFeed
@@ -111,6 +112,7 @@ def connect(
     Raises what `infeed.connect` raises, and `InvalidRequestError` without `shard` if the
     environment shows several processes, and `torch.distributed` is not initialized.
     """
+    check_option_names(options, connect)
     convert = TensorConverter(device, ids, mask)
     if isinstance(target, Feed):
         return TensorFeed(LazyFeed(target, pipeline, **options).open(), convert)

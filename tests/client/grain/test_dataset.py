@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -455,3 +456,70 @@ def test_grain_alone_is_enough() -> None:
     command = [sys.executable, "-c", ALONE]
     result = subprocess.run(command, check=True, capture_output=True, text=True, timeout=200)
     assert result.stdout == "8\n"  # Grain itself warns that it cannot import JAX
+
+
+# --- shard ---
+
+
+def run(code: str, **environment: str) -> str:
+    env = {**os.environ, "JAX_PLATFORMS": "cpu", **environment}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, check=True, env=env, capture_output=True, text=True).stdout
+
+
+UNKNOWN_TO_JAX = """
+import numpy as np
+import infeed
+from infeed.testing import FakeTransport
+from jax._src import xla_bridge
+
+fake = FakeTransport({"x": np.arange(8)}, batch_size=2)
+iterator = iter(infeed.grain.FeedDataset("fake", "fake", transport=fake))
+try:
+    next(iterator)
+except infeed.InvalidRequestError as error:
+    print(error)
+shard = infeed.Shard()
+print(len(next(iter(infeed.grain.FeedDataset("fake", "fake", transport=fake, shard=shard)))))
+assert not xla_bridge._backends, "a backend was initialised"
+"""
+
+
+def test_several_processes_that_jax_does_not_know_are_refused() -> None:
+    printed = run(UNKNOWN_TO_JAX, RANK="0", WORLD_SIZE="2")
+    assert "(WORLD_SIZE=2), and jax.distributed is not initialized" in printed
+    assert "give shard=infeed.Shard(rank, world_size)" in printed
+    assert printed.endswith("\n1\n")
+
+
+INITIALIZED_LATER = """
+import jax
+import numpy as np
+import infeed
+from infeed.testing import FakeTransport
+
+fake = FakeTransport({"x": np.arange(8)}, batch_size=2)
+iterator = iter(infeed.grain.FeedDataset("fake", "fake", transport=fake))
+next(iterator)
+jax.distributed.is_initialized = lambda: True
+jax.process_index, jax.process_count = lambda: 1, lambda: 2
+try:
+    next(iterator)
+except infeed.InvalidRequestError as error:
+    print(error)
+iterator.set_state(iterator.get_state())
+next(iterator)
+print(iterator.feed.shard)
+"""
+
+
+def test_processes_that_jax_learns_of_after_the_first_batch_are_refused() -> None:
+    printed = run(INITIALIZED_LATER)
+    assert "connected before jax.distributed was initialized" in printed
+    assert "give FeedDataset shard=" in printed
+    assert printed.endswith("Shard(rank=1, world_size=2)\n")
+
+
+def test_unknown_option_names_those_of_the_dataset() -> None:
+    with pytest.raises(TypeError, match=r"infeed\.grain\.FeedDataset has no option .*first: ids, "):
+        dataset(id="number")

@@ -20,25 +20,31 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import infeed
 import infeed.grain
+from infeed import ranks
 
 
 def main(job: dict[str, Any]) -> None:
-    """Trains to the end, or for `job["steps"]`, then prints the ids of this process's samples."""
+    """Trains to the end, or for `job["steps"]`, then prints the ids of this process's samples.
+
+    The dataset is made before JAX knows its processes, and gets no shard.
+    """
+    dataset = infeed.grain.FeedDataset(
+        job["target"],
+        "fake",
+        ids="_id",
+        batch_size=job["batch_size"],
+        epochs=2,
+        remainder="pad",
+    )
     if job["count"] > 1:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(job["coordinator"], job["count"], job["index"])
     index, count = jax.process_index(), jax.process_count()
     assert (index, count) == (job["index"], job["count"])
-    dataset = infeed.grain.FeedDataset(
-        job["target"],
-        "fake",
-        ids="_id",
-        shard=infeed.Shard(index, count),
-        batch_size=job["batch_size"],
-        epochs=2,
-        remainder="pad",
-    )
     iterator = iter(dataset)
+    assert ranks.evidence_of_ranks() == (
+        f"jax.distributed is initialized with {count} processes" if count > 1 else ""
+    )
     mesh = Mesh(np.array(jax.devices()), ("data",))
     sharding = NamedSharding(mesh, PartitionSpec("data"))
     total = jax.device_put(np.zeros((), np.int32), NamedSharding(mesh, PartitionSpec()))
@@ -54,6 +60,7 @@ def main(job: dict[str, Any]) -> None:
         if step == job["steps"]:
             save(iterator, total, Path(job["folder"]))
             break
+    assert iterator.feed.shard == infeed.Shard(index, count)
     print(json.dumps({"ids": seen, "total": int(total)}))
 
 

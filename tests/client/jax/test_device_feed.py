@@ -16,6 +16,7 @@ import pytest
 from tests.client.waiting import any_blocked_in, until
 
 import infeed
+from infeed import ranks
 from infeed.testing import FakeTransport
 
 jax = pytest.importorskip("jax")
@@ -286,3 +287,25 @@ def test_donated_array_is_not_memory_of_the_next_batch() -> None:
         results = [increment(batch["pixels"]) for batch in batches]
     assert len(results) == 16
     assert all((np.asarray(x) == 1).all() for x in results)
+
+
+def test_unknown_option_names_those_of_the_adapter() -> None:
+    with pytest.raises(TypeError, match=r"infeed\.jax\.connect has no .* first: device_prefetch, "):
+        infeed.jax.connect("fake", "fake", device_prefech=1)  # type: ignore[call-arg]
+
+
+def test_one_process_of_jax_among_several_warns_of_equal_batches(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ranks, "_has_warned", False)
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    monkeypatch.setenv("SLURM_NTASKS", "2")
+    options = {"epochs": 1, "transport": fake()}
+    with infeed.jax.connect("fake", "fake", shard=infeed.Shard(0, 2), **options) as batches:
+        next(batches)
+    assert not caplog.records
+    with infeed.jax.connect("fake", "fake", **options) as batches:
+        next(batches)
+    (record,) = caplog.records
+    assert "infeed.jax.connect has no shard" in record.message
+    assert "(SLURM_NTASKS=2)" in record.message

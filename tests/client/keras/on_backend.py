@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import random
 import sys
-import types
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -91,11 +90,6 @@ def counts(model: Any) -> list[int]:
 
 
 # --- fit ---
-
-
-def test_a_generator_is_one_for_keras() -> None:
-    with connect() as feed:
-        assert isinstance(generator(feed), types.GeneratorType)
 
 
 # The torch backend refuses others.
@@ -322,20 +316,43 @@ def test_block_of_the_page_runs(code: str, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_epochs_without_a_length_are_refused() -> None:
-    with connect(epochs=3) as feed, pytest.raises(InvalidRequestError, match="repeats its first"):
-        counting_model().fit(generator(feed), epochs=3, callbacks=[FeedCheckpoint(feed)], **QUIET)
+    with connect(epochs=3) as feed:
+        options = {"callbacks": [FeedCheckpoint(feed)], "epochs": 3, **QUIET}
+        with pytest.raises(InvalidRequestError, match="repeats its first"):
+            counting_model().fit(generator(feed), **options)
 
 
 def test_an_endless_feed_without_steps_is_refused() -> None:
-    with connect() as feed, pytest.raises(InvalidRequestError, match=r"give fit\(\.\.\., steps"):
-        counting_model().fit(generator(feed), callbacks=[FeedCheckpoint(feed)], **QUIET)
+    with connect() as feed:
+        options = {"callbacks": [FeedCheckpoint(feed)], **QUIET}
+        with pytest.raises(InvalidRequestError, match=r"give fit\(\.\.\., steps"):
+            counting_model().fit(generator(feed), **options)
 
 
-def test_a_generator_of_another_fit_is_refused() -> None:
+def test_a_generator_of_another_fit_is_refused_without_a_checkpoint() -> None:
     model = counting_model()
+    options = {"steps_per_epoch": 3, **QUIET}
     with connect() as feed:
         batches = generator(feed)
+        model.fit(batches, **options)
+        assert sum(counts(model)) == 3 * BATCH_SIZE
+        with pytest.raises(InvalidRequestError, match="another call: give it a generator of its"):
+            model.fit(batches, **options)
+
+
+def test_a_generator_of_another_fit_is_refused_with_a_checkpoint() -> None:
+    model = counting_model()
+    with connect() as feed:
         options = {"callbacks": [FeedCheckpoint(feed)], "steps_per_epoch": 1, **QUIET}
+        batches = generator(feed)
         model.fit(batches, **options)
         with pytest.raises(InvalidRequestError, match=r"its own infeed\.keras\.generator"):
             model.fit(batches, **options)
+
+
+def test_a_generator_that_was_made_before_the_checkpoint_is_refused() -> None:
+    with connect() as feed:
+        batches = generator(feed)
+        options = {"callbacks": [FeedCheckpoint(feed)], "steps_per_epoch": 1, **QUIET}
+        with pytest.raises(InvalidRequestError, match=r"make it before infeed\.keras\.generator"):
+            counting_model().fit(batches, **options)

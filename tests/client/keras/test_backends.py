@@ -1,4 +1,4 @@
-"""The tests of `on_backend.py`, on each backend that needs no TensorFlow."""
+"""The tests of `on_backend.py` on backends without TensorFlow, and of `iterations.py` on all."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ import pytest
 
 pytest.importorskip("keras")
 
-TESTS = Path(__file__).with_name("on_backend.py")
+BACKENDS = {
+    "jax": ["on_backend.py", "iterations.py"],
+    "torch": ["on_backend.py", "iterations.py"],
+    "tensorflow": ["iterations.py"],
+}
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_keras_on(backend: str) -> None:
     pytest.importorskip(backend)
+    files = [str(Path(__file__).with_name(name)) for name in BACKENDS[backend]]
     result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS)],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
         env={**os.environ, "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,

@@ -63,7 +63,7 @@ def test_options_set_the_element_structure(fields: str, options: Any, expected: 
     arrays = {name: np.full(8, index, np.int32) for index, name in enumerate(fields)}
     fake = FakeTransport(arrays, batch_size=4)
     with infeed.connect("fake", "fake", transport=fake, epochs=1) as feed:
-        first = next(infeed.keras.generator(feed, **({"label": "y"} | options)))
+        first = next(iter(infeed.keras.generator(feed, **({"label": "y"} | options))))
     assert tuple(map(names, first)) == expected
 
 
@@ -79,6 +79,8 @@ def test_steps_end_a_generator_and_the_next_continues(fake: FakeTransport) -> No
     [
         ({"label": "lable"}, "no such field .did you mean 'label'"),
         ({"mask": 1}, "mask must be True or False"),
+        ({"restart": 1}, "restart must be True or False"),
+        ({"restart": True}, "is endless.*give infeed.connect epochs=1"),
         ({"steps": 0}, "steps must be from 1 to .*, or None for all batches of the feed, not 0"),
     ],
 )
@@ -92,7 +94,7 @@ def test_wrong_options_are_refused_at_once(fake: FakeTransport, options: Any, me
 
 def test_a_generator_that_is_dropped_leaves_the_feed_open(fake: FakeTransport) -> None:
     with infeed.connect("fake", "fake", transport=fake) as feed:
-        next(infeed.keras.generator(feed))
+        next(iter(infeed.keras.generator(feed)))
         gc.collect()
         assert next(feed).start == 4
 

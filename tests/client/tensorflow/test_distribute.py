@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import infeed
+from infeed import ranks
 from infeed.finish import finish
 from infeed.spec import Cast, FinishTransform, Normalize, OneHot
 from infeed.spec.dataset import DatasetRequest
@@ -228,3 +229,16 @@ def test_keras_fits_the_dataset(server: Any) -> None:
     assert len(fitted.history["loss"]) == 2
     fitted = model.fit(distribute(server), steps_per_epoch=3, shuffle=False, verbose=0)
     assert len(fitted.history["loss"]) == 1
+
+
+def test_a_job_of_one_worker_of_several_warns_of_equal_batches(
+    server: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ranks, "_has_warned", False)
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["host:1", "host:2"]}}')
+    distribute(server, job_name="shared")
+    assert not caplog.records
+    distribute(server)
+    (record,) = caplog.records
+    assert "has no job_name" in record.message
+    assert "(TF_CONFIG has 2 workers)" in record.message

@@ -224,3 +224,11 @@ def test_interrupted_conversion_neither_loses_nor_counts_the_batch(
         assert feed.state() == before
         assert labels(feed, 1) == whole[1:]
         assert feed.state() != before
+
+
+# --- options ---
+
+
+def test_unknown_option_names_those_of_the_adapter() -> None:
+    with pytest.raises(TypeError, match=r"infeed\.tensorflow\.connect has no option .*: mask, "):
+        connect(FakeTransport({"x": [1]}, batch_size=1), masks="m")

@@ -359,13 +359,10 @@ def test_dropout_continues_with_its_seed(tmp_path: Path) -> None:
 
 
 def test_a_generator_is_refused_on_the_tensorflow_backend() -> None:
-    with connect() as feed, pytest.raises(InvalidRequestError, match=r"give fit infeed\.tensorfl"):
-        reset_model().fit(
-            infeed.keras.generator(feed),
-            steps_per_epoch=STEPS,
-            callbacks=[FeedCheckpoint(feed)],
-            **QUIET,
-        )
+    with connect() as feed:
+        options = {"steps_per_epoch": STEPS, "callbacks": [FeedCheckpoint(feed)], **QUIET}
+        with pytest.raises(InvalidRequestError, match=r"give fit infeed\.tensorfl"):
+            reset_model().fit(infeed.keras.generator(feed), **options)
 
 
 def test_fit_of_an_endless_feed_without_steps_is_refused() -> None:

@@ -39,8 +39,8 @@ def test_nothing_connects_before_the_first_batch() -> None:
 
 
 def test_unknown_option_raises_at_once() -> None:
-    with pytest.raises(TypeError, match=r"no option 'epoch'.*epochs.*; options: batch_size, "):
-        dataset(epoch=1)
+    with pytest.raises(TypeError, match=r"FeedDataset has no option 'restar'.* first: restart, "):
+        dataset(restar=True)
 
 
 def test_two_iterators_are_one_stream() -> None:
