@@ -111,6 +111,7 @@ def test_no_more_servers_are_advised_than_the_trainers_need() -> None:
     )
     assert "servers would be enough" not in str(forecast_text(forecast))
     assert "3 such trainers" in str(forecast_text(forecast))
-    assert str(forecast_text(replace(forecast, max_trainers=1)))[-14:] == "1 such trainer"
+    alone = replace(forecast, max_trainers=1, max_trainers_most=1)
+    assert str(forecast_text(alone)).endswith("1 such trainer")
     short = replace(forecast, capacity=100.0, max_trainers=2)
     assert "3 such servers would be enough for these" in str(forecast_text(short))
