@@ -12,14 +12,14 @@ import tomllib
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs/transport.md").read_text(encoding="utf-8")
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "s": 1}
-LIMITS = re.findall(r"^\| `([\w.]+)\.(\w+)` \| (\d+) ?(\w*)( - 1)? \|", PAGE, re.MULTILINE)
+LIMITS = re.findall(r"^\| `([\w.]+)\.(\w+)` \| (\d[\d.]*) ?(\w*)( - 1)? \|", PAGE, re.MULTILINE)
 
 
 @pytest.mark.parametrize(("module", "name", "number", "unit", "less"), LIMITS)
 def test_limit_has_the_documented_value(
     module: str, name: str, number: str, unit: str, less: str
 ) -> None:
-    documented = int(number) * UNITS[unit] - (1 if less else 0)
+    documented = float(number) * UNITS[unit] - (1 if less else 0)
     assert getattr(importlib.import_module(module), name) == documented
 
 
