@@ -100,8 +100,8 @@ pipelines:
 def test_stderr_of_a_wrong_option_is_one_line(command_line: Any, folder: Path) -> None:
     text = definition(transforms="[{resize: {field: imge, size: [4, 4]}}]")
     assert command_line.serve_error(text, folder) == (
-        "pipelines.yaml:6: pipelines.one.transforms[0].resize: no field 'imge' (did you mean 'image'?); "
-        "available: image, x"
+        "pipelines.yaml:6: pipelines.one.transforms[0].resize: no field 'imge' (did you mean "
+        "'image'?); available: image, x"
     )
 
 
