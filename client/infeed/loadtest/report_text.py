@@ -171,7 +171,7 @@ def forecast_text(forecast: Forecast) -> str | None:
     line = (
         f"forecast: these trainers would take {forecast.demand:.1f} batches/s, "
         f"{forecast.servers} server{plural} can make {forecast.capacity:.1f}: enough for "
-        f"{forecast.max_trainers} such trainer{'s' * (forecast.max_trainers != 1)}"
+        f"{forecast.max_trainers} such trainers"
     )
     if forecast.shares_machine:
         line += " on this machine, which they share"
