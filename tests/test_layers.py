@@ -45,7 +45,8 @@ LAYERS = {
         "observe dashboard",
         "serving control",
         "rpc data_service",
-        "runtime check starter",
+        "runtime",
+        "check starter",
         "__init__ demo profile",
         "cli",
     ),
@@ -55,7 +56,7 @@ SHARED = (
     *("capacity", "cause", "report", "process_reports", "sliding_window", "telemetry", "verdict"),
     *("rpc.tf_dispatcher", "tensorflow.finish", "tensorflow.from_callable"),
 )
-"""What the server imports of the client, up to the layer of `runtime`."""
+"""What the server imports of the client, up to the layer of `check`."""
 
 CLIENT_REQUIREMENTS = {
     *("google", "h2", "ml_dtypes", "numpy", "opentelemetry", "typing_extensions", "xxhash"),
@@ -116,7 +117,7 @@ def wrong_imports(module: str, imported: Set[str]) -> list[str]:
             same = rest.partition(".")[0] == other_rest.partition(".")[0]
             if not same and row(other) >= row(module):
                 wrong.append(other)
-        elif package == "infeed" or row(module) <= row("infeed_server.runtime"):
+        elif package == "infeed" or row(module) <= row("infeed_server.check"):
             shared = any(f"{other_rest}.".startswith(f"{name}.") for name in SHARED)
             if package == "infeed" or not shared:
                 wrong.append(other)

@@ -160,7 +160,7 @@ def test_sequential_dataset_is_exact(address: str, name: str, remainder: Any) ->
     assert result.total("once") == 3 * samples - left_out - dropped
     assert result.total("left_out") == left_out
     assert any("reads a dataset sequentially" in note for note in result.notes())
-    is_unordered = any("none order" in note for note in result.notes())
+    is_unordered = any("no order" in note for note in result.notes())
     assert is_unordered == (name == "any_order")
 
 

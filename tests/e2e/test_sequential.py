@@ -235,7 +235,7 @@ def test_unordered_dataset_repeats_nothing_after_a_kill(command_line: Any, folde
     assert read_all(address, "unordered", 2).values != expected.values
     ranks = Ranks(address, "unordered", 2, epochs=1)
     guarantee = ranks.feeds[0].guarantee
-    assert str(guarantee) == "none order, at most once delivery, none resume"
+    assert str(guarantee) == "no order, at most once delivery, no resume"
     ranks.take(9)
     server.kill()
     server = command_line.serve(definition("unordered"), folder, address)

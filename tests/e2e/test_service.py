@@ -54,7 +54,7 @@ def test_consumers_of_a_job_share_every_sample_once(cluster: Cluster, tmp_path: 
     for trainer in trainers:
         wait_for_batches(trainer, 1)
     with infeed.connect(cluster.target, "numbers", prefetch_bytes=1, **options) as feed:
-        assert str(feed.guarantee) == "none order, at most once delivery, none resume"
+        assert str(feed.guarantee) == "no order, at most once delivery, no resume"
         delivered = slots_of(next(feed))
         allow_batches(go, ALL)
         delivered += [slot for batch in feed for slot in slots_of(batch)]

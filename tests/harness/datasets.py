@@ -37,7 +37,7 @@ def write_datasets(root: Path) -> None:
     rows = [f"{number}.jpg,{number % 3}" for number in range(12)]
     (root / "csv" / "labels.csv").write_text("\n".join(["file,label", *rows]) + "\n")
     rows = [f"{number};class {number % 3};/old/pictures/{number}.jpg" for number in range(10)]
-    lines = ["id;species;path", *rows, "99;class 1;/old/pictures/99.jpg"]
+    lines = ["id;class;path", *rows, "99;class 1;/old/pictures/99.jpg"]
     (root / "other-csv" / "table.csv").write_text("\n".join(lines) + "\n")
     (root / "records").mkdir()
     for part in ("train", "val"):

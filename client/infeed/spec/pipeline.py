@@ -90,7 +90,7 @@ class Guarantee:
 
     def __str__(self) -> str:
         words = (f"{self.order} order", f"{self.delivery} delivery", f"{self.resume} resume")
-        return ", ".join(words).replace("_", " ")
+        return ", ".join(words).replace("_", " ").replace("none ", "no ")
 
     def to_proto(self) -> spec_pb2.Guarantee:
         return spec_pb2.Guarantee(

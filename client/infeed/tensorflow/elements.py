@@ -91,4 +91,7 @@ def _describe(specs: dict[str, Any], name: str) -> str:
     if name not in specs:
         return "missing"
     spec = specs[name]
-    return f"{spec.dtype.name}{spec.shape}" if isinstance(spec, tf.TensorSpec) else str(spec)
+    if not isinstance(spec, tf.TensorSpec) or spec.shape.rank is None:
+        return str(spec)
+    sizes = ("?" if size is None else str(size) for size in spec.shape)
+    return f"{spec.dtype.name}[{', '.join(sizes)}]"

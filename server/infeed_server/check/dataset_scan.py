@@ -24,7 +24,8 @@ def scan_dataset(plan: SequentialPlan, limit: int | None, advance: Advance) -> P
     dataset = plan.dataset(spec.seed, spec.batch_size)
     if limit is None and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
         raise ConfigError("source.dataset: the dataset is endless; give --limit")
-    report = PipelineReport(spec.name, spec.sample_count)
+    # Of a dataset of batches, the number of batches is known, but not that of samples.
+    report = PipelineReport(spec.name, None if plan.batched else spec.sample_count)
     ranges = [FieldRange(SOURCE_STAGE, each.name, *_described(each)) for each in spec.wire_spec]
     classes = {
         each.name: ClassCounts(each.name)

@@ -1,4 +1,4 @@
-"""Static checks of a YAML file: every mistake with its line, in milliseconds."""
+"""Static checks of a YAML file: every mistake with its line, without loading TensorFlow."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from infeed_server.check.fields import unknown_fields
 from infeed_server.config.document import Problem
 from infeed_server.config.model import Finding
 from infeed_server.pipeline.load import FilePipelines, definitions
-from infeed_server.pipeline.python_maps import placement_findings
 from infeed_server.sources import AnySource
-from infeed_server.sources.base import IndexedDefinition, SourceDefinition
+from infeed_server.sources.base import SourceDefinition
 from infeed_server.transforms.base import Transform
 from infeed_server.transforms.registry import AnyTransform
 
@@ -25,10 +23,9 @@ _TRANSFORM: TypeAdapter[Transform] = TypeAdapter(AnyTransform)
 
 
 def file_problems(pipelines: FilePipelines) -> list[Problem]:
-    """Returns every problem of a file that can be found without reading samples, by line.
+    """Returns what is invalid in a file, and the paths and modules that do not exist, by line.
 
-    Besides invalid definitions: paths, modules and fields that do not exist. They are looked for in
-    the valid parts of an invalid pipeline too.
+    They are looked for in the valid parts of an invalid pipeline too.
     """
     doc = pipelines.document
     problems = [*pipelines.problems]
@@ -43,21 +40,14 @@ def file_problems(pipelines: FilePipelines) -> list[Problem]:
 def _findings(value: dict[str, Any], folder: Path) -> Iterator[Finding]:
     source = _valid(_SOURCE, value.get("source"))
     if source is not None:
-        source = source.resolve(folder)
-        for path, text in source.check():
+        for path, text in source.resolve(folder).check():
             yield ("source", *path), text
-        if isinstance(source, IndexedDefinition) and value.get("batch") is None:
-            yield ("batch",), "missing; add for example batch: {size: 64}"
     listed = value.get("transforms")
-    transforms = [_valid(_TRANSFORM, each) for each in listed] if isinstance(listed, list) else []
-    for number, transform in enumerate(transforms):
+    for number, each in enumerate(listed if isinstance(listed, list) else []):
+        transform = _valid(_TRANSFORM, each)
         if transform is not None:
             for path, text in transform.check():
                 yield ("transforms", number, transform.name, *path), text
-    yield from placement_findings(transforms)
-    names = None if source is None else source.field_names()
-    if names is not None:
-        yield from unknown_fields(names, transforms)
 
 
 def _valid(adapter: TypeAdapter[T], value: Any) -> T | None:

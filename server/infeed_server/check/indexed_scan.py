@@ -19,6 +19,7 @@ from infeed_server.engines.indexed.graph_options import graph_options
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.pipeline.python_maps import split_python_maps
 from infeed_server.sources.base import Columns
+from infeed_server.transforms.field_checks import format_shape
 
 Advance = Callable[[int], None]
 """Callback with the number of samples that were processed since the last call."""
@@ -53,7 +54,9 @@ class IndexedScan:
             self.report.stages[SOURCE_STAGE] = f"{maps[-1][0]}: map"
         self.report.stages |= {number: f"{number}: {step.name}" for number, step in steps}
         self.report.ranges = [
-            FieldRange(each.stage, each.field, _type_name(each.spec), _shape(each.spec))
+            FieldRange(
+                *(each.stage, each.field, _type_name(each.spec), format_shape(each.spec.shape))
+            )
             for each in self._measures.fields
         ]
         names = getattr(source, "class_names", ())
@@ -152,7 +155,3 @@ def _filled(index: Array, keys: Array, columns: Columns) -> dict[str, Any]:
 
 def _type_name(spec: tf.TensorSpec) -> str:
     return "bytes" if spec.dtype == tf.string else str(spec.dtype.name)
-
-
-def _shape(spec: tf.TensorSpec) -> str:
-    return "[...]" if spec.shape.rank is None else str(spec.shape.as_list()).replace("None", "?")

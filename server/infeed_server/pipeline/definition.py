@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from infeed.spec import MAX_BATCH_SIZE, OnError, Remainder
 from infeed_server.config.model import Definition
@@ -43,6 +43,10 @@ class BatchOptions(Definition):
     with empty slots; a trainer may choose the other."""
 
 
+def _with_size(value: Any) -> Any:
+    return {"size": value} if type(value) is int else value
+
+
 class Pipeline(Definition):
     """A pipeline that a server can serve."""
 
@@ -52,8 +56,8 @@ class Pipeline(Definition):
     """Order of the samples."""
     transforms: TransformList = ()
     """Steps on each sample, applied in this order."""
-    batch: BatchOptions | None = None
-    """Batch options; required unless the elements of a `dataset` are batches."""
+    batch: Annotated[BatchOptions | None, BeforeValidator(_with_size)] = None
+    """Batch options, or the size alone; required unless the elements of a `dataset` are batches."""
     on_error: OnError = "raise"
     """Treatment of bad samples, which cannot be read or transformed."""
     quarantine: str | None = None

@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 from infeed.errors import ConfigError
 from infeed.finish import finished_spec
 from infeed.spec import Guarantee, PipelineSpec
-from infeed_server.config.model import format_path
 from infeed_server.order import SampleOrder
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.fingerprint import fingerprint
 from infeed_server.pipeline.kernels import kernel_selection
 from infeed_server.pipeline.python_maps import (
+    check_placement,
     is_python_map,
     map_source,
-    placement_findings,
     split_python_maps,
 )
 from infeed_server.pipeline.sample_cache import CachedSource, CachePrefix, split_at_cache
@@ -85,8 +84,7 @@ def plan_indexed(
             f"which has {count} samples"
         )
     prefix, steps = split_at_cache(list(enumerate(definition.transforms)))
-    for path, text in placement_findings(definition.transforms):
-        raise ConfigError(f"{format_path(path)}: {text}")
+    check_placement(definition.transforms)
     maps, head = split_python_maps(prefix.steps if prefix else steps)
     if not maps:
         return _plan(name, definition, source, prefix, steps, cached=cached)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from infeed.errors import ConfigError, UserCodeError
-from infeed_server.config.model import Finding
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.sources import PythonSource, Source
 from infeed_server.sources.python.mapped import MappedReader, MappedRecords, MappedSource
@@ -22,23 +21,23 @@ def split_python_maps(steps: Sequence[Step]) -> tuple[tuple[Step, ...], tuple[St
     return tuple(steps[:count]), tuple(steps[count:])
 
 
-def is_python_map(transform: Transform | None) -> bool:
+def is_python_map(transform: Transform) -> bool:
     return isinstance(transform, Map) and transform.python
 
 
-def placement_findings(transforms: Sequence[Transform | None]) -> Iterator[Finding]:
-    """Yields functions in Python that stand behind a transform in a graph."""
+def check_placement(transforms: Sequence[Transform]) -> None:
+    """Raises `ConfigError` for a function in Python behind a transform in a graph."""
     before: Transform | None = None
     for number, transform in enumerate(transforms):
         if not is_python_map(transform):
             before = before or transform
         elif before is not None:
-            text = (
-                f"a function in Python must be before all other transforms, and {before.name} "
-                "is before it; put it first, and do that step in it or behind it, or write the "
-                "function with TensorFlow operations and leave out python"
+            raise ConfigError(
+                f"transforms[{number}].map.python: a function in Python must be before all other "
+                f"transforms, and {before.name} is before it; put it first, and do that step in it "
+                "or behind it, or write the function with TensorFlow operations and leave out "
+                "python"
             )
-            yield ("transforms", number, "map", "python"), text
 
 
 def map_source(definition: Pipeline, source: Source, maps: Sequence[Step]) -> MappedSource:

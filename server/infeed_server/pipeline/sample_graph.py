@@ -10,6 +10,7 @@ from infeed.errors import ConfigError, UserCodeError
 from infeed.spec import DATA_TYPES, FieldSpec, Spec
 from infeed_server.sources.base import Sample, Source
 from infeed_server.transforms.base import Step
+from infeed_server.transforms.field_checks import describe_tensor, format_shape
 
 SampleFunction = Callable[[Sample, tf.Tensor], Sample]
 """(columns, key) → fields."""
@@ -105,7 +106,7 @@ def _specs(sample: Sample) -> Specs:
 
 
 def _format_specs(specs: Specs) -> str:
-    return ", ".join(f"{name}: {spec.dtype.name}{spec.shape}" for name, spec in specs.items())
+    return ", ".join(f"{name}: {describe_tensor(spec)}" for name, spec in specs.items())
 
 
 def _field_spec(name: str, spec: tf.TensorSpec, path: str) -> FieldSpec:
@@ -117,8 +118,8 @@ def _field_spec(name: str, spec: tf.TensorSpec, path: str) -> FieldSpec:
         )
     if not spec.shape.is_fully_defined():
         raise ConfigError(
-            f"{path}: field {name!r} ends with the shape {spec.shape}, which varies from "
-            "sample to sample; batches have fixed shapes: end with resize, random_crop, "
+            f"{path}: field {name!r} ends with the shape {format_shape(spec.shape)}, which varies "
+            "from sample to sample; batches have fixed shapes: end with resize, random_crop, "
             "random_resized_crop or another transform that fixes it (or `tf.ensure_shape` in your "
             "own function)"
         )

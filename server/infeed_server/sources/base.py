@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -117,10 +117,6 @@ class SourceDefinition(Definition):
         Takes milliseconds, reads no sample but a first one, and does not load TensorFlow.
         """
         return iter(())
-
-    def field_names(self) -> Sequence[str] | None:
-        """Returns the names of a sample's fields, as `check` may find them; None: unknown."""
-        return None
 
 
 class IndexedDefinition(SourceDefinition):

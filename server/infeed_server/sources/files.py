@@ -82,7 +82,9 @@ def read_remote(path: str) -> bytes:
 
 
 def read_bytes(path: str) -> bytes:
-    """Reads a whole file. Raises `SourceError` when that fails."""
+    """Reads a whole file. Raises `SourceError` when that fails, and for a pipe without end."""
+    if os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113
+        raise SourceError(f"cannot read {path!r}: it is not a regular file", file=path)
     try:
         return read_remote(path) if is_remote(path) else Path(path).read_bytes()
     except file_errors() as error:
@@ -143,6 +145,8 @@ def _glob(pattern: str) -> list[str]:
 def _no_match(pattern: str) -> str:
     if is_folder(pattern):
         return f"{pattern!r} is a folder; name its files, as in '{pattern.rstrip('/')}/*'"
+    if not is_remote(pattern) and os.path.exists(pattern):  # noqa: PTH110
+        return f"{pattern!r} is no regular file"
     return f"no file matches {pattern!r}; {describe_nearest_folder(pattern)}"
 
 

@@ -23,6 +23,7 @@ from infeed_server.starter.draft import (
     pipeline_name,
     step,
 )
+from infeed_server.starter.image_look import attached_field
 
 _MAX_CLASSES = 10_000
 
@@ -54,7 +55,11 @@ def arrays_starter(files: Sequence[Path], place: Place) -> Starter:
         shape = list(header.shape[1:])
         labels = _label_range(files, field, header) if not shape else ""
         about.append(f"{field}: {_type_name(header.dtype)}{shape}{labels}")
-        transforms += _transforms(field, header, training=is_for_training(name))
+        attached = attached_field(other for other in headers if other != field)
+        training = is_for_training(name) and not attached
+        transforms += _transforms(field, header, training=training)
+        if attached and transforms and is_for_training(name):
+            transforms.append(Line("", f"no flip, which would not move {attached!r}"))
     return Starter([PipelineDraft(name, about, source, count, transforms)])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,33 +12,31 @@ from infeed_server.sources.storage_faults import error_text
 from infeed_server.starter.arrays import arrays_starter
 from infeed_server.starter.draft import Place, Starter, listed
 from infeed_server.starter.images import csv_starter, images_starter
+from infeed_server.starter.label_choice import LabelOption
 from infeed_server.starter.records import is_record_file, records_starter
+from infeed_server.starter.shards import matching_files
 
 _PARQUET = (".parquet", ".pq")
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
-def starter_for(path: str, place: Place) -> Starter:
+def starter_for(path: str, place: Place, option: LabelOption | None = None) -> Starter:
     """Looks at data and returns a starter for it; `place` is that of the file to be written.
 
-    Raises `SourceError` for data of an unknown kind, and for what no pipeline can serve, and
+    `option` selects the labels of images. Raises `SourceError` for data of an unknown kind, and for
+    what no pipeline can serve, `UnclearLabelsError` where an option is necessary, and
     `MissingExtraError` for Parquet without PyArrow.
     """
     if Path(path).is_dir():
         # Absolute, so that the folder has a name.
-        return _folder_starter(Path(absolute_path(path)), place)
-    files = [Path(path)] if Path(path).is_file() else _matching(path)
+        return _folder_starter(Path(absolute_path(path)), place, option)
+    files = [Path(path)] if Path(path).is_file() else matching_files(path)
     if not files:
         raise SourceError(f"no file or folder {path!r}; {describe_nearest_folder(path)}")
-    return _files_starter(files, place)
+    return _files_starter(files, place, option, path)
 
 
-def _matching(pattern: str) -> list[Path]:
-    found = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - also absolute patterns
-    return [Path(path) for path in found if Path(path).is_file() and INDEX_SUFFIX not in path]
-
-
-def _folder_starter(folder: Path, place: Place) -> Starter:
+def _folder_starter(folder: Path, place: Place, option: LabelOption | None) -> Starter:
     try:
         list_images(str(folder))
     except SourceError:  # no image in it
@@ -47,12 +44,23 @@ def _folder_starter(folder: Path, place: Place) -> Starter:
         files = [path for path in files if INDEX_SUFFIX not in path.name]
         if not files:
             raise SourceError(f"no file in {str(folder)!r}", file=folder) from None
-        return _files_starter(files, place)
-    return images_starter(folder, place)
+        return _files_starter(files, place, option)
+    return images_starter(folder, place, option)
 
 
-def _files_starter(files: Sequence[Path], place: Place) -> Starter:
-    """Returns the starter for files of one kind; others among them are ignored."""
+def _files_starter(
+    files: Sequence[Path], place: Place, option: LabelOption | None, pattern: str = ""
+) -> Starter:
+    """Returns the starter for files of one kind; others among them are ignored.
+
+    `pattern` is the glob that named them, if one did.
+    """
+    tables = [file for file in files if file.suffix.lower() == ".csv"]
+    if option is not None and not tables:
+        raise SourceError(
+            f"--labels: {files[0]} is no folder of images and no CSV; leave --labels out",
+            file=files[0],
+        )
     for suffix in (".npz", ".npy"):
         arrays = [file for file in files if file.suffix == suffix]
         if arrays and suffix == ".npz":
@@ -61,14 +69,14 @@ def _files_starter(files: Sequence[Path], place: Place) -> Starter:
         if arrays:
             return arrays_starter(arrays, place)
     if records := [file for file in files if is_record_file(file)]:
-        return records_starter(records, place)
+        return records_starter(records, place, pattern)
     first = files[0]
-    if tables := [file for file in files if file.suffix.lower() == ".csv"]:
-        return csv_starter(tables[0], place)
+    if tables:
+        return csv_starter(Path(absolute_path(str(tables[0]))), place, option)
     if tables := [file for file in files if file.suffix.lower() in _PARQUET]:
         from infeed_server.starter.parquet import parquet_starter  # noqa: PLC0415 - needs PyArrow
 
-        return parquet_starter(tables, place)
+        return parquet_starter(tables, place, pattern)
     if first.suffix.lower() in EXTENSIONS:
         raise SourceError(f"{first} is one image; give its folder: {first.parent}", file=first)
     head = _head(first)

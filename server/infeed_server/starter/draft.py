@@ -14,6 +14,13 @@ import yaml
 
 from infeed.printable import printable
 
+WRITTEN_LABELS = "-labels.infeed.csv"
+"""The end of the name of a CSV of labels that `init` writes, so that it is not taken for one of the
+user's, nor one of the user's for it."""
+
+WRITTEN_MODULE = "Written by infeed init."
+"""Part of a Python module that `init` writes."""
+
 _DEFAULT_BATCH = 64
 _EVALUATION = ("val", "valid", "validation", "test", "eval", "dev")
 """Words in the name of a part of the data that is not for training."""
@@ -47,6 +54,8 @@ class PipelineDraft:
     """Why bad samples are expected; empty if they are not."""
     shuffle: str = "{seed: 0}"
     """The options of the order, if it is for training."""
+    label: str = ""
+    """What was taken as the label, for the terminal and a comment; empty where nothing was."""
 
     @property
     def for_training(self) -> bool:
@@ -55,7 +64,8 @@ class PipelineDraft:
     def lines(self, suffix: str) -> Iterator[str]:
         """Yields the lines below the key `pipelines`; the name gets a suffix."""
         yield f"  {flow(self.name + suffix)}:"
-        yield from (f"    {Line('', text)}" for text in self.about)
+        about = [*self.about, *([self.label] if self.label else [])]
+        yield from (f"    {Line('', text)}" for text in about)
         yield "    source:"
         yield from (f"      {line}" for line in self.source)
         if self.for_training:
@@ -94,6 +104,11 @@ class Starter:
             number = names[pipeline.name]
             lines += pipeline.lines(f"-{number}" if number > 1 else "")
         return "\n".join(lines) + "\n"
+
+    def label_lines(self) -> list[str]:
+        """Returns what was taken as the label of each pipeline of images."""
+        named = [each for each in self.pipelines if each.label]
+        return [printable(f"{each.name}: {each.label}") for each in named]
 
 
 @dataclass(frozen=True)

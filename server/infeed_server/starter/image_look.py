@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
@@ -19,6 +20,17 @@ _CROPS = (224, 192, 160, 128, 96, 64, 48, 32, 24, 16, 8)
 
 _GREY_MODES = ("1", "L", "LA", "I", "I;16", "F")
 
+_GEOMETRY_WORDS = {
+    *("box", "boxes", "bbox", "bboxes", "xmin", "xmax", "ymin", "ymax", "polygon", "polygons"),
+    *("keypoint", "keypoints", "landmark", "landmarks", "point", "points", "pose"),
+    *("mask", "masks", "segmentation", "depth"),
+}
+"""Words in the name of a field that has places in the image."""
+
+_ORIENTATION, _UPRIGHT = 0x0112, 1
+_TURNED = (5, 6, 7, 8)
+"""Orientations in EXIF whose height is the width of the file."""
+
 _MAX_KEPT = 128
 """Pixels. Images of one size, and not larger, are small on purpose: they keep their size."""
 
@@ -30,20 +42,25 @@ class ImageLook:
     formats: frozenset[str]
     sizes: tuple[tuple[int, int], ...]
     grey: int
+    turned: int = 0
+    """JPEGs that EXIF turns or mirrors."""
 
     @classmethod
     def at(cls, images: Iterable[bytes | str]) -> ImageLook | None:
         """Reads the headers of images, given as contents or paths; None if none is an image."""
-        formats, sizes, grey = set(), [], 0
+        formats, sizes, grey, turned = set(), [], 0, 0
         for image in images:
             try:
                 with Image.open(io.BytesIO(image) if isinstance(image, bytes) else image) as opened:
+                    orientation = _orientation(opened)
+                    size = (opened.height, opened.width)
                     formats.add(str(opened.format))
-                    sizes.append((opened.height, opened.width))
+                    sizes.append(size[::-1] if orientation in _TURNED else size)
                     grey += opened.mode in _GREY_MODES
+                    turned += orientation != _UPRIGHT
             except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError):
                 continue
-        return cls(frozenset(formats), tuple(sizes), grey) if sizes else None
+        return cls(frozenset(formats), tuple(sizes), grey, turned) if sizes else None
 
     def describe(self) -> str:
         """Returns the formats, sizes and channels in words."""
@@ -53,13 +70,23 @@ class ImageLook:
             span = f"{low}" if low == high else f"{low} to {high} (median {median(values):g})"
             sides.append(f"{name} {span}")
         grey = f", {self.grey} of {len(self.sizes)} grey" if self.grey else ""
-        return f"{'/'.join(sorted(self.formats))}, {', '.join(sides)}{grey}"
+        turned = f", {self.turned} of {len(self.sizes)} turned by EXIF" if self.turned else ""
+        return f"{'/'.join(sorted(self.formats))}, {', '.join(sides)}{grey}{turned}"
 
-    def transforms(self, field: str, *, training: bool) -> list[Line]:
-        """Returns the suggested transforms: to images of one size, from 0 to 1."""
+    def transforms(self, field: str, *, training: bool, others: Iterable[str] = ()) -> list[Line]:
+        """Returns the suggested transforms: to images of one size, from 0 to 1.
+
+        No random one moves the image alone, where one of the `others` has places in it.
+        """
         is_grey = self.grey == len(self.sizes)
         channels = 1 if is_grey else 3
-        lines = [step("decode_image", field=field, channels=channels)]
+        if self.turned:
+            comment = "photos are turned upright"
+            lines = [step("decode_image", comment, field=field, channels=channels, exif="apply")]
+        else:
+            lines = [step("decode_image", field=field, channels=channels)]
+        attached = attached_field(others)
+        training = training and not attached
         height, width = self.sizes[0]
         if set(self.sizes) == {(height, width)} and max(height, width) <= _MAX_KEPT:
             comment = "the size that they have; a batch needs a fixed one"
@@ -68,10 +95,13 @@ class ImageLook:
             side = self._crop()
             name = "random_resized_crop" if training else "resize"
             comment = "height, width" if training else "height, width; changes the proportions"
+            comment += f"; pixels in {attached!r} fit no longer" if attached else ""
             lines.append(step(name, comment, field=field, size=[side, side]))
         if training:
             comment = "not for text, digits or other images with a left and a right"
             lines.append(step("random_flip_left_right", comment, field=field))
+        if attached:
+            lines.append(Line("", f"no crop or flip, which would not move {attached!r}"))
         comment = "to 0 to 1, in the trainer: images travel as uint8"
         lines.append(step("normalize", comment, field=field, scale=255.0))
         if not is_grey:
@@ -83,6 +113,29 @@ class ImageLook:
         """Returns the largest usual size that half of the images have."""
         short = median(min(size) for size in self.sizes)
         return next((side for side in _CROPS if side <= short), _CROPS[-1])
+
+
+def attached_field(names: Iterable[str]) -> str:
+    """Returns the first field with places in an image, by its name; empty if there is none."""
+    words = ((name, re.findall(r"[A-Z]?[a-z]+", name)) for name in names)
+    return next(
+        (
+            name
+            for name, parts in words
+            if not _GEOMETRY_WORDS.isdisjoint(part.lower() for part in parts)
+        ),
+        "",
+    )
+
+
+def _orientation(image: Image.Image) -> int:
+    if image.format not in ("JPEG", "MPO"):  # of the others, decode_image reads no EXIF
+        return _UPRIGHT
+    try:
+        found = image.getexif().get(_ORIENTATION, _UPRIGHT)
+    except Exception:  # noqa: BLE001 - invalid EXIF counts as none, whatever Pillow raises for it
+        return _UPRIGHT
+    return found if found in range(1, 9) else _UPRIGHT
 
 
 def spread(count: int, most: int = MAX_LOOKED_AT) -> list[int]:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import posixpath
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from infeed.errors import SourceError
-from infeed_server.sources.storage_faults import error_text
+from infeed_server.sources.files import read_bytes
+from infeed_server.sources.images.listing import EXTENSIONS, ImageListing
 
 _DELIMITERS = ",;\t|"
 _SAMPLED_ROWS = 200
 """Rows that decide which column names the images."""
 _MIN_SHARE = 0.5
 """Share of these rows that must name an image."""
-_LABEL_WORDS = ("label", "class", "target", "category", "y")
-"""Words in the header of a column of labels, the best first."""
+_LABEL_WORDS = {
+    *("label", "labels", "class", "classes", "classname", "target", "targets"),
+    *("category", "categories", "y"),
+}
+"""Words in the name of a column of labels, or of a file of labels without a header."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +32,6 @@ class LabelTable:
     """The labels of images, by path below their folder."""
 
     labels: Mapping[str, str]
-    column: str
-    """The column of labels; empty if the table has no header."""
-    other_columns: Sequence[str]
-    """Columns that name neither image nor label."""
     unknown_rows: int
     """Rows that name no image."""
     empty_rows: int
@@ -52,6 +53,84 @@ class LabelTable:
         return all(map(_is_number, texts)) and not all(map(is_integer, texts))
 
 
+@dataclass(frozen=True)
+class ImageTable:
+    """A CSV whose rows name images."""
+
+    file: Path
+    columns: Sequence[str]
+    """The names of the columns; without a header their numbers, from 1."""
+    has_header: bool
+    rows: Sequence[Sequence[str]]
+    """The rows behind the header."""
+    images: Sequence[str | None]
+    """The image of each row."""
+    foreign_rows: int
+    """Rows that name images of another folder."""
+    file_column: int
+    has_commas: bool
+
+    def label_columns(self) -> list[str]:
+        """Returns the columns whose values differ, besides that of the images."""
+        others = [number for number in range(len(self.columns)) if number != self.file_column]
+        return [self.columns[each] for each in others if len(set(self._cells(each)) - {""}) > 1]
+
+    def says_label(self, column: str) -> bool:
+        """Returns whether the column's name has the word of a label, or that of a table without a
+        header and other columns."""
+        name = column if self.has_header else self.file.stem if len(self.columns) == 2 else ""
+        return has_label_word(name)
+
+    def named(self) -> int:
+        """Returns how many rows name an image."""
+        return sum(image is not None for image in self.images)
+
+    def names_enough(self, listing: ImageListing) -> bool:
+        """Returns whether the rows name images by path, or half of all images."""
+        named = len(set(self.images) - {None})
+        return bool(self.named_by_path()) or named >= _MIN_SHARE * len(listing.images)
+
+    def named_by_path(self) -> int:
+        """Returns how many rows name an image by its path below the folder."""
+        named = zip(self.rows, self.images, strict=True)
+        return sum(
+            image is not None and posixpath.normpath(row[self.file_column]) == image
+            for row, image in named
+        )
+
+    def labels(self, column: str) -> LabelTable:
+        """Returns the labels of a column."""
+        number = self.columns.index(column)
+        labels: dict[str, str] = {}
+        unknown = empty = 0
+        contradicted: list[str] = []
+        is_direct = self._is_direct(number)
+        for row, image, text in zip(self.rows, self.images, self._cells(number), strict=True):
+            unknown += image is None
+            empty += image is not None and text == ""
+            is_direct &= len(row) == len(self.columns) and image is not None and text != ""
+            if image is None or text == "":
+                continue
+            is_direct &= posixpath.normpath(row[self.file_column]) == image and image not in labels
+            if labels.setdefault(image, text) != text:
+                contradicted.append(image)
+        return LabelTable(labels, unknown - self.foreign_rows, empty, contradicted, is_direct)
+
+    def _cells(self, column: int) -> list[str]:
+        return [row[column] if column < len(row) else "" for row in self.rows]
+
+    def _is_direct(self, label: int) -> bool:
+        names = [name.lower() for name in self.columns]
+        if not self.has_header:
+            return self.has_commas and len(names) == 2 and (self.file_column, label) == (0, 1)
+        wanted = names.count("file") == names.count("label") == 1
+        return (
+            self.has_commas
+            and wanted
+            and (self.file_column, label) == (names.index("file"), names.index("label"))
+        )
+
+
 def labels_csv(labels: Mapping[str, str | int]) -> str:
     """Returns labels by image as the source `images` reads them."""
     out = io.StringIO()
@@ -63,22 +142,22 @@ def labels_csv(labels: Mapping[str, str | int]) -> str:
 
 def is_integer(text: str) -> bool:
     """Returns whether a label is an integer, with or without a sign."""
-    return text.lstrip("+-").isdigit()
+    return re.fullmatch(r"[+-]?[0-9]+", text) is not None
 
 
-class Table(NamedTuple):
-    """The cells of a CSV, and whether commas separate them."""
+def has_label_word(name: str) -> bool:
+    """Returns whether a name, such as `class_id` or `ClassId`, has the word of a label."""
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)
+    return not _LABEL_WORDS.isdisjoint(word.lower() for word in words)
 
-    rows: list[list[str]]
-    has_commas: bool
 
+def read_rows(file: Path) -> tuple[list[list[str]], bool]:
+    """Returns the cells of a CSV with any usual delimiter, and whether that is a comma.
 
-def read_table(file: Path) -> Table:
-    """Reads a CSV with any usual delimiter. Raises `SourceError`."""
+    Raises `SourceError`.
+    """
     try:
-        text = file.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise SourceError(f"cannot read {str(file)!r}: {error_text(error)}", file=file) from error
+        text = read_bytes(str(file)).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise SourceError(f"{file} is not UTF-8 text", file=file) from error
     first = text.partition("\n")[0]
@@ -88,45 +167,48 @@ def read_table(file: Path) -> Table:
         rows = [[cell.strip() for cell in row] for row in reader if row]
     except csv.Error as error:
         raise SourceError(f"{file}, line {reader.line_num}: {error}", file=file) from error
-    return Table(rows, delimiter == ",")
+    return rows, delimiter == ","
 
 
-def match_table(table: Table, images: Sequence[str]) -> LabelTable | None:
-    """Matches the rows of a table with images, given by path; None if they are of something else.
+def match_table(file: Path, listing: ImageListing) -> ImageTable | None:
+    """Matches the rows of a CSV with images; None if they are of something else.
 
     An image is named by its path, by the end of it, by its name, or by its name without ending.
+    Raises `SourceError` for a file that is no CSV.
     """
-    rows, index = table.rows, _index(images)
+    rows, has_commas = read_rows(file)
+    index = _index([image.path for image in listing.images])
     width = max(map(len, rows), default=0)
     sampled = rows[: _SAMPLED_ROWS + 1]
     files = max(range(width), key=lambda column: _names_images(sampled, column, index), default=0)
     required = _MIN_SHARE * max(len(sampled) - 1, 1)
     if width < 2 or sum(_names_images(sampled, files, index)) < required:
         return None
-    has_header = _find(rows[0][files], index) is None
-    header = [cell.lower() for cell in rows[0]] if has_header else []
+    has_header = _is_header(rows[0], files, index)
+    columns = list(rows[0]) if has_header else []
+    columns += [str(number + 1) for number in range(len(columns), width)]
+    images: list[str | None] = []
+    foreign = 0
     body = rows[1:] if has_header else rows
-    label = _label_column(header, body, width, files)
-    labels: dict[str, str] = {}
-    unknown = empty = 0
-    contradicted: list[str] = []
-    is_direct = header.count("file") == header.count("label") == 1 or (not header and width == 2)
-    is_direct &= table.has_commas and (files, label) == ((0, 1) if not header else _named(header))
     for row in body:
-        image = _find(row[files], index) if files < len(row) else None
-        text = row[label] if label < len(row) else ""
-        unknown += image is None
-        empty += image is not None and text == ""
-        is_direct &= len(row) == width and image is not None and text != ""
-        if image is None or text == "":
-            continue
-        is_direct &= posixpath.normpath(row[files]) == image and image not in labels
-        if labels.setdefault(image, text) != text:
-            contradicted.append(image)
-    names = dict(enumerate(rows[0] if has_header else []))
-    others = [name for column, name in names.items() if column not in (files, label)]
-    column = names.get(label, "")
-    return LabelTable(labels, column, others, unknown, empty, contradicted, is_direct)
+        text = row[files] if files < len(row) else ""
+        image = _find(text, index)
+        here = os.path.join(file.parent, text)  # noqa: PTH118 - a cell can be any text
+        if os.path.isfile(here):  # noqa: PTH113
+            # Another file of the same name is not meant.
+            is_image = image is not None and Path(here).samefile(f"{listing.root}/{image}")
+            foreign += not is_image
+            image = image if is_image else None
+        images.append(image)
+    return ImageTable(file, columns, has_header, body, images, foreign, files, has_commas)
+
+
+def _is_header(row: Sequence[str], files: int, index: Mapping[str, str | None]) -> bool:
+    """Returns whether the first row names columns, and not an image that is not there."""
+    text = row[files] if files < len(row) else ""
+    if _find(text, index) is not None or text.lower().endswith(EXTENSIONS):
+        return False
+    return not all(_is_number(cell) for column, cell in enumerate(row) if column != files)
 
 
 def _index(images: Sequence[str]) -> dict[str, str | None]:
@@ -159,38 +241,8 @@ def _names_images(
     cells = [row[column] for row in rows if column < len(row)]
     named = [cell for cell in cells if _find(cell, index) is not None]
     with_ending = sum("." in cell for cell in named)
-    is_label = bool(cells) and not set(_words(cells[0])).isdisjoint(_LABEL_WORDS)
+    is_label = bool(cells) and has_label_word(cells[0])
     return with_ending, 0 if is_label else len(named) - with_ending
-
-
-def _words(header: str) -> list[str]:
-    return header.lower().replace("-", "_").split("_")
-
-
-def _label_column(
-    header: Sequence[str], rows: Sequence[Sequence[str]], width: int, files: int
-) -> int:
-    """Returns the column with the word of a label in its header, else one whose values repeat.
-
-    A column of one value, such as that of a part, and one of all different, such as that of an
-    id, are taken only if there is no other.
-    """
-    others = [column for column in range(width) if column != files]
-    for word in _LABEL_WORDS:
-        for column in others:
-            if column < len(header) and word in _words(header[column]):
-                return column
-    for column in others:
-        cells = [row[column] for row in rows if column < len(row)]
-        if 1 < len(set(cells)) <= len(cells) // 2:
-            return column
-    return others[0]
-
-
-def _named(header: Sequence[str]) -> tuple[int, int]:
-    if "file" not in header or "label" not in header:
-        return -1, -1
-    return header.index("file"), header.index("label")
 
 
 def _is_number(text: str) -> bool:

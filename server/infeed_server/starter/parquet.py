@@ -15,6 +15,7 @@ import numpy as np
 from infeed.errors import SourceError
 from infeed_server.datasets.parquet import ParquetRows
 from infeed_server.starter.draft import (
+    WRITTEN_MODULE,
     Line,
     PipelineDraft,
     Place,
@@ -32,7 +33,7 @@ _ROWS_READ = 16
 _MAX_SHUFFLED_BYTES = 256 << 20
 """Decompressed bytes that are shuffled as a whole: a process keeps so many."""
 
-_MODULE = '''"""Rows of Parquet files for the pipelines beside this file. Written by infeed init."""
+_MODULE = f'''"""Rows of Parquet files for the pipelines beside this file. {WRITTEN_MODULE}"""
 
 from pathlib import Path
 
@@ -49,10 +50,10 @@ def {function}():
 """
 
 
-def parquet_starter(files: Sequence[Path], place: Place) -> Starter:
+def parquet_starter(files: Sequence[Path], place: Place, pattern: str = "") -> Starter:
     """Returns a starter with a pipeline for each group of shards, and the module that reads them.
 
-    Raises `SourceError`.
+    `pattern` is the glob that named the files, if one did. Raises `SourceError`.
     """
     groups = dict(shard_groups(files))
     module = f"{_identifier(next(iter(groups)))}_rows"
@@ -67,7 +68,7 @@ def parquet_starter(files: Sequence[Path], place: Place) -> Starter:
                 f"{group[0]}: no column that can be served: {listed(left_out)}", file=group[0]
             )
         function = _identifier(name)
-        patterns = shard_pattern(group, place)
+        patterns = shard_pattern(group, place, pattern)
         names = [patterns] if isinstance(patterns, str) else patterns
         paths = ", ".join(f"FOLDER / {each!r}" for each in names)
         code += _FUNCTION.format(function=function, files=f"[{paths}]", columns=list(fields))
@@ -96,7 +97,9 @@ def _draft(
         look = ImageLook.at(values)
         if look is not None and len(look.sizes) == len(values):
             about.append(f"{field}: images, {look.describe()}")
-            transforms = look.transforms(field, training=is_for_training(name))
+            others = [other for other in fields if other != field]
+            training = is_for_training(name)
+            transforms = look.transforms(field, training=training, others=others)
     return PipelineDraft(name, about, source, len(rows), transforms, shuffle=_shuffle(rows))
 
 

@@ -85,17 +85,21 @@ def is_record_file(path: Path) -> bool:
     return len(header) == HEADER_BYTES and masked_crc(header[:8]) == crc
 
 
-def records_starter(files: Sequence[Path], place: Place) -> Starter:
-    """Returns a starter for TFRecord files, with a pipeline for each group of shards."""
-    return Starter([_draft(name, group, place) for name, group in shard_groups(files)])
+def records_starter(files: Sequence[Path], place: Place, pattern: str = "") -> Starter:
+    """Returns a starter for TFRecord files, with a pipeline for each group of shards.
+
+    `pattern` is the glob that named the files, if one did.
+    """
+    return Starter([_draft(name, group, place, pattern) for name, group in shard_groups(files)])
 
 
-def _draft(name: str, files: Sequence[Path], place: Place) -> PipelineDraft:
+def _draft(name: str, files: Sequence[Path], place: Place, pattern: str) -> PipelineDraft:
     features, records = _look_at(files)
     count = _count(files)
     described = f"{count} records" if count is not None else "records"
-    about = [f"{described} in {len(files)} files; features of {records} of them"]
-    source = [Line(f"tfrecord: {flow(shard_pattern(files, place))}"), Line("features:")]
+    plural = "s" if len(files) > 1 else ""
+    about = [f"{described} in {len(files)} file{plural}; features of {records} of them"]
+    source = [Line(f"tfrecord: {flow(shard_pattern(files, place, pattern))}"), Line("features:")]
     for feature, look in features.items():
         line = look.line(feature, records)
         source.append(Line(f"  {line.code}", line.comment))
@@ -103,7 +107,9 @@ def _draft(name: str, files: Sequence[Path], place: Place) -> PipelineDraft:
     for feature, look in features.items():
         image = look.look() if not transforms else None
         if image is not None and len(look.values) == records:
-            transforms = image.transforms(feature, training=is_for_training(name))
+            others = [other for other in features if other != feature]
+            training = is_for_training(name)
+            transforms = image.transforms(feature, training=training, others=others)
     return PipelineDraft(name, about, source, 1 << 20 if count is None else count, transforms)
 
 

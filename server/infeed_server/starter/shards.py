@@ -26,18 +26,25 @@ def shard_groups(files: Sequence[Path]) -> Iterator[tuple[str, list[Path]]]:
         yield pipeline_name(prefix if has_name else group[0].absolute().parent.name), group
 
 
-def shard_pattern(files: Sequence[Path], place: Place) -> str | list[str]:
-    """Returns a glob that matches these files and no others, or a list of them."""
+def shard_pattern(files: Sequence[Path], place: Place, given: str = "") -> str | list[str]:
+    """Returns a glob that matches these files and no others, if possible that which was given; or a
+    list of them."""
     if len(files) == 1:
         return place.path(files[0])
     names = [file.name for file in files]
     begin = _common(names)
     end = _common([name[::-1] for name in names])[::-1]
-    pattern = f"{glob.escape(str(files[0].parent))}/{glob.escape(begin)}*{glob.escape(end)}"
-    found = {path for path in glob.glob(pattern) if INDEX_SUFFIX not in path}  # noqa: PTH207
-    if found == set(map(str, files)):
-        return place.path(pattern)
+    start = f"{glob.escape(str(files[0].parent))}/{glob.escape(begin)}"
+    for pattern in (given, *(f"{start}{each}{glob.escape(end)}" for each in ("*", "[0-9]*"))):
+        if set(matching_files(pattern)) == set(files):
+            return place.path(pattern)
     return [place.path(file) for file in files]
+
+
+def matching_files(pattern: str) -> list[Path]:
+    """Returns the files that a glob matches, sorted, without indexes."""
+    found = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - also absolute patterns
+    return [Path(path) for path in found if Path(path).is_file() and INDEX_SUFFIX not in path]
 
 
 def _common(names: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from infeed.errors import ConfigError
 from infeed.spec import FinishTransform
-from infeed_server.config.model import Definition, Finding
+from infeed_server.config.model import Definition, Finding, did_you_mean
 from infeed_server.sources.base import Sample
 
 Key: TypeAlias = "tf.Tensor"
@@ -91,8 +91,9 @@ class FieldTransform(Transform):
 def get_field(sample: Sample, field: str, transform: str) -> tf.Tensor:
     """Returns the field's tensor. Raises `ConfigError` with the available fields."""
     if field not in sample:
+        hint = did_you_mean(field, sorted(sample))
         raise ConfigError(
-            f"{transform}: no field {field!r}; available: {', '.join(sorted(sample))}",
+            f"{transform}: no field {field!r}{hint}; available: {', '.join(sorted(sample))}",
             stage=transform,
         )
     return sample[field]

@@ -74,7 +74,9 @@ def require_at_run_time(condition: tf.Tensor, message: str, data: tf.Tensor) -> 
     if tf.executing_eagerly():
         # An eager Assert puts "Expected 'tf.Tensor(False, ...)' to be true" before the message.
         if not condition:
-            raise tf.errors.InvalidArgumentError(None, None, f"{message} {data.numpy().tolist()}")
+            value = data.numpy()
+            shown = repr(value) if isinstance(value, bytes) else str(value.tolist())
+            raise tf.errors.InvalidArgumentError(None, None, f"{message} {shown}")
         return []
     # tf.debugging.Assert would add two functions to the graph.
     return [tf.raw_ops.Assert(condition=condition, data=[message, data])]

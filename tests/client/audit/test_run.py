@@ -272,7 +272,7 @@ def test_notes_name_the_limits_of_a_sequential_pipeline() -> None:
     reading, length, guarantee = result.notes()
     assert "what the dataset itself repeats or leaves out is not detected" in reading
     assert "the length of the dataset is unknown" in length
-    assert "none order, at most once delivery, none resume" in guarantee
+    assert "no order, at most once delivery, no resume" in guarantee
     with pytest.raises(InvalidRequestError, match="cannot be audited across a resume"):
         audit_fake(fake, resume_every=2)
 

@@ -233,11 +233,11 @@ def test_missing_or_ambiguous_fields_raise(make_server: Any, rows: Any) -> None:
 @pytest.mark.parametrize(
     ("described", "difference"),
     [
-        ([("image", "float32", (3, 4)), ("label", "int64", ())], r"image is uint8\(5, 3, 4\), not"),
-        ([("image", "uint8", (3, 4))], r"label is int64\(5,\), not missing"),
+        ([("image", "float32", (3, 4)), ("label", "int64", ())], r"image is uint8\[5, 3, 4\], not"),
+        ([("image", "uint8", (3, 4))], r"label is int64\[5\], not missing"),
         (
             [("image", "uint8", (3, 4)), ("label", "int64", ()), ("z", "bool", ())],
-            r"z is missing, not bool\(5,\)",
+            r"z is missing, not bool\[5\]",
         ),
     ],
 )

@@ -62,6 +62,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "def numbers():\n"
         "    data = tf.data.Dataset.range(90)\n"
         "    return data.map(lambda n: {'n': tf.cast(n, tf.float32), 'label': n % 3})\n\n"
+        "def batches():\n"
+        "    return numbers().batch(10)\n\n"
         "def endless():\n"
         "    return numbers().repeat()\n\n"
         "def failing():\n"
@@ -137,6 +139,11 @@ def test_class_folders_have_names(folder: Path) -> None:
     assert report.to_json()["classes"] == {"label": {"0 (cat)": 35, "1 (dog)": 35}}
 
 
+def test_samples_of_a_dataset_of_batches_are_not_its_batches(folder: Path) -> None:
+    report, _, _ = scan(folder, "    source: {dataset: functions_of_scan:batches}\n")
+    assert (report.samples, report.scanned) == (None, 90)
+
+
 def test_limit_reads_the_first_samples(folder: Path) -> None:
     text = "    source: {arrays: x.npz}\n    batch: {size: 4}\n"
     report, _, progress = scan(folder, text, limit=10)
@@ -166,7 +173,7 @@ def test_values_that_are_not_finite_are_a_problem(folder: Path) -> None:
         (
             "    source: {images: photos}\n    transforms: [decode_image: {field: image}]\n"
             + BATCH,
-            "4: pipelines.p.transforms: field 'image' ends with the shape (None, None, 3)",
+            "4: pipelines.p.transforms: field 'image' ends with the shape [?, ?, 3]",
         ),
         (
             "    source: {images: photos, labels: x.npz}\n    batch: {size: 4}\n",

@@ -69,6 +69,15 @@ def test_good_file_has_status_0(folder: Path) -> None:
     assert "--scan" in result.output
 
 
+def test_file_whose_first_batch_fails_has_status_1(folder: Path) -> None:
+    (folder / "text.yaml").write_text(
+        GOOD.replace("x.npz", "text.npz") + "    transforms: [cast: {field: t, dtype: int8}]\n"
+    )
+    result = run("text.yaml")
+    assert result.exit_code == 1
+    assert result.output.startswith("text.yaml:5: pipelines.p.transforms[0].cast: field 't' holds")
+
+
 def test_json_of_a_bad_file(folder: Path) -> None:
     result = run("bad.yaml", "--json")
     assert result.exit_code == 1

@@ -20,7 +20,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     np.savez(tmp_path / "digits.npz", x=np.arange(10))
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.jpg").write_bytes(jpeg(0))
-    (tmp_path / "species.csv").write_text("picture,species\na,cat\n")
+    (tmp_path / "photos" / "b.jpg").write_bytes(jpeg(1))
+    (tmp_path / "species.csv").write_text("picture,species\na,cat\nb,dog\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -54,7 +55,7 @@ def test_control_characters_of_names_are_served(folder: Path) -> None:
     odd = folder / "a\x1b[2J\nb: [*c" / "cat\n\x07"
     odd.mkdir(parents=True)
     (odd / "a.jpg").write_bytes(jpeg(0))
-    result = run(str(odd.parent))
+    result = run(str(odd.parent), "--labels", "none")
     assert result.exit_code == 0, result.output
     assert "\x1b" not in (folder / "pipelines.yaml").read_text()
     (pipeline,) = from_yaml("pipelines.yaml").values()
@@ -75,25 +76,59 @@ def test_default_file_is_beside_the_user(folder: Path) -> None:
 
 def test_paths_are_relative_to_the_written_file(folder: Path) -> None:
     (folder / "definitions").mkdir()
-    assert run("photos", "-o", "definitions/p.yaml").exit_code == 0
+    assert run("photos", "-o", "definitions/p.yaml", "--labels", "species.csv").exit_code == 0
     text = (folder / "definitions" / "p.yaml").read_text()
     assert "images: ../photos" in text
     # Labels of the CSV beside the folder, in a file that the source can read.
-    assert "labels: photos-labels.csv" in text
-    labels = (folder / "definitions" / "photos-labels.csv").read_text()
-    assert labels == "file,label\na.jpg,cat\n"
+    assert "labels: photos-labels.infeed.csv" in text
+    labels = (folder / "definitions" / "photos-labels.infeed.csv").read_text()
+    assert labels == "file,label\na.jpg,cat\nb.jpg,dog\n"
+
+
+def test_unclear_labels_are_listed_as_commands_and_nothing_is_written(folder: Path) -> None:
+    result = run("photos", "-o", "my file.yaml")
+    assert str(result.exception).splitlines()[1:] == [
+        "  infeed init photos --output 'my file.yaml' --labels species.csv:species"  # noqa: ISC004
+        "  # 2 different values for 2 of 2 images: cat, dog",
+        "  infeed init photos --output 'my file.yaml' --labels none  # images without labels",
+    ]
+    assert not (folder / "my file.yaml").exists()
+
+
+def test_unclear_labels_are_asked_for_on_a_terminal(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infeed_server.cli.init._is_interactive", lambda: True)
+    result = CliRunner().invoke(new_app(), ["init", "photos"], input="7\n1\n")
+    assert result.exit_code == 0, result.output
+    assert "  1  species.csv:species  (2 different values for 2 of 2 images: " in result.output
+    assert "photos: label is the column species of species.csv: 2 different" in result.output
+    written = (folder / "pipelines.yaml").read_text()
+    assert written.startswith("# Written by: infeed init photos --labels species.csv:species\n")
 
 
 def test_existing_file_is_kept_without_force(folder: Path) -> None:
-    (folder / "photos-labels.csv").write_text("mine")
-    result = run("photos")
+    (folder / "photos-labels.infeed.csv").write_text("old")
+    result = run("photos", "--labels", "species.csv")
     assert isinstance(result.exception, ConfigError)
-    assert str(result.exception).startswith("photos-labels.csv exists already; --force overwrites")
+    message = "photos-labels.infeed.csv exists already; --force overwrites"
+    assert str(result.exception).startswith(message)
     assert not (folder / "pipelines.yaml").exists()
-    assert run("photos", "--force").exit_code == 0
-    assert (folder / "photos-labels.csv").read_text() != "mine"
+    assert run("photos", "--labels", "species.csv", "--force").exit_code == 0
+    assert (folder / "photos-labels.infeed.csv").read_text() != "old"
     assert isinstance(run("digits.npz").exception, ConfigError)
     assert "photos" in (folder / "pipelines.yaml").read_text()
+
+
+def test_file_of_the_user_is_kept_even_with_force(folder: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pytest.importorskip("pyarrow").table({"x": [1, 2]}), folder / "r.parquet")
+    (folder / "r_rows.py").write_text("mine")
+    result = run("r.parquet", "--force")
+    assert str(result.exception).startswith("r_rows.py exists already, and infeed init did not wri")
+    (folder / "r_rows.py").unlink()
+    assert run("r.parquet").exit_code == 0
+    assert run("r.parquet", "--force").exit_code == 0
 
 
 def test_dash_is_standard_output(folder: Path) -> None:
@@ -101,8 +136,10 @@ def test_dash_is_standard_output(folder: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "arrays: digits.npz" in result.stdout
     assert not (folder / "pipelines.yaml").exists()
-    result = run("photos", "--output", "-")
-    assert str(result.exception).startswith("--output -: photos-labels.csv must be written beside")
+    result = run("photos", "--output", "-", "--labels", "species.csv")
+    assert str(result.exception).startswith(
+        "--output -: photos-labels.infeed.csv must be written beside"
+    )
 
 
 def test_errors_have_no_traceback_of_their_own(folder: Path) -> None:

@@ -123,7 +123,5 @@ def test_field_that_cannot_be_sent_is_refused() -> None:
         ConfigError, match=r"^here: field 'x' ends as complex64, which cannot be se"
     ):
         sample_graph.field_specs({"x": tf.TensorSpec([], tf.complex64)}, "here")
-    with pytest.raises(
-        ConfigError, match=r"^transforms: field 'x' ends with the shape \(3, None\)"
-    ):
+    with pytest.raises(ConfigError, match=r"^transforms: field 'x' ends with the shape \[3, \?\]"):
         sample_graph.field_specs({"x": tf.TensorSpec([3, None], tf.uint8)})

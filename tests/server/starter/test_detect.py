@@ -47,7 +47,7 @@ def test_class_folders(data: Path) -> None:
     }
     written = text(data, "folders")
     assert "# 12 images; of 12 looked at: JPEG, height 30 to 41 (median 35.5), width " in written
-    assert "# 2 classes of 6 to 6: 0 cat, 1 dog" in written
+    assert "# label is the class folder: 2 classes, in each folder 6 images: 0 cat, " in written
 
 
 def test_image_that_cannot_be_opened_is_counted(data: Path, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_flat_folder_of_grey_images_of_one_size(data: Path) -> None:
         {"decode_image": {"field": "image", "channels": 1}},
         {"resize": {"field": "image", "size": [32, 32]}},
     ]
-    assert "# labels: labels.csv, with the columns file,label; no labels were" in text(data, "flat")
+    assert "# labels: labels.csv, with the columns file,label" in text(data, "flat")
 
 
 @pytest.mark.parametrize("path", ["csv/labels.csv", "csv/images"])
@@ -76,22 +76,25 @@ def test_csv_that_the_source_reads_is_used_as_it_is(data: Path, path: str) -> No
 def test_csv_of_paths_from_another_folder_is_converted(data: Path) -> None:
     # Its rows are relative to the folder `images` below.
     starter = starter_for(str(data / "csv"), Place(data))
-    assert starter.files["csv-labels.csv"].splitlines()[:2] == ["file,label", "images/0.jpg,0"]
+    assert starter.files["csv-labels.infeed.csv"].splitlines()[:2] == [
+        "file,label",
+        "images/0.jpg,0",
+    ]
 
 
 def test_csv_with_other_columns_is_converted(data: Path) -> None:
     starter = starter_for(str(data / "other-csv" / "table.csv"), Place(data))
     ((name, content),) = starter.files.items()
-    assert name == "other-csv-labels.csv"
+    assert name == "other-csv-labels.infeed.csv"
     assert content.splitlines()[:2] == ["file,label", "pictures/0.jpg,0"]
     assert len(content.splitlines()) == 11
     pipeline = definitions(data, "other-csv/table.csv")["other-csv"]
-    assert pipeline["source"] == {"images": "other-csv", "labels": "other-csv-labels.csv"}
+    assert pipeline["source"] == {"images": "other-csv", "labels": "other-csv-labels.infeed.csv"}
     assert pipeline["on_error"] == "substitute"
     written = text(data, "other-csv/table.csv")
-    assert "# left out: 1 rows of table.csv without an image" in written
+    assert "# left out: 1 row of table.csv without an image" in written
     assert "# 2 images have no label; others take their places" in written
-    assert "# 3 different labels in table.csv: 0 class 0, 1 class 1, 2 class 2" in written
+    assert "column class of table.csv: 3 different values: 0 class 0, 1 class 1, 2 c" in written
 
 
 def test_parts_are_pipelines(data: Path) -> None:
@@ -110,7 +113,7 @@ def test_records(data: Path, path: str) -> None:
     assert list(pipelines) == (["train", "val"] if path == "records" else ["train"])
     source = pipelines["train"]["source"]
     assert source == {
-        "tfrecord": "records/train-*-of-00002",
+        "tfrecord": "records/train-*-of-00002" if path == "records" else path,
         "features": {
             "box": {"type": "float", "shape": [4]},
             "image/encoded": "bytes",
@@ -132,6 +135,28 @@ def test_records(data: Path, path: str) -> None:
         "# 1 to 3 values; 0 to 2",
     ):
         assert comment in written
+
+
+def test_images_with_boxes_are_not_moved_alone(data: Path) -> None:
+    train = definitions(data, "records")["train"]
+    assert names(train) == ["decode_image", "resize", "normalize"]
+    assert "# no crop or flip, which would not move 'box'" in text(data, "records")
+
+
+def test_arrays_with_boxes_are_not_flipped(tmp_path: Path) -> None:
+    image = np.zeros((4, 8, 8, 3), np.uint8)
+    np.savez(tmp_path / "train.npz", image=image, gt_boxes=np.zeros((4, 2, 4)))
+    assert names(definitions(tmp_path, "train.npz")["train"]) == ["cast", "normalize"]
+    assert "# no flip, which would not move 'gt_boxes'" in text(tmp_path, "train.npz")
+
+
+def test_shards_named_by_numbers_have_a_glob(tmp_path: Path) -> None:
+    from tests.harness.tfrecords import example, write_records
+
+    for name in ("0", "10", "extra"):
+        write_records(tmp_path / f"{name}.tfrecord", [example({"x": [1]})])
+    sources = [each["source"]["tfrecord"] for each in definitions(tmp_path, ".").values()]
+    assert sources == ["[0-9]*.tfrecord", "extra.tfrecord"]
 
 
 def test_arrays(data: Path) -> None:
@@ -165,7 +190,7 @@ def test_pipelines_of_one_name_are_numbered(tmp_path: Path) -> None:
         ("empty", "no file in "),
         ("notes.txt", "unknown kind of data: notes.txt; known: folders of .jpg, "),
         ("one.jpg", "is one image; give its folder: "),
-        ("table.csv", "no column names images below .* the first line is 'a, b'; a CSV of labels"),
+        ("table.csv", r"no column names images .* line is 'a, b'\. Give .* --labels .*np\.savez"),
         ("lengths.npz", r"differ in their first dimension, .*: x: \[3\], y: \[4\]; save those"),
         ("scalar.npz", r"one is a single value: x: \[3\], y: \[\]; leave it out"),
         ("gzip.tfrecord", "gzip.tfrecord is compressed with GZIP, .*; write it without compress"),

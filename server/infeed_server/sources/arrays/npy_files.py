@@ -86,15 +86,6 @@ def open_npz(path: str, progress: ProgressCallback | None = None) -> dict[str, S
         raise _unreadable(path, error) from error
 
 
-def npz_names(path: str) -> list[str] | None:
-    """Returns the names of a local file's arrays; None if it is not an archive of arrays."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return sorted(name.removesuffix(".npy") for name in archive.namelist())
-    except (OSError, zipfile.BadZipFile):
-        return None
-
-
 def _open_members(path: str, file: Any, mapped: _MappedFile | None) -> dict[str, StoredArray]:
     arrays = {}
     with zipfile.ZipFile(file) as archive:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from typing_extensions import Self
 from infeed.errors import SourceError
 from infeed.spec import BYTES, DATA_TYPES, Array
 from infeed_server.config.model import Finding
-from infeed_server.sources.arrays.npy_files import StoredArray, npz_names, open_npy, open_npz
+from infeed_server.sources.arrays.npy_files import StoredArray, open_npy, open_npz
 from infeed_server.sources.base import (
     NO_DEFECT,
     Columns,
@@ -73,14 +73,6 @@ class ArraysSource(StoredDefinition):
                     _expand_one(path)
                 except SourceError as error:
                     yield ("arrays", name) if name else ("arrays",), error.message
-
-    def field_names(self) -> Sequence[str] | None:
-        if isinstance(self.arrays, dict):
-            return sorted(self.arrays)
-        if is_remote(self.arrays) or next(self.check(), None):
-            return None
-        path = _expand_one(self.arrays)
-        return npz_names(path) if path.endswith(".npz") else [Path(path).stem]
 
     def open(self, progress: ProgressCallback | None = None) -> ArrayReader:
         """Opens the arrays. `progress` is called while a large file is hashed or verified.

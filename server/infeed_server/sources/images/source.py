@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -74,9 +74,6 @@ class ImagesSource(StoredDefinition):
                 expand_globs([labels])
             except SourceError as error:
                 yield ("labels",), f"{error.message}; give a CSV of file,label, or: {_FOLDERS}"
-
-    def field_names(self) -> Sequence[str]:
-        return ["image"] if self.labels is None else ["image", "label"]
 
     def open(self, progress: ProgressCallback | None = None) -> ImageReader:
         """Lists the images and reads their labels. Raises `SourceError`."""

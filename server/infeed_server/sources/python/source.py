@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
@@ -121,9 +121,6 @@ class PythonSource(IndexedDefinition):
     def check(self) -> Iterator[Finding]:
         if isinstance(self.python, str) and (missing := explain_missing(self.python)):
             yield ("python",), missing
-
-    def field_names(self) -> Sequence[str] | None:
-        return None if self.fields is None else tuple(self.fields)
 
     def open(self, progress: ProgressCallback | None = None) -> PythonReader:  # noqa: ARG002
         """Opens the data set; reads some elements unless fields are declared.

@@ -66,10 +66,6 @@ class TFRecordSource(StoredDefinition):
         if files:
             yield from check_features(files[0], self.features)
 
-    def field_names(self) -> list[str]:
-        counted = [name for name, each in self.features.items() if each.max_length is not None]
-        return [*self.features, *map(length_field, counted)]
-
     def open(
         self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
     ) -> TFRecordReader:

@@ -233,7 +233,7 @@ def test_seed_orders_an_unseeded_shuffle(serve: Any, server: Any) -> None:
 
 def test_unordered_dataset_declares_no_order(server: Any) -> None:
     (spec,) = (spec for spec in server.specs() if spec.startswith("unordered: "))
-    assert "none order, at most once delivery, none resume" in spec
+    assert "no order, at most once delivery, no resume" in spec
     name = "unordered"
     with infeed.connect(str(server.address), name, epochs=1, remainder="pad") as feed:
         guarantee = feed.guarantee

@@ -104,6 +104,26 @@ def test_csv_labels_not_all_integers_are_strings(folder: Path, parse: Parse) -> 
     assert parse(source, 0)["label"] == b"0"
 
 
+def test_numbers_that_are_no_integers_are_logged_as_bytes(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    source = open_images_with_csv(folder, ROWS.replace("-2", "2.0"))
+    assert source.columns["label"].dtype == tf.string
+    (record,) = caplog.records
+    message = "labels such as 2.0 are no integers, so the field label holds bytes; string_to_number"
+    assert message in record.getMessage()
+
+
+def test_csv_that_is_a_pipe_is_refused(folder: Path) -> None:
+    os.mkfifo(folder.parent / "pipe.csv")
+    with pytest.raises(SourceError, match=r"cannot read .*pipe\.csv': it is not a regular file"):
+        open_images(folder, folder.parent / "pipe.csv")
+    definition = ImagesSource(images=str(folder), labels=str(folder.parent / "pipe.csv"))
+    ((_, problem),) = definition.check()
+    assert "pipe.csv' is no regular file; give a CSV" in problem
+
+
 def test_images_without_a_row_are_counted_at_start(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -151,7 +171,9 @@ def test_image_without_csv_row_is_a_bad_sample(folder: Path) -> None:
         ("file,label\n", "contains no label; it needs rows file,label"),
         ("name,class\n" + ROWS, "line 1: 'name'; .* a line of column names must have file and"),
         ('file,label\n"cat', "line 2: unexpected end"),
-        (ROWS.replace("-2", "9" * 30), "does not fit into 64 bits"),
+        (ROWS.replace("-2", "9" * 30), "label 9{30} does not fit into 64 bits; number the classes"),
+        (ROWS.replace("-2", "9" * 100_000), "the label of 100000 digits does not fit into 64 bits"),
+        (ROWS + "gone.jpg,1\n", "'gone.jpg'; .*; delete these rows, or let infeed init FOLDER"),
     ],
 )
 def test_invalid_csv_is_refused(folder: Path, text: str, message: str) -> None:

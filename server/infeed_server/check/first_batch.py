@@ -1,0 +1,64 @@
+"""The first batch of a pipeline, made by the engine of a server: what fails here is not served."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import TimeoutError as FutureTimeoutError
+
+from infeed.errors import InfeedError, SourceError
+from infeed_server.config.document import Problem
+from infeed_server.engines.monitor import Monitors
+from infeed_server.pipeline.definition import Pipeline
+from infeed_server.pipeline.load import FilePipelines, error_path
+from infeed_server.processes.daemon_executor import DaemonExecutor
+from infeed_server.runtime.engine_factory import build
+from infeed_server.sources import DatasetSource, ProgressCallback
+
+DATASET_TIMEOUT_SECONDS = 60.0
+"""Time for the first batch of a dataset: TensorFlow waits forever for a tf.data service that is
+down. A dataset that takes longer is called bad."""
+
+
+def first_batch_problem(
+    pipelines: FilePipelines, name: str, progress: ProgressCallback, *, with_bad_samples: bool
+) -> Problem | None:
+    """Opens a pipeline and makes its first batch; returns what a server or trainer would refuse.
+
+    Unless `with_bad_samples`, a sample that cannot be read or transformed is no problem: a scan
+    reports it.
+    """
+    try:
+        if isinstance(pipelines[name].source, DatasetSource):
+            _make_within_timeout(name, pipelines[name], progress)
+        else:
+            _make(name, pipelines[name], progress)
+    except InfeedError as error:
+        if "sample_id" in error.metadata and not with_bad_samples:
+            return None
+        path, message = error_path(error, name)
+        return pipelines.document.problem(path, message)
+    return None
+
+
+def _make(name: str, definition: Pipeline, progress: ProgressCallback) -> None:
+    # A check leaves no log behind.
+    definition = definition.model_copy(update={"quarantine": os.devnull})
+    engine = build(name, definition, Monitors(), progress)
+    try:
+        engine.warm_up()
+    finally:
+        engine.close()
+
+
+def _make_within_timeout(name: str, definition: Pipeline, progress: ProgressCallback) -> None:
+    executor = DaemonExecutor("infeed-first-batch")
+    made = executor.submit(_make, name, definition, progress)
+    executor.close()
+    try:
+        made.exception(DATASET_TIMEOUT_SECONDS)
+    except FutureTimeoutError:
+        raise SourceError(
+            f"source.dataset: no first batch within {DATASET_TIMEOUT_SECONDS:g} seconds; see that "
+            "the files and the tf.data service that it reads from can be reached"
+        ) from None
+    made.result()
