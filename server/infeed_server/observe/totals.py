@@ -6,8 +6,7 @@ import threading
 from collections import defaultdict
 
 from infeed.spec import OnError
-from infeed_server.engines.monitor import EndedCall, Stage
-from infeed_server.http2.refusals import Refusal
+from infeed_server.engines.monitor import EndedCall, Refusal, Stage
 
 
 class Totals:
@@ -54,9 +53,6 @@ class Totals:
         """Does nothing: it is of no pipeline."""
 
     def on_call(self, call: EndedCall) -> None:
-        """Does nothing: it is of no pipeline."""
-
-    def on_connections(self, count: int) -> None:
         """Does nothing: it is of no pipeline."""
 
     def _add(self, pipeline: str, **values: float) -> None:

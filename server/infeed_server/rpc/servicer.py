@@ -14,7 +14,7 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.observe.jobs import Jobs
 from infeed_server.rpc.batch_encoder import BatchEncoder
 from infeed_server.rpc.batch_stream import serve_stream
-from infeed_server.rpc.call import GrpcFrames, ServerCall
+from infeed_server.rpc.call import ServerCall
 from infeed_server.rpc.messages import parse_message
 from infeed_server.rpc.shutdown import Shutdown
 from infeed_server.rpc.status import to_call_error
@@ -95,7 +95,7 @@ class FeedServicer(grpc.GenericRpcHandler):
         dataset = DatasetRequest.from_proto(request)
         return self._catalog.visible_to(caller).register(dataset).to_proto()
 
-    def _stream(self, messages: Iterator[bytes], context: ServerCall) -> Iterator[GrpcFrames]:
+    def _stream(self, messages: Iterator[bytes], context: ServerCall) -> Iterator[bytes]:
         try:
             yield from serve_stream(
                 self._catalog,
