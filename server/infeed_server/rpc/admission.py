@@ -19,7 +19,14 @@ from infeed_server.serving.auth import Authenticator
 
 _STREAM_SUFFIX = "/StreamBatches"
 
-_LIMIT_REASONS: dict[str, Refusal] = {"streams": "streams", "calls": "calls"}
+_HEALTH_PREFIX = "/grpc.health.v1.Health/"
+"""Health checks need no token, and reveal nothing else."""
+
+MAX_HEALTH_CALLS = 32
+"""Open health calls, each with a thread, which clients without a token can hold."""
+
+_MAX_PEER_HEALTH_CALLS = 8
+"""Open health calls of one client; with fewer, the probes of a proxy could not overlap."""
 
 
 class CallRefusedError(StatusError):
@@ -37,6 +44,9 @@ class Admission:
         self._authenticator = authenticator
         self.streams = ConcurrencyLimit("streams", limits.streams, limits.peer_streams)
         self.calls = ConcurrencyLimit("calls", limits.calls, limits.peer_calls)
+        self._health_calls = ConcurrencyLimit(
+            "health calls", MAX_HEALTH_CALLS, _MAX_PEER_HEALTH_CALLS
+        )
         self._threads = ThreadReserve()
         self._lock = threading.Lock()
         self._stopping = False
@@ -50,11 +60,12 @@ class Admission:
     def admit(self, call: ServerCall) -> Iterator[None]:
         """Authenticates a call, and counts it in the block. Raises `CallRefusedError`."""
         client = client_name(call.peer(), call.client_certificate)
-        try:
-            call.caller = self._authenticator.authenticate(call.authorization, client)
-        except AuthenticationError as error:
-            raise _refused("unauthenticated", error) from None
-        client = call.caller.name
+        if not call.method.startswith(_HEALTH_PREFIX):
+            try:
+                call.caller = self._authenticator.authenticate(call.authorization, client)
+            except AuthenticationError as error:
+                raise _refused("unauthenticated", error) from None
+            client = call.caller.name
         with self._lock:
             limit = self._count(call.method, client)
         try:
@@ -67,10 +78,9 @@ class Admission:
         if self._stopping:
             status = StatusError(grpc.StatusCode.UNAVAILABLE, "the server is shutting down")
             raise CallRefusedError("stopping", status)
-        limit = self.streams if method.endswith(_STREAM_SUFFIX) else self.calls
+        limit = self._limit_of(method)
         try:
-            if limit is self.streams:
-                self._threads.require(streams=1)
+            self._threads.require(streams=int(limit is self.streams))
             limit.acquire(client)
         except OutOfResourcesError as error:
             raise _refused(
@@ -78,8 +88,14 @@ class Admission:
             ) from None
         except LimitReachedError as error:
             problem = ServerUnavailableError(str(error), limit=error.kind, client=error.client)
-            raise _refused(_LIMIT_REASONS[error.kind], problem, "RESOURCE_EXHAUSTED") from None
+            reason: Refusal = "streams" if limit is self.streams else "calls"
+            raise _refused(reason, problem, "RESOURCE_EXHAUSTED") from None
         return limit
+
+    def _limit_of(self, method: str) -> ConcurrencyLimit:
+        if method.startswith(_HEALTH_PREFIX):
+            return self._health_calls
+        return self.streams if method.endswith(_STREAM_SUFFIX) else self.calls
 
 
 def _refused(reason: Refusal, error: InfeedError, code: str | None = None) -> CallRefusedError:

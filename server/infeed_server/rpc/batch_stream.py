@@ -38,8 +38,7 @@ _MAX_PENDING_REQUESTS = 1024
 
 _MAX_EARLY_REPORTS = 300
 """Reports of one stream that may come too early, one after the other: those of five minutes arrive
-at once after a stop. More are an error, since a frame of 16 KiB, which is charged as one, has room
-for two thousand."""
+at once after a stop. More are an error, since each takes the processor for a moment."""
 
 _Pending: TypeAlias = "Future[EncodedAnswer] | Exception | None"
 """The response to a request, or the error in it; None at the end of the stream."""
@@ -58,10 +57,7 @@ def serve_stream(
 ) -> Iterator[bytes]:
     """Yields the responses of one call; without a `tracer`, no batch is traced."""
     requests = (parse_message(stream_pb2.StreamBatchesRequest, each) for each in messages)
-    try:
-        first = next(requests, None)
-    except grpc.RpcError:
-        return
+    first = next(requests, None)
     if first is None or first.WhichOneof("event") != "open":
         raise InvalidRequestError("the first message of a stream must be StreamOpen")
     caller: Caller = context.caller

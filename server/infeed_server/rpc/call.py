@@ -55,8 +55,22 @@ class ServerCall:
         pem: Any = self._context.auth_context().get("x509_pem_cert")
         return ssl.PEM_cert_to_DER_cert(bytes(pem[0]).decode()) if pem else None
 
+    def is_active(self) -> bool:
+        return bool(self._context.is_active())
+
+    def cancel(self) -> None:
+        """Ends the call without a status of its own."""
+        self._context.cancel()
+
+    def set_trailers(self, trailers: tuple[tuple[str, str | bytes], ...]) -> None:
+        """Sets metadata that is sent with the status."""
+        self._context.set_trailing_metadata(trailers)
+
     def add_callback(self, callback: Callable[[], None]) -> bool:
-        """Registers a call for the end of this one; returns False when it has ended already."""
+        """Adds a function that is called at the end of the call; returns False when it has ended.
+
+        It must not block: one thread makes all these calls, and reads all events.
+        """
         return bool(self._context.add_callback(callback))
 
 

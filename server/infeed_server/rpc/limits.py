@@ -31,8 +31,8 @@ class LimitReachedError(Exception):
     def __init__(self, kind: str, client: str | None, limit: int) -> None:
         """`client` None: the limit of all clients."""
         super().__init__(
-            f"{client or 'the server'} has {limit} {kind} open already: close some, or raise "
-            f"--{'peer' if client else 'max'}-{kind}"
+            f"{client or 'the server'} has {limit} {kind} open already: close some"
+            + ("" if " " in kind else f", or raise --{'peer' if client else 'max'}-{kind}")
         )
         self.kind = kind
         self.client = client
@@ -42,7 +42,8 @@ class ConcurrencyLimit:
     """Counts what is open, in total and by client. Not thread-safe."""
 
     def __init__(self, kind: str, limit: int, limit_per_client: int) -> None:
-        """`kind` is a plural for messages and of the options' names, such as "streams"."""
+        """`kind` is a plural for messages, such as "streams"; of one word where an option with
+        that name sets the limit."""
         self._kind = kind
         self._limit = limit
         self._limit_per_client = limit_per_client

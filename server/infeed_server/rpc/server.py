@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from concurrent import futures
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from infeed.errors import ConfigError
@@ -18,13 +19,15 @@ from infeed.http2.keepalive import (
     SERVER_PING_TIMEOUT_SECONDS,
 )
 from infeed.report import ServerReport
+from infeed_server.config.address import Address
 from infeed_server.engines.monitor import Monitor
 from infeed_server.observe.jobs import Jobs
-from infeed_server.rpc.admission import Admission
+from infeed_server.rpc.admission import MAX_HEALTH_CALLS, Admission
 from infeed_server.rpc.batch_encoder import BatchEncoder
 from infeed_server.rpc.health import HealthServicer
 from infeed_server.rpc.interceptor import CallInterceptor
 from infeed_server.rpc.limits import Limits
+from infeed_server.rpc.resources import max_connections
 from infeed_server.rpc.servicer import SERVICE, FeedServicer
 from infeed_server.rpc.shutdown import Shutdown
 from infeed_server.rpc.status import to_client_text
@@ -35,14 +38,22 @@ from infeed_server.serving.catalog import Catalog
 if TYPE_CHECKING:
     from infeed_server.rpc.request_tracer import RequestTracer
 
+log = logging.getLogger(__name__)
+
 MAX_CONNECTION_AGE_GRACE_SECONDS = 60.0
 """Time that the streams of an old connection have to end."""
 
 _MAX_REQUEST_BYTES = 64 << 10
 """The largest message that a client may send; requests have a few dozen bytes."""
 
-_IDLE_SECONDS = 300.0
-"""Time after which a connection without a call ends."""
+_IDLE_SECONDS = 60.0
+"""Time after which a connection without a call ends. Clients connect again for their next call."""
+
+_HANDSHAKE_TIMEOUT_SECONDS = 10.0
+"""Time for TLS and the first frames of a connection; slower networks than the longest have none."""
+
+_MAX_STREAMS_OF_CONNECTION = 512
+"""Calls of one connection; proxies carry those of many trainers. A client waits with others."""
 
 _SPARE_THREADS = 8
 """Threads for calls over the limits, so that they are refused at once."""
@@ -60,7 +71,7 @@ class RpcServer:
         self,
         catalog: Catalog,
         monitor: Monitor,
-        address: str,
+        address: Address,
         *,
         share_port: bool = False,
         credentials: grpc.ServerCredentials | None = None,
@@ -88,9 +99,8 @@ class RpcServer:
         servicer = FeedServicer(
             catalog, self._encoder, monitor, self._shutdown, self._trainers, jobs, tracer
         )
-        # Each call holds a thread of the pool, which starts threads on demand.
-        self._pool = futures.ThreadPoolExecutor(
-            limits.streams + limits.calls + _SPARE_THREADS, "infeed-rpc"
+        self._pool = _CallThreads(
+            limits.streams + limits.calls + MAX_HEALTH_CALLS + _SPARE_THREADS, "infeed-rpc"
         )
         self._server = grpc.server(
             self._pool,
@@ -102,13 +112,10 @@ class RpcServer:
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
         try:
-            if credentials is None:
-                self.port = self._server.add_insecure_port(address)
-            else:
-                self.port = self._server.add_secure_port(address, credentials)
-        except RuntimeError as error:
+            self.port = self._listen(address, credentials, share_port=share_port)
+        except ConfigError:
             self._encoder.close()
-            raise ConfigError(f"cannot listen on {address}: {error}", address=address) from None
+            raise
 
     def start(self) -> None:
         self._server.start()
@@ -119,30 +126,56 @@ class RpcServer:
         Health checks have no token. So where others need one, they get neither reasons nor the
         status of a pipeline, which would show that it exists.
         """
-        status = health_pb2.HealthCheckResponse
-        value = status.SERVING if serving else status.NOT_SERVING
         if self._requires_token and pipeline:
             return
         text = "" if self._requires_token else to_client_text(reason)
         for name in (pipeline,) if pipeline else ("", SERVICE):
-            self._health.set(name, value, text)
+            self._health.set(name, serving, text)
 
     def stop(self, grace: float) -> None:
         """Refuses new calls, waits up to `grace` seconds for open streams, and ends the rest.
 
         Streams announce it in a message too: proxies do not forward GOAWAY.
         """
-        self._health.enter_graceful_shutdown()
+        self._health.end()
         self._admission.stop()
         ended = self._server.stop(grace + 2 * _END_TIMEOUT_SECONDS)
         self._shutdown.drain()
         _wait_until(lambda: not len(self._admission.streams), grace)
         self._shutdown.end()
         ended.wait(_END_TIMEOUT_SECONDS)
-        self._server.stop(None).wait()
-        self._pool.shutdown()
+        self._server.stop(None).wait(_END_TIMEOUT_SECONDS)
+        # Not all threads may end: one can wait for storage on behalf of a call that has ended.
+        self._pool.shutdown(wait=False)
         self._encoder.close()
         self._trainers.close()
+
+    def _listen(
+        self, address: Address, credentials: grpc.ServerCredentials | None, *, share_port: bool
+    ) -> int:
+        """Returns the port. Raises `ConfigError`."""
+        if not share_port:
+            # C-core gives no reason, and replaces the Unix socket of a live server.
+            address.require_free()
+        try:
+            if credentials is None:
+                return self._server.add_insecure_port(str(address))
+            return self._server.add_secure_port(str(address), credentials)
+        except RuntimeError as error:
+            message = f"cannot listen on {address}: {error}"
+            raise ConfigError(message, address=str(address)) from None
+
+
+class _CallThreads(futures.ThreadPoolExecutor):
+    """Threads for calls, one for each, started on demand."""
+
+    def submit(self, *args: Any, **kwargs: Any) -> futures.Future[Any]:
+        """Queues a call. When no thread can be started, it waits for one that becomes free."""
+        try:
+            return super().submit(*args, **kwargs)
+        except RuntimeError as error:  # would end the thread that accepts calls
+            log.error("no thread for a call: %s", error)
+            return futures.Future()
 
 
 def _options(
@@ -152,15 +185,20 @@ def _options(
     seconds = {
         "grpc.keepalive_time_ms": SERVER_PING_INTERVAL_SECONDS,
         "grpc.keepalive_timeout_ms": SERVER_PING_TIMEOUT_SECONDS,
+        "grpc.http2.ping_timeout_ms": SERVER_PING_TIMEOUT_SECONDS,
         # Clients ping while a batch takes long; a few may come early, after a busy time.
         "grpc.http2.min_ping_interval_without_data_ms": CLIENT_PING_INTERVAL_SECONDS / 2,
         "grpc.max_connection_idle_ms": _IDLE_SECONDS,
+        "grpc.server_handshake_timeout_ms": _HANDSHAKE_TIMEOUT_SECONDS,
     }
     if connection_age is not None:
         seconds["grpc.max_connection_age_ms"] = connection_age
         seconds["grpc.max_connection_age_grace_ms"] = connection_age_grace
     return [
         ("grpc.so_reuseport", int(share_port)),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.max_allowed_incoming_connections", max_connections()),
+        ("grpc.max_concurrent_streams", _MAX_STREAMS_OF_CONNECTION),
         ("grpc.max_receive_message_length", _MAX_REQUEST_BYTES),
         ("grpc.max_send_message_length", -1),
         *((name, round(1000 * value)) for name, value in seconds.items()),

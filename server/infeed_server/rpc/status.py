@@ -7,7 +7,6 @@ import re
 import secrets
 from collections.abc import Callable
 
-import grpc
 from google.protobuf import any_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
@@ -22,9 +21,9 @@ _MAX_METADATA_BYTES = 1500
 """Encoded sizes. Most clients refuse trailers above 8 KiB in total."""
 
 
-def to_call_error(error: Exception) -> StatusError | grpc.RpcError:
+def to_call_error(error: Exception) -> StatusError:
     """Returns the exception that ends a call after `error`. Logs errors of unexpected types."""
-    if isinstance(error, (StatusError, grpc.RpcError)):
+    if isinstance(error, StatusError):
         return error
     if not isinstance(error, InfeedError):
         log_id = secrets.token_hex(4)

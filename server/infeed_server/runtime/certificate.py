@@ -42,9 +42,15 @@ class TLSFiles:
         at each handshake. Raises `ConfigError`."""
         files = [file for file in (self.cert, self.key, self.client_ca) if file is not None]
         current = ReloadingValue(files, self._configuration)
-        return grpc.dynamic_ssl_server_credentials(
-            current.value, lambda: current.value, self.client_ca is not None
-        )
+        used = current.value
+
+        def changed() -> grpc.ServerCertificateConfiguration | None:
+            nonlocal used
+            before, used = used, current.value
+            return None if used is before else used
+
+        need_client = self.client_ca is not None
+        return grpc.dynamic_ssl_server_credentials(used, changed, need_client)  # type: ignore[arg-type]
 
     def http_context(self) -> ssl.SSLContext:
         """Returns the context of the control plane, which uses the files as they are at each

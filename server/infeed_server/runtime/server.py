@@ -106,7 +106,7 @@ class Server:
             self._rpc = RpcServer(
                 catalog,
                 self._monitor,
-                str(listen),
+                listen,
                 share_port=options.share_port,
                 credentials=credentials,
                 authenticator=authenticator,
