@@ -36,7 +36,7 @@ LAYERS = {
     ),
     "infeed_server": (
         "version imports processes",
-        "config datasets order http2",
+        "config datasets order",
         "sources",
         "transforms",
         "pipeline",
