@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# It would log a traceback for each header of a peer that is no UTF-8.
+logging.getLogger("grpc._cython.cygrpc").setLevel(logging.CRITICAL)
+
 MAX_CONNECTION_AGE_GRACE_SECONDS = 60.0
 """Time that the streams of an old connection have to end."""
 
