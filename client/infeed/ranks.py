@@ -16,10 +16,12 @@ from infeed.cursor import Shard
 
 log = logging.getLogger(__name__)
 
-_LAUNCHERS = (
+LAUNCHERS = (
     ("RANK", "WORLD_SIZE"),  # torchrun, Accelerate, Kubernetes' PyTorchJob
-    ("SLURM_PROCID", "SLURM_NTASKS"),
+    # Of a step: a batch script has SLURM_NTASKS too, and is one process.
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI
 )
 """Environment variables of a launcher: the process's rank, the number of processes."""
 
@@ -33,7 +35,7 @@ def evidence_of_ranks() -> str:
     """
     if (shard := jax_shard()) is not None and shard.world_size > 1:
         return f"jax.distributed is initialized with {shard.world_size} processes"
-    for rank, size in _LAUNCHERS:
+    for rank, size in LAUNCHERS:
         if rank in os.environ and _number(os.environ.get(size)) > 1:
             return f"{size}={os.environ[size]}"
     if (count := _tensorflow_workers(os.environ.get("TF_CONFIG", ""))) > 1:

@@ -165,7 +165,9 @@ class FakeTransport:
             seed=self._seed(opening),
             batch_stride=self.spec.stride(slots),
             has_checksums=True,
+            request=opening,
         )
+        opened.request.ClearField("feed_id")
         return stream_pb2.StreamBatchesResponse(opened=opened)
 
     def _seed(self, opening: stream_pb2.StreamOpen) -> int:

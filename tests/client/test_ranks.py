@@ -19,7 +19,7 @@ from infeed.testing import FakeTransport
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forgets a warning of an earlier test, and the ranks of the process that runs the tests."""
     monkeypatch.setattr(ranks, "_has_warned", False)
-    for names in ranks._LAUNCHERS:
+    for names in ranks.LAUNCHERS:
         for name in names:
             monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv("TF_CONFIG", raising=False)
@@ -37,7 +37,9 @@ def tf_config(**cluster: int) -> str:
         ({"RANK": "0", "WORLD_SIZE": "1"}, ""),
         ({"WORLD_SIZE": "8"}, ""),  # of something else: no process has a number
         ({"RANK": "0", "WORLD_SIZE": "many"}, ""),
-        ({"SLURM_PROCID": "3", "SLURM_NTASKS": "4"}, "SLURM_NTASKS=4"),
+        ({"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4"}, "SLURM_STEP_NUM_TASKS=4"),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, ""),  # one process: a batch script
+        ({"PMI_RANK": "1", "PMI_SIZE": "2"}, "PMI_SIZE=2"),
         ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, "OMPI_COMM_WORLD_SIZE=2"),
         ({"TF_CONFIG": tf_config(worker=2)}, "TF_CONFIG has 2 workers"),
         ({"TF_CONFIG": tf_config(chief=1, worker=2, ps=1)}, "TF_CONFIG has 3 workers"),

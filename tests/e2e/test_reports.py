@@ -76,7 +76,10 @@ def test_both_ends_know_the_last_seconds(server: InfeedServer) -> None:
             "each rank knows the other one",
         )
         wait_until(
-            lambda: status()["pipelines"][0]["jobs"][0]["verdict"]["level"] != "unknown",
+            lambda: (
+                status()["pipelines"][0]["jobs"][0]["verdict"]["level"] != "unknown"
+                and all(rank.feed.stats().assessment.level != "unknown" for rank in ranks)
+            ),
             "the reports are enough for a verdict",
         )
         (job,) = status()["pipelines"][0]["jobs"]

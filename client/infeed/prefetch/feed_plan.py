@@ -114,31 +114,32 @@ def plan_feed(
     )
     _check_steps(shard_plan)
     on_server = finish == "server"
+    opening = stream_pb2.StreamOpen(
+        pipeline=spec.name,
+        fingerprint=spec.fingerprint,
+        seed=seed,
+        batch_size=slots,
+        finish=(
+            stream_pb2.FINISH_PLACEMENT_SERVER if on_server else stream_pb2.FINISH_PLACEMENT_TRAINER
+        ),
+        epochs=epochs or 0,
+        rank=shard.rank,
+        world_size=shard.world_size,
+        job_name=job_name or "",
+        remainder=f"REMAINDER_{shard_plan.remainder.upper()}",
+    )
+    open_message = stream_pb2.StreamOpen(feed_id=uuid.uuid4().hex)
+    open_message.MergeFrom(opening)
     return FeedPlan(
         spec=spec,
-        open_message=stream_pb2.StreamOpen(
-            pipeline=spec.name,
-            fingerprint=spec.fingerprint,
-            seed=seed,
-            batch_size=slots,
-            finish=(
-                stream_pb2.FINISH_PLACEMENT_SERVER
-                if on_server
-                else stream_pb2.FINISH_PLACEMENT_TRAINER
-            ),
-            epochs=epochs or 0,
-            rank=shard.rank,
-            world_size=shard.world_size,
-            feed_id=uuid.uuid4().hex,
-            job_name=job_name or "",
-            remainder=f"REMAINDER_{shard_plan.remainder.upper()}",
-        ),
+        open_message=open_message,
         contract=StreamContract(
             fingerprint=spec.fingerprint,
             spec=spec.element_spec if on_server else spec.wire_spec,
             batch_size=slots,
             stride=shard_plan.stride,
             seed=seed,
+            opening=opening,
         ),
         shard_plan=shard_plan,
         finish_transforms=spec.finish_transforms if finish == "trainer" else (),

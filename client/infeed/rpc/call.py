@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import xxhash
 from google.protobuf.message import DecodeError
 
 from infeed.errors import AuthenticationError, InfeedError, ProtocolError, ServerUnavailableError
@@ -250,6 +251,10 @@ class GrpcCall:
         return "; if this port requires TLS, set tls=True or TLS(ca=...)"
 
 
+_CHECKSUM_FIELD_BYTES = 9
+"""Bytes of the field `checksum` with its tag, the last one of a message that has it."""
+
+
 def read_single_response(call: Call, response: Any) -> Any:
     """Returns the only message of a call, after the call has ended; `response` is its class.
 
@@ -263,9 +268,14 @@ def read_single_response(call: Call, response: Any) -> Any:
     if call.next() is not None:
         raise ProtocolError(f"{call.server} sent more than one response message")
     try:
-        return response.FromString(bytes(message))
+        parsed = response.FromString(bytes(message))
     except DecodeError as error:
         raise ProtocolError(f"{call.server} sent a message that cannot be parsed") from error
+    expected = getattr(parsed, "checksum", 0)  # an older server sends none
+    checked = memoryview(message)[:-_CHECKSUM_FIELD_BYTES]
+    if expected and expected != xxhash.xxh3_64_intdigest(checked):
+        raise ProtocolError(f"{call.server} sent a message that does not match its checksum")
+    return parsed
 
 
 def _reason(error: Exception) -> str:

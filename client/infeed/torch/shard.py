@@ -8,11 +8,9 @@ import torch.distributed as dist
 
 from infeed.cursor import Shard
 from infeed.errors import InvalidRequestError
+from infeed.ranks import LAUNCHERS
 
 _REMEDY = "initialize torch.distributed before it, or give shard=infeed.Shard(rank, world_size)"
-
-_WORLD_SIZES = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-"""Those of torchrun, Accelerate and Lightning, of srun, and of MPI; the first set one counts."""
 
 
 class ShardChoice:
@@ -91,8 +89,11 @@ def _group_shard() -> Shard | None:
 
 
 def _several_processes() -> tuple[str, int] | None:
-    """Returns the environment variable that shows several processes, and their number."""
-    for name in _WORLD_SIZES:
+    """Returns the environment variable that shows several processes, and their number.
+
+    The first size that is set counts, also without a rank: Lightning sets `WORLD_SIZE` alone.
+    """
+    for _, name in LAUNCHERS:
         if (value := os.environ.get(name)) is not None:
             return (name, int(value)) if value.isdecimal() and int(value) > 1 else None
     return None

@@ -26,15 +26,15 @@ from infeed.v1 import spec_pb2 as infeed_dot_v1_dot_spec__pb2
 from infeed.v1 import stream_pb2 as infeed_dot_v1_dot_stream__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cinfeed/v1/feed_service.proto\x12\tinfeed.v1\x1a\x14infeed/v1/spec.proto\x1a\x16infeed/v1/stream.proto\"=\n\x14ListPipelinesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"X\n\x15ListPipelinesResponse\x12&\n\tpipelines\x18\x01 \x03(\x0b\x32\x13.infeed.v1.Pipeline\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\"\n\x12GetPipelineRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"<\n\x13GetPipelineResponse\x12%\n\x08pipeline\x18\x01 \x01(\x0b\x32\x13.infeed.v1.Pipeline\"\xe9\x01\n\x16RegisterDatasetRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x02 \x01(\t\x12\x12\n\nbatch_size\x18\x03 \x01(\x03\x12\x11\n\x04seed\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06\x65pochs\x18\x05 \x01(\x03\x12\'\n\tremainder\x18\x06 \x01(\x0e\x32\x14.infeed.v1.Remainder\x12+\n\x0b\x63ompression\x18\x07 \x01(\x0e\x32\x16.infeed.v1.Compression\x12\x12\n\nshard_hint\x18\x08 \x01(\x08\x42\x07\n\x05_seed\"\xaf\x01\n\x17RegisterDatasetResponse\x12\x1a\n\x12\x64ispatcher_address\x18\x01 \x01(\t\x12\x12\n\ndataset_id\x18\x02 \x01(\t\x12\x1a\n\x12tensorflow_version\x18\x03 \x01(\t\x12\x0c\n\x04seed\x18\x04 \x01(\x03\x12\x12\n\nbatch_size\x18\x05 \x01(\x03\x12\x10\n\x08may_mask\x18\x06 \x01(\x08\x12\x14\n\x0clost_workers\x18\x07 \x03(\t*n\n\x0b\x43ompression\x12\x1b\n\x17\x43OMPRESSION_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43OMPRESSION_NONE\x10\x01\x12\x16\n\x12\x43OMPRESSION_SNAPPY\x10\x02\x12\x14\n\x10\x43OMPRESSION_AUTO\x10\x03\x32\xe1\x02\n\x0b\x46\x65\x65\x64Service\x12R\n\rListPipelines\x12\x1f.infeed.v1.ListPipelinesRequest\x1a .infeed.v1.ListPipelinesResponse\x12L\n\x0bGetPipeline\x12\x1d.infeed.v1.GetPipelineRequest\x1a\x1e.infeed.v1.GetPipelineResponse\x12V\n\rStreamBatches\x12\x1f.infeed.v1.StreamBatchesRequest\x1a .infeed.v1.StreamBatchesResponse(\x01\x30\x01\x12X\n\x0fRegisterDataset\x12!.infeed.v1.RegisterDatasetRequest\x1a\".infeed.v1.RegisterDatasetResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cinfeed/v1/feed_service.proto\x12\tinfeed.v1\x1a\x14infeed/v1/spec.proto\x1a\x16infeed/v1/stream.proto\"=\n\x14ListPipelinesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"X\n\x15ListPipelinesResponse\x12&\n\tpipelines\x18\x01 \x03(\x0b\x32\x13.infeed.v1.Pipeline\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\"\n\x12GetPipelineRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"N\n\x13GetPipelineResponse\x12%\n\x08pipeline\x18\x01 \x01(\x0b\x32\x13.infeed.v1.Pipeline\x12\x10\n\x08\x63hecksum\x18\x02 \x01(\x06\"\xe9\x01\n\x16RegisterDatasetRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x02 \x01(\t\x12\x12\n\nbatch_size\x18\x03 \x01(\x03\x12\x11\n\x04seed\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06\x65pochs\x18\x05 \x01(\x03\x12\'\n\tremainder\x18\x06 \x01(\x0e\x32\x14.infeed.v1.Remainder\x12+\n\x0b\x63ompression\x18\x07 \x01(\x0e\x32\x16.infeed.v1.Compression\x12\x12\n\nshard_hint\x18\x08 \x01(\x08\x42\x07\n\x05_seed\"\xaf\x01\n\x17RegisterDatasetResponse\x12\x1a\n\x12\x64ispatcher_address\x18\x01 \x01(\t\x12\x12\n\ndataset_id\x18\x02 \x01(\t\x12\x1a\n\x12tensorflow_version\x18\x03 \x01(\t\x12\x0c\n\x04seed\x18\x04 \x01(\x03\x12\x12\n\nbatch_size\x18\x05 \x01(\x03\x12\x10\n\x08may_mask\x18\x06 \x01(\x08\x12\x14\n\x0clost_workers\x18\x07 \x03(\t*n\n\x0b\x43ompression\x12\x1b\n\x17\x43OMPRESSION_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43OMPRESSION_NONE\x10\x01\x12\x16\n\x12\x43OMPRESSION_SNAPPY\x10\x02\x12\x14\n\x10\x43OMPRESSION_AUTO\x10\x03\x32\xe1\x02\n\x0b\x46\x65\x65\x64Service\x12R\n\rListPipelines\x12\x1f.infeed.v1.ListPipelinesRequest\x1a .infeed.v1.ListPipelinesResponse\x12L\n\x0bGetPipeline\x12\x1d.infeed.v1.GetPipelineRequest\x1a\x1e.infeed.v1.GetPipelineResponse\x12V\n\rStreamBatches\x12\x1f.infeed.v1.StreamBatchesRequest\x1a .infeed.v1.StreamBatchesResponse(\x01\x30\x01\x12X\n\x0fRegisterDataset\x12!.infeed.v1.RegisterDatasetRequest\x1a\".infeed.v1.RegisterDatasetResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'infeed.v1.feed_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_COMPRESSION']._serialized_start=754
-  _globals['_COMPRESSION']._serialized_end=864
+  _globals['_COMPRESSION']._serialized_start=772
+  _globals['_COMPRESSION']._serialized_end=882
   _globals['_LISTPIPELINESREQUEST']._serialized_start=89
   _globals['_LISTPIPELINESREQUEST']._serialized_end=150
   _globals['_LISTPIPELINESRESPONSE']._serialized_start=152
@@ -42,11 +42,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETPIPELINEREQUEST']._serialized_start=242
   _globals['_GETPIPELINEREQUEST']._serialized_end=276
   _globals['_GETPIPELINERESPONSE']._serialized_start=278
-  _globals['_GETPIPELINERESPONSE']._serialized_end=338
-  _globals['_REGISTERDATASETREQUEST']._serialized_start=341
-  _globals['_REGISTERDATASETREQUEST']._serialized_end=574
-  _globals['_REGISTERDATASETRESPONSE']._serialized_start=577
-  _globals['_REGISTERDATASETRESPONSE']._serialized_end=752
-  _globals['_FEEDSERVICE']._serialized_start=867
-  _globals['_FEEDSERVICE']._serialized_end=1220
+  _globals['_GETPIPELINERESPONSE']._serialized_end=356
+  _globals['_REGISTERDATASETREQUEST']._serialized_start=359
+  _globals['_REGISTERDATASETREQUEST']._serialized_end=592
+  _globals['_REGISTERDATASETRESPONSE']._serialized_start=595
+  _globals['_REGISTERDATASETRESPONSE']._serialized_end=770
+  _globals['_FEEDSERVICE']._serialized_start=885
+  _globals['_FEEDSERVICE']._serialized_end=1238
 # @@protoc_insertion_point(module_scope)

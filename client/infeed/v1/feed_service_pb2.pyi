@@ -43,10 +43,12 @@ class GetPipelineRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class GetPipelineResponse(_message.Message):
-    __slots__ = ("pipeline",)
+    __slots__ = ("pipeline", "checksum")
     PIPELINE_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     pipeline: _spec_pb2.Pipeline
-    def __init__(self, pipeline: _Optional[_Union[_spec_pb2.Pipeline, _Mapping]] = ...) -> None: ...
+    checksum: int
+    def __init__(self, pipeline: _Optional[_Union[_spec_pb2.Pipeline, _Mapping]] = ..., checksum: _Optional[int] = ...) -> None: ...
 
 class RegisterDatasetRequest(_message.Message):
     __slots__ = ("pipeline", "fingerprint", "batch_size", "seed", "epochs", "remainder", "compression", "shard_hint")

@@ -40,6 +40,8 @@ class StreamContract:
     batch_size: int
     stride: int
     seed: int
+    opening: stream_pb2.StreamOpen
+    """What the server must have read, without the id of the feed."""
 
     @property
     def payload_bytes(self) -> int | None:
@@ -163,9 +165,12 @@ class BatchAssembler:
             "batch stride": (opened.batch_stride, contract.stride),
             "seed": (opened.seed, contract.seed),
         }
+        if opened.has_checksums:
+            pairs["options"] = (opened.request, contract.opening)
         for name, (actual, expected) in pairs.items():
             if actual != expected:
-                detail = "" if name == "fields" else f" ({actual}, not {expected})"
+                is_message = name in ("fields", "options")
+                detail = "" if is_message else f" ({actual}, not {expected})"
                 raise ProtocolError(f"the server opened the stream with the wrong {name}{detail}")
         self.report_interval = opened.report_interval_seconds
         self._has_checksums = opened.has_checksums

@@ -44,7 +44,7 @@ class MergedHealth:
         self._token = token
         self._clock = clock
         self._silent_since: dict[int, float] = {}
-        """When each process that does not answer, by its number, was first asked in vain."""
+        """When each process that does not answer, by its number, was first found silent."""
         self.overall = Readiness(False, "no process serves yet")
         self.parts: dict[str, Readiness] = {}
 
@@ -90,8 +90,8 @@ class MergedHealth:
     def _get_responses(self, addresses: list[str | None]) -> dict[int, dict[str, Any]]:
         """Returns the response of each process that serves."""
         serving = {n: address for n, address in enumerate(addresses) if address is not None}
-        asked_at = self._clock()
         bodies = _get_all(list(serving.values()), "/readyz", self._token)
+        answered_at = self._clock()  # not before: both ends may have been stopped meanwhile
         responses: dict[int, dict[str, Any] | None] = {
             number: _document(body) for number, body in zip(serving, bodies, strict=True)
         }
@@ -101,7 +101,7 @@ class MergedHealth:
             now = self._addresses()
             responses = {n: each for n, each in responses.items() if each or now[n]}
         self._silent_since = {
-            number: self._silent_since.get(number, asked_at)
+            number: self._silent_since.get(number, answered_at)
             for number, response in responses.items()
             if not response
         }

@@ -99,6 +99,8 @@ def serve_stream(
     try:
         reader.start()
         opened = stream.opened_message()
+        opened.request.CopyFrom(first.open)
+        opened.request.ClearField("feed_id")
         opened.report_interval_seconds = REPORT_INTERVAL_SECONDS
         yield _frames(opened=opened)
         with shutdown.notifies(reader.wake):

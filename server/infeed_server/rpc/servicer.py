@@ -10,6 +10,7 @@ import grpc
 from infeed.errors import InvalidRequestError
 from infeed.spec.dataset import DatasetRequest
 from infeed.v1 import feed_service_pb2 as messages
+from infeed.wire.chunk import checksum
 from infeed_server.engines.monitor import Monitor
 from infeed_server.observe.jobs import Jobs
 from infeed_server.rpc.batch_encoder import BatchEncoder
@@ -86,7 +87,9 @@ class FeedServicer(grpc.GenericRpcHandler):
     ) -> messages.GetPipelineResponse:
         caller.require_access(request.name)
         spec = self._catalog.visible_to(caller).engine(request.name).spec
-        return messages.GetPipelineResponse(pipeline=spec.to_proto())
+        response = messages.GetPipelineResponse(pipeline=spec.to_proto())
+        response.checksum = checksum(response.SerializeToString())
+        return response
 
     def _register(
         self, request: messages.RegisterDatasetRequest, caller: Caller

@@ -213,13 +213,10 @@ def _file_column(
         column = max(range(width), key=counts.__getitem__, default=0)
         with_ending, without = counts[column] if counts else (0, 0)
         named = with_ending + without
-        if (
-            named >= _MIN_SHARE * max(len(looked_at) - 1, 1)
-            or with_ending >= _MIN_SHARE * images
-            or (chosen and named)
-        ):
+        of_rows = named >= _MIN_SHARE * max(len(looked_at) - 1, 1)
+        if of_rows or with_ending >= _MIN_SHARE * images:
             return column
-    return None
+    return column if chosen and named else None
 
 
 def _is_header(row: Sequence[str], files: int, index: Mapping[str, str | None]) -> bool:

@@ -186,6 +186,11 @@ def test_unix_sockets(form: str, new_socket: Any, tmp_path: Path) -> None:
             assert other.recv(9) == b"x"
 
 
+def test_missing_unix_socket_is_an_error_at_once(new_socket: Any, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        new_socket(f"unix:{tmp_path}/none").open()
+
+
 def test_abort_wakes_open(full: str, new_socket: Any) -> None:
     connection = new_socket(full)
     with (

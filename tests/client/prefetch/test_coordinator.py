@@ -343,7 +343,7 @@ def test_error_that_a_second_server_confirms_ends_the_feed(
     assert coordinator.next_request(third) is None  # no step behind the error is needed
     coordinator.on_stream_ended(third, LOST)
     (second,) = connect(coordinator, "b")  # it is healthy, and sends the step before
-    assert coordinator.connect_delay("b") <= 0.1
+    assert 0 < coordinator.connect_delay("b") <= 0.1
     assert [coordinator.next_request(second) for _ in range(2)] == [0, None]
     coordinator.on_batch(second, batch(0))
     assert coordinator.items() == [0, error]
@@ -411,6 +411,96 @@ def test_error_without_another_answer_ends_the_feed_in_time(
     assert coordinator.items() == [0]
     clock.now += 4 * 2 * CONFIRMATION_TIMEOUT_SECONDS  # four times the usual seconds of a batch
     coordinator.check_timeouts()
+    assert coordinator.items() == [error]
+
+
+def test_wait_for_another_answer_begins_with_the_batch_before(
+    new_coordinator: Any, clock: Clock
+) -> None:
+    coordinator = new_coordinator("ab")
+    first, second = connect(coordinator, "a", "b")
+    assert [coordinator.next_request(stream) for stream in (second, first)] == [0, 1]
+    error = SampleError("bad")
+    coordinator.on_stream_ended(first, error)
+    clock.now += 2 * CONFIRMATION_TIMEOUT_SECONDS
+    coordinator.on_stream_ended(second, LOST)
+    (second,) = connect(coordinator, "b")
+    assert coordinator.next_request(second) == 0
+    coordinator.on_batch(second, batch(0))  # quick: the usual time of a batch is short
+    clock.now += CONFIRMATION_TIMEOUT_SECONDS - 0.1
+    coordinator.check_timeouts()
+    assert coordinator.items() == [0]
+    clock.now += 0.1
+    coordinator.check_timeouts()
+    assert coordinator.items() == [error]
+
+
+def test_usual_time_of_a_batch_extends_the_wait_for_another_answer(
+    new_coordinator: Any, clock: Clock
+) -> None:
+    coordinator = new_coordinator("ab")
+    first, second = connect(coordinator, "a", "b")
+    assert [coordinator.next_request(stream) for stream in (second, first)] == [0, 1]
+    clock.now += CONFIRMATION_TIMEOUT_SECONDS
+    coordinator.on_batch(second, batch(0))
+    error = SampleError("bad")
+    coordinator.on_stream_ended(first, error)
+    clock.now += 4 * CONFIRMATION_TIMEOUT_SECONDS - 0.1
+    coordinator.check_timeouts()
+    assert coordinator.items() == [0]
+    clock.now += 0.1
+    coordinator.check_timeouts()
+    assert coordinator.items() == [error]
+
+
+def test_errors_of_two_servers_for_an_answered_step_do_not_end_the_feed(
+    new_coordinator: Any, clock: Clock
+) -> None:
+    coordinator = new_coordinator("abc")
+    first, second, third = connect(coordinator, "a", "b", "c")
+    assert [coordinator.next_request(each) for each in (second, third)] == [0, 1]
+    coordinator.on_batch(third, batch(1))
+    clock.now += 2 * MIN_HEDGE_DELAY_SECONDS
+    assert coordinator.next_request(first) == 2
+    coordinator.on_stream_ended(first, MISMATCH)
+    clock.now += 2 * MIN_HEDGE_DELAY_SECONDS
+    (first,) = connect(coordinator, "a")
+    assert coordinator.next_request(first) == 0, "a probe"
+    while (step := coordinator.next_request(third)) != 0:
+        coordinator.on_batch(third, batch(step))
+    coordinator.on_batch(third, batch(0))
+    delivered = coordinator.items()
+    for stream in (first, second):
+        coordinator.on_stream_ended(stream, SampleError("late"))
+    coordinator.on_consumed(len(delivered))
+    assert coordinator.next_request(third) == len(delivered)
+    assert not coordinator.ended
+
+
+def test_steps_before_a_failed_one_are_requested_from_another_server(
+    new_coordinator: Any,
+) -> None:
+    coordinator = new_coordinator("abc")
+    first, second, third = connect(coordinator, "a", "b", "c")
+    assert [coordinator.next_request(each) for each in (third, first)] == [0, 1]
+    coordinator.on_stream_ended(first, SampleError("first"))
+    assert coordinator.next_request(second) == 1
+    coordinator.on_stream_ended(third, LOST)
+    assert coordinator.next_request(second) == 0
+    error = SampleError("second")
+    coordinator.on_stream_ended(second, error)
+    (third,) = connect(coordinator, "c")
+    assert coordinator.next_request(third) == 0
+    coordinator.on_batch(third, batch(0))
+    assert coordinator.items() == [0, error]
+
+
+def test_error_ends_the_feed_at_once_if_one_serves_at_a_time(new_coordinator: Any) -> None:
+    coordinator = new_coordinator("ab", multi_server=False)
+    (stream,) = connect(coordinator, "a")
+    assert coordinator.next_request(stream) == 0
+    error = UserCodeError("bug")
+    coordinator.on_stream_ended(stream, error)
     assert coordinator.items() == [error]
 
 

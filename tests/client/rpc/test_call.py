@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import errno
 import os
 import re
@@ -14,6 +15,7 @@ from typing import Any
 
 import h2.events
 import pytest
+import xxhash
 from h2.settings import SettingCodes
 from tests.client.waiting import HANG_SECONDS, AheadClock, blocked_in, until
 
@@ -597,6 +599,38 @@ def test_read_single_response_errors(
     opened = dial(peer(responding(*map(message, messages), trailers=trailers)))
     with pytest.raises(error, match=text):
         read_single_response(opened.call, service.GetPipelineRequest)
+
+
+def test_bit_flip_never_changes_the_description_of_a_pipeline() -> None:
+    answer = service.GetPipelineResponse()
+    answer.pipeline.name, answer.pipeline.sample_count, answer.pipeline.seed = "p", 1000, 17
+    answer.checksum = xxhash.xxh3_64_intdigest(answer.SerializeToString())
+    sent = answer.SerializeToString()
+
+    class Answer:
+        server = "peer"
+
+        def __init__(self, data: bytes) -> None:
+            self.sizes, self.data = iter([len(data), None]), data
+
+        def next(self) -> int | None:
+            return next(self.sizes)
+
+        def read_into(self, buffer: memoryview) -> None:
+            buffer[:] = self.data
+
+    def read(data: bytes) -> Any:
+        call: Any = Answer(data)
+        return read_single_response(call, service.GetPipelineResponse)
+
+    assert read(sent) == answer
+    for bit in range(8 * len(sent)):
+        flipped = bytearray(sent)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with contextlib.suppress(ProtocolError):
+            found = read(bytes(flipped)).pipeline
+            if found.name == "p":  # another name is refused by the channel
+                assert (found.sample_count, found.seed) == (1000, 17), bit
 
 
 def test_socket_is_closed_after_the_sender_has_ended(peer: Any, dial: Open) -> None:

@@ -186,6 +186,29 @@ def test_silent_server_is_unavailable() -> None:
         transport.close()
 
 
+def test_slow_server_gets_twice_the_time_to_begin_at_each_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(channel, "CONNECT_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(channel, "MIN_BACKOFF_SECONDS", 0.001)
+    attempts: list[float] = []
+
+    class Recorded(channel.GrpcCall):
+        def __init__(self, *args: Any, connect_timeout: float, **options: Any) -> None:
+            attempts.append(connect_timeout)
+            super().__init__(*args, connect_timeout=connect_timeout, **options)
+
+    monkeypatch.setattr(channel, "GrpcCall", Recorded)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        transport = GrpcTransport(f"127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(ServerUnavailableError, match="did not respond in time"):
+            transport.get_pipeline("fake", timeout=1.0)
+        transport.close()
+    assert attempts[:3] == [0.05, 0.1, 0.2]
+
+
 def test_other_grpc_server_is_refused() -> None:
     server = grpc.server(ThreadPoolExecutor(1))
     port = server.add_insecure_port("127.0.0.1:0")

@@ -27,7 +27,9 @@ from infeed.wire.buffer_pool import ALIGNMENT, BufferPool
 from infeed.wire.chunk import checksum, encode_chunk
 
 SPEC = (FieldSpec("x", "float32", (5,)), FieldSpec("label", "int64"))
-CONTRACT = StreamContract(fingerprint="ab", spec=SPEC, batch_size=3, stride=3, seed=9)
+READ: dict[str, Any] = {"pipeline": "p", "epochs": 2, "rank": 1, "world_size": 2}
+OPENING = stream_pb2.StreamOpen(**READ)
+CONTRACT = StreamContract("ab", SPEC, batch_size=3, stride=3, seed=9, opening=OPENING)
 
 
 def response(**event: Any) -> bytes:
@@ -42,6 +44,7 @@ def opened(**change: Any) -> bytes:
         "seed": 9,
         "batch_stride": 3,
         "has_checksums": True,
+        "request": OPENING,
     }
     return response(opened=stream_pb2.StreamOpened(**{**fields, **change}))
 
@@ -122,7 +125,7 @@ def test_announced_drain_is_no_answer() -> None:
 
 def test_payload_bytes_of_a_contract() -> None:
     assert CONTRACT.payload_bytes == 64 + 24
-    text = StreamContract("ab", (FieldSpec("text", "bytes"),), 3, 3, 9)
+    text = StreamContract("ab", (FieldSpec("text", "bytes"),), 3, 3, 9, OPENING)
     assert text.payload_bytes is None
 
 
@@ -141,7 +144,9 @@ def assemble_words(payload_size: int | None = None) -> list[Any]:
         message.header.payload_size = payload_size
         head = message.SerializeToString()
     assembler = BatchAssembler(
-        StreamContract("ab", WORDS, 3, 3, 9), iter([PendingRequest(request())]), BufferPool()
+        StreamContract("ab", WORDS, 3, 3, 9, OPENING),
+        iter([PendingRequest(request())]),
+        BufferPool(),
     )
     spec = [field.to_proto() for field in WORDS]
     return [read(assembler, data) for data in (opened(spec=spec), head, *chunks)]
@@ -164,6 +169,11 @@ def test_wrong_fingerprint_is_refused() -> None:
     [
         ({"batch_size": 4}, r"wrong batch size \(4, not 3\)"),
         ({"batch_stride": 1}, r"wrong batch stride \(1, not 3\)"),
+        ({"request": None}, "wrong options"),
+        *(
+            ({"request": stream_pb2.StreamOpen(**{**READ, name: 0})}, "wrong options")
+            for name in ("epochs", "rank", "world_size")
+        ),
         ({"seed": 1}, r"wrong seed \(1, not 9\)"),
         ({"spec": []}, "wrong fields"),
     ],

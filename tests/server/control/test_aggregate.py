@@ -182,6 +182,22 @@ def test_process_is_hung_from_its_first_missing_answer(processes: list[Process])
     assert health.hung(0) == []
 
 
+def test_pause_during_a_request_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+
+    class Paused(http.client.HTTPConnection):
+        def request(self, *_: Any, **__: Any) -> None:
+            clock.now += 1000.0  # this process and the other are stopped, and continue
+            raise TimeoutError
+
+    monkeypatch.setattr("http.client.HTTPConnection", Paused)
+    health = MergedHealth(lambda: ["127.0.0.1:1"], clock=clock)
+    health.update()
+    assert health.hung(10) == []
+    clock.now += 10
+    assert health.hung(10) == [0]
+
+
 def test_processes_that_require_a_token_get_it() -> None:
     token = new_token()
     health, metrics = Health(), Metrics("1", "2")

@@ -179,9 +179,14 @@ def test_no_labels_can_be_chosen(flat: Path) -> None:
     assert made.label_lines() == ["flat: no label"]
 
 
-def test_first_row_of_a_csv_without_a_header_is_no_header(flat: Path) -> None:
-    rows = "".join(f"{name},{size}\n" for name, size in zip(NAMES, SIZES, strict=True))
-    made = starter(flat, "gone.jpg,100\n" + rows)
+@pytest.mark.parametrize(
+    ("ending", "labels"), [(".jpg", [*COLOURS, *COLOURS]), ("", SIZES)], ids=["names", "numbers"]
+)
+def test_first_row_of_a_csv_without_a_header_is_no_header(
+    flat: Path, ending: str, labels: list[object]
+) -> None:
+    rows = [f"{number}{ending},{label}" for number, label in enumerate(labels)]
+    made = starter(flat, "\n".join([f"gone{ending},{labels[0]}", *rows]))
     assert "# left out: 1 row of labels.csv without an image" in text(made)
     assert made.label_lines()[0].startswith("flat: label is the column 2 of labels.csv: 3 diff")
 

@@ -147,7 +147,8 @@ def test_several_byte_strings_are_refused(spec: Any) -> None:
 
 
 def test_missing_field_is_refused_with_the_available(spec: Any) -> None:
-    with pytest.raises(ConfigError, match="no field 'img'; available: image, label"):
+    message = r"no field 'img' \(did you mean 'image'\?\); available: image, label"
+    with pytest.raises(ConfigError, match=message):
         spec(DecodeImage(field="img"), {"image": BYTES, "label": BYTES})
 
 

@@ -97,6 +97,10 @@ def _refuse(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
     known = "must be a JPEG, PNG, GIF, BMP or WebP; its first bytes are"
     length = tf.strings.length(contents)
     with tf.control_dependencies(decoding.require(length > 0, "is an empty file; bytes:", length)):
-        refused = decoding.require(False, known, tf.strings.substr(contents, 0, 3))
+        # TensorFlow cannot raise an error of a graph whose message is not UTF-8: there, numbers.
+        start = tf.strings.substr(contents, 0, 3)
+        if not tf.executing_eagerly():
+            start = first_bytes(contents, 3)[:length]
+        refused = decoding.require(False, known, start)
     with tf.control_dependencies(refused):
         return tf.zeros([0, 0, decoding.channels or 1], decoding.dtype)
