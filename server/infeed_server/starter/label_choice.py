@@ -70,10 +70,10 @@ class Part:
         ]
         return [file for file in found if not file.name.endswith(WRITTEN_LABELS)]
 
-    def tables(self, file: Path) -> ImageTable | None:
+    def tables(self, file: Path, *, chosen: bool = False) -> ImageTable | None:
         """Matches a CSV with the images: those of the whole, unless it is in the part's folder."""
         is_inside = file.is_relative_to(self.listing.root)
-        return match_table(file, self.listing if is_inside else self.whole)
+        return match_table(file, self.listing if is_inside else self.whole, chosen=chosen)
 
     def labels(self, table: ImageTable, column: str) -> LabelTable:
         """Returns the labels of the part's images, by path below its folder."""
@@ -152,7 +152,7 @@ def chosen_labels(part: Part, option: LabelOption) -> Candidate | None:
     Raises `SourceError` for a CSV without images or without the column, and `UnclearLabelsError`
     for one of several columns.
     """
-    table = part.tables(option.file)
+    table = part.tables(option.file, chosen=True)
     if table is None:
         if part.prefix:
             return None

@@ -17,9 +17,9 @@ from infeed_server.sources.images.listing import EXTENSIONS, ImageListing
 
 _DELIMITERS = ",;\t|"
 _SAMPLED_ROWS = 200
-"""Rows that decide which column names the images."""
+"""Rows that decide which column names the images; all do if these do not."""
 _MIN_SHARE = 0.5
-"""Share of these rows that must name an image."""
+"""Share of these rows that must name an image, or of the images that must be named."""
 _LABEL_WORDS = {
     *("label", "labels", "class", "classes", "classname", "target", "targets"),
     *("category", "categories", "y"),
@@ -170,19 +170,18 @@ def read_rows(file: Path) -> tuple[list[list[str]], bool]:
     return rows, delimiter == ","
 
 
-def match_table(file: Path, listing: ImageListing) -> ImageTable | None:
+def match_table(file: Path, listing: ImageListing, *, chosen: bool = False) -> ImageTable | None:
     """Matches the rows of a CSV with images; None if they are of something else.
 
-    An image is named by its path, by the end of it, by its name, or by its name without ending.
-    Raises `SourceError` for a file that is no CSV.
+    An image is named by its path, by the end of it, by its name, or by its name without ending. Of
+    a CSV that is `chosen`, one row that names an image is enough. Raises `SourceError` for a file
+    that is no CSV.
     """
     rows, has_commas = read_rows(file)
     index = _index([image.path for image in listing.images])
     width = max(map(len, rows), default=0)
-    sampled = rows[: _SAMPLED_ROWS + 1]
-    files = max(range(width), key=lambda column: _names_images(sampled, column, index), default=0)
-    required = _MIN_SHARE * max(len(sampled) - 1, 1)
-    if width < 2 or sum(_names_images(sampled, files, index)) < required:
+    files = _file_column(rows, index, len(listing.images), chosen=chosen)
+    if width < 2 or files is None:
         return None
     has_header = _is_header(rows[0], files, index)
     columns = list(rows[0]) if has_header else []
@@ -201,6 +200,23 @@ def match_table(file: Path, listing: ImageListing) -> ImageTable | None:
             image = image if is_image else None
         images.append(image)
     return ImageTable(file, columns, has_header, body, images, foreign, files, has_commas)
+
+
+def _file_column(
+    rows: Sequence[Sequence[str]], index: Mapping[str, str | None], images: int, *, chosen: bool
+) -> int | None:
+    """Returns the column that names the images: in half of the rows, or half of the images with
+    their endings, as a table of a larger data set does."""
+    width = max(map(len, rows), default=0)
+    for looked_at in (rows[: _SAMPLED_ROWS + 1], rows):
+        counts = [_names_images(looked_at, column, index) for column in range(width)]
+        column = max(range(width), key=counts.__getitem__, default=0)
+        with_ending, without = counts[column] if counts else (0, 0)
+        named = with_ending + without
+        of_rows = named >= _MIN_SHARE * max(len(looked_at) - 1, 1)
+        if of_rows or with_ending >= _MIN_SHARE * images:
+            return column
+    return column if chosen and named else None
 
 
 def _is_header(row: Sequence[str], files: int, index: Mapping[str, str | None]) -> bool:

@@ -110,5 +110,7 @@ def test_no_more_servers_are_advised_than_the_trainers_need() -> None:
         demand=119.7, capacity=129.0, servers=2, servers_needed=3, max_trainers=3, **most
     )
     assert "servers would be enough" not in str(forecast_text(forecast))
+    alone = replace(forecast, max_trainers=1, max_trainers_most=1)
+    assert str(forecast_text(alone)).endswith("1 such trainer")
     short = replace(forecast, capacity=100.0, max_trainers=2)
     assert "3 such servers would be enough for these" in str(forecast_text(short))

@@ -221,6 +221,24 @@ def test_fractions_are_parsed(flat: Path) -> None:
     assert pipeline["source"]["labels"] == "flat/labels.csv"
 
 
+def test_csv_of_a_larger_data_set_labels_its_images(flat: Path) -> None:
+    others: list[object] = [f"other{number}.jpg" for number in range(300)]
+    made = starter(flat, table("file,label", [*others, *NAMES], [*range(300), *SIZES]))
+    assert "# left out: 300 rows of labels.csv without an image" in text(made)
+    assert made.files["flat-labels.infeed.csv"].splitlines()[1] == f"0.jpg,{SIZES[0]}"
+
+
+def test_numbers_of_a_larger_table_are_not_names_of_images(flat: Path) -> None:
+    made = starter(flat, table("id,label", [*range(20)], [*range(20)]))
+    assert made.label_lines() == ["flat: no label was found"]
+
+
+def test_csv_that_is_named_may_lack_most_images(flat: Path) -> None:
+    (flat / "t.csv").write_text("file,label\n0.jpg,1\n1.jpg,2\nx.jpg,1\ny.jpg,1\nz.jpg,1\n")
+    made = starter_for(str(flat), Place(flat.parent), LabelOption("", flat / "t.csv"))
+    assert "on_error: substitute  # 4 images have no label" in text(made)
+
+
 def test_rows_that_are_left_out_have_their_reason(flat: Path) -> None:
     rows = "file,label\n0.jpg,1\n1.jpg,\n2.jpg,2\n3.jpg,1\n4.jpg,1\n5.jpg,2\n9.jpg,1\n0.jpg,2\n"
     (flat / "labels.csv").write_text(rows)
