@@ -41,6 +41,10 @@ _SLOW_SHARE = 0.5
 """A sample is slow that takes so many times the mean, and this share of the time between batches:
 its batch waits for it alone."""
 
+_WAITING_CPU_SHARE = 0.1
+"""Processor time of a server, as a share of its workers' busy time, below which they wait rather
+than compute: more of them help, also where other processes use the processors."""
+
 _MAX_GROWTH = 16.0
 """The most by which more worker processes are advised at a time."""
 
@@ -158,8 +162,9 @@ def advice_for(cause: Cause, servers: Collection[ServerReport], demand: float) -
     used = _Servers.of(servers)
     workers = max(each.python_workers for each in servers)
     rate = sum(each.batches / each.seconds for each in servers)
-    # Workers that compute can use the idle processors, and those that wait need few of them.
-    growth = min(used.usable / max(used.cpu, 1e-6), demand / rate if rate else math.inf)
+    growth = demand / rate if rate else math.inf
+    if not _workers_wait(servers):  # those that compute can use the idle processors
+        growth = min(growth, used.usable / max(used.cpu, 1e-6))
     advised = max(workers + 1, math.ceil(workers * min(growth, _MAX_GROWTH)))
     return f"read with more worker processes: processes: {advised} at the Python source or function"
 
@@ -173,7 +178,8 @@ def _cause_at_servers(used: _Servers, servers: Collection[ServerReport]) -> tupl
     if is_from_source and workers and python >= _BUSY_SHARE:
         noun = "Python worker was" if workers == 1 else f"{workers} Python workers were"
         detail = f"its {noun} busy {_percent(python)} of the time, {used.processors_text}"
-        return ("Python workers" if used.has_idle_processors else "Python CPU"), detail
+        more_help = used.has_idle_processors or _workers_wait(servers)
+        return ("Python workers" if more_help else "Python CPU"), detail
     has_idle_workers = bool(is_from_source and workers)
     if used.shortage >= 0.5 and (has_idle_workers or used.has_idle_processors):
         return "server budget", _shortage_text(used)
@@ -192,6 +198,12 @@ def _cause_at_servers(used: _Servers, servers: Collection[ServerReport]) -> tupl
         f"the pipeline waited {_percent(used.busy - used.source)} of the time for the {what}, "
         f"{used.processors_text}{and_others}"
     )
+
+
+def _workers_wait(servers: Collection[ServerReport]) -> bool:
+    """Returns whether the Python workers were busy without using processors."""
+    busy = sum(each.python_seconds for each in servers)
+    return sum(each.cpu_seconds for each in servers) < _WAITING_CPU_SHARE * busy
 
 
 def _is_slow(server: ServerReport) -> bool:

@@ -287,7 +287,7 @@ class Feed(Iterator[Batch]):
                 "each of them"
             )
         if self._closed:
-            raise FeedClosedError(f"the feed of {self._spec.name!r} was closed")
+            raise FeedClosedError(f"the feed of {self._spec.name!r} was closed; connect again")
 
     def _wait_for_item(self, requested_at: float, timeout: float | None) -> ReadyItem:
         """Waits for the next item; logs a warning about each long wait without a timeout."""

@@ -107,6 +107,7 @@ def test_without_a_server_s_report_the_cause_is_unknown() -> None:
         ("Python workers", PYTHON, WAITING),
         ("Python CPU", replace(PYTHON, cpu_seconds=38.0), WAITING),
         ("Python CPU", replace(PYTHON, available_cores=0.4), WAITING),
+        ("Python workers", replace(PYTHON, cpu_seconds=1.5, available_cores=0.1), WAITING),
         ("storage", replace(PYTHON, python_seconds=4.0), WAITING),
         ("slow samples", replace(PYTHON, python_seconds=4.0, slowest_sample_seconds=0.9), WAITING),
         ("Python workers", replace(PYTHON, slowest_sample_seconds=0.9), WAITING),
@@ -324,6 +325,8 @@ def test_more_worker_processes_are_advised_as_idle_processors_allow() -> None:
     assert "processes: 4 at" in slow.advice
     fast = judge([rank(replace(WAITING, steps=10, wait_seconds=9.0))], 1, [PYTHON])
     assert "processes: 20 at" in fast.advice  # of 4 processors, 0.4 are in use
+    waiting = replace(PYTHON, cpu_seconds=1.5, available_cores=0.1)
+    assert "processes: 4 at" in judge([rank(replace(WAITING, steps=10))], 1, [waiting]).advice
     computing = replace(PYTHON, cpu_seconds=20.0)
     assert "processes: 4 at" in judge([rank(WAITING)], 1, [computing]).advice
     only = replace(PYTHON, python_workers=1, python_seconds=9.5)

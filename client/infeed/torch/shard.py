@@ -69,7 +69,9 @@ class ShardChoice:
         if self._reported not in (None, world_size):
             raise InvalidRequestError(
                 f"the length of the dataset was reported for a world size of {self._reported}, and "
-                f"it is {world_size} now: a schedule made of that length would be wrong; {_REMEDY}"
+                f"it is {world_size} now: a schedule made of that length would be wrong; ask for "
+                "it once torch.distributed is initialized (with Lightning: within fit), or give "
+                "shard=infeed.Shard(rank, world_size)"
             )
 
 
