@@ -151,6 +151,7 @@ def test_python_data_set_that_computes_is_not_called_storage(serve: Callable[...
         assert verdict.servers is None
 
 
+@pytest.mark.slow
 def test_slow_samples_are_named(serve: Callable[..., str]) -> None:
     before = trained(serve(UNEVEN))
     assert before.assessment.cause == "slow samples", before
@@ -166,6 +167,7 @@ def test_data_set_that_one_server_reads_needs_no_other(serve: Callable[..., str]
     assert (verdict.cause, verdict.servers) == ("data set", None)
 
 
+@pytest.mark.slow
 def test_memory_limit_that_keeps_workers_idle_is_named(serve: Callable[..., str]) -> None:
     before = trained(serve(SINGLE, "--memory-limit", "1"), prefetch_batches=16)
     assert before.assessment.cause == "server budget", before
@@ -173,6 +175,7 @@ def test_memory_limit_that_keeps_workers_idle_is_named(serve: Callable[..., str]
     assert rate(after) > 1.5 * rate(before), (before, after)
 
 
+@pytest.mark.slow
 def test_job_on_a_slow_link_changes_no_verdict_on_another(serve: Callable[..., str]) -> None:
     address = serve(PICTURES, "--memory-limit", "64")
     with ExitStack() as stack:
@@ -190,6 +193,7 @@ def test_job_on_a_slow_link_changes_no_verdict_on_another(serve: Callable[..., s
         assert slow.assessment.cause == "network rate", slow
 
 
+@pytest.mark.slow
 def test_server_that_freezes_is_the_cause_before_its_loss_is_noticed(
     server_process: Callable[..., InfeedServer],
     data: Path,
@@ -208,16 +212,19 @@ def test_server_that_freezes_is_the_cause_before_its_loss_is_noticed(
         servers[0].process.signal(signal.SIGCONT)
 
 
-@pytest.mark.parametrize("end", ["kill", "freeze"])
+@pytest.mark.parametrize(
+    ("end", "seconds"), [("kill", 9), pytest.param("freeze", 20, marks=pytest.mark.slow)]
+)
 def test_load_test_that_loses_a_server_names_it_first_and_fails(
     end: str,
+    seconds: int,
     command_line: CommandLine,
     server_process: Callable[..., InfeedServer],
     data: Path,
 ) -> None:
     servers = [server_process(f"pipelines: {{p: {EVEN}}}\n") for _ in range(2)]
     addresses = [each.address for each in servers]
-    options = ("--trainers", "1", "--threads", "--duration", "20", "--step-ms", "20")
+    options = ("--trainers", "1", "--threads", "--duration", str(seconds), "--step-ms", "20")
     command = command_line.start("loadtest", ",".join(addresses), "p", *options, cwd=data)
     lost = servers[1]
     wait_until(lambda: "rank 0 of 1" in lost.log, "the trainer has begun")

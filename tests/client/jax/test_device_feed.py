@@ -299,7 +299,7 @@ def test_one_process_of_jax_among_several_warns_of_equal_batches(
 ) -> None:
     monkeypatch.setattr(ranks, "_has_warned", False)
     monkeypatch.setenv("SLURM_PROCID", "0")
-    monkeypatch.setenv("SLURM_NTASKS", "2")
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
     options = {"epochs": 1, "transport": fake()}
     with infeed.jax.connect("fake", "fake", shard=infeed.Shard(0, 2), **options) as batches:
         next(batches)
@@ -308,4 +308,4 @@ def test_one_process_of_jax_among_several_warns_of_equal_batches(
         next(batches)
     (record,) = caplog.records
     assert "infeed.jax.connect has no shard" in record.message
-    assert "(SLURM_NTASKS=2)" in record.message
+    assert "(SLURM_STEP_NUM_TASKS=2)" in record.message
