@@ -15,7 +15,7 @@ from infeed_server.observe.observer import Observer
 from infeed_server.observe.totals import Totals
 from infeed_server.rpc import batch_stream
 
-_EVENTS = ("on_stage", "on_batch_sent", "on_call", "on_call_started", "on_connections")
+_EVENTS = ("on_stage", "on_batch_sent", "on_call", "on_call_started")
 
 
 def _ignore(*_: Any, **__: Any) -> None:

@@ -37,7 +37,7 @@ LAYERS = {
     ),
     "infeed_server": (
         "version imports processes",
-        "config datasets order http2",
+        "config datasets order",
         "sources",
         "transforms",
         "pipeline",

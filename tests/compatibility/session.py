@@ -15,6 +15,7 @@ import infeed
 from infeed.finish import finished_spec
 from infeed.rpc.channel import GrpcTransport
 from infeed.spec import FieldSpec, Guarantee, Normalize, OneHot, PipelineSpec
+from infeed_server.config.address import Address
 from infeed_server.engines.base import Answer, HostBatch, Request
 from infeed_server.engines.monitor import Monitors
 from infeed_server.rpc.server import RpcServer
@@ -71,7 +72,7 @@ class RecordedEngine(CountingEngine):
 @contextmanager
 def running_server() -> Iterator[str]:
     """Yields the address of a server of this session's pipeline."""
-    server = RpcServer(Catalog({NAME: RecordedEngine()}), Monitors(), "127.0.0.1:0")
+    server = RpcServer(Catalog({NAME: RecordedEngine()}), Monitors(), Address.parse("127.0.0.1:0"))
     server.set_serving(True)
     server.start()
     try:

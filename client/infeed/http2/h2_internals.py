@@ -1,7 +1,6 @@
-"""Undocumented names of h2 that both ends rely on, each behind one function.
+"""Undocumented names of h2 that the client relies on, each behind one function.
 
-Those of the server alone are in `infeed_server.http2.h2_internals`. docs/transport.md has the
-tested versions of h2, and all that the two ends assume of it.
+docs/transport.md has the tested versions of h2, and all that the client assumes of it.
 """
 
 from __future__ import annotations

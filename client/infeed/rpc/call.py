@@ -234,7 +234,9 @@ class GrpcCall:
         except (ConnectionLostError, OSError) as error:
             if self._requests_error is not None:
                 raise self._requests_error from None
-            was_closed = isinstance(error, ConnectionLostError | ConnectionResetError)
+            was_closed = isinstance(
+                error, ConnectionLostError | ConnectionResetError | BrokenPipeError
+            )
             remedy = self._tls_remedy() if was_closed else ""
             if isinstance(error, PermissionError) and is_unix(self.server):
                 # It asks for the right to write to the socket, and to enter the folders above.
@@ -244,11 +246,16 @@ class GrpcCall:
             ) from error
 
     def _tls_remedy(self) -> str:
-        """Returns a remedy for a peer that never spoke HTTP/2: it may be a proxy's port with TLS,
-        which answers in HTTP/1 (nginx) or not at all (haproxy)."""
-        if self._http2.has_begun or self._credentials.tls_options is not None:
+        """Returns a remedy for a peer that never spoke HTTP/2: it may be a port with TLS, which
+        answers in HTTP/1 (nginx) or not at all (grpcio, haproxy), or want another certificate."""
+        tls = self._credentials.tls_options
+        if self._http2.has_begun:
             return ""
-        return "; if this port requires TLS, set tls=True or TLS(ca=...)"
+        if tls is None:
+            return "; if this port requires TLS, set tls=True or TLS(ca=...)"
+        if tls.cert is None:
+            return "; if this port requires a client certificate, set TLS(cert=..., key=...)"
+        return "; this port may not accept the client certificate"
 
 
 _CHECKSUM_FIELD_BYTES = 9

@@ -1,6 +1,6 @@
 """Metrics of gRPC calls: infeed's own, and those of gRPC's proposal A66 in Prometheus' spelling.
 
-infeed implements HTTP/2 and gRPC itself, so no library emits them.
+grpcio emits none by itself.
 """
 
 from __future__ import annotations

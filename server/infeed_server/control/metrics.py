@@ -20,8 +20,7 @@ from infeed.spec import OnError
 from infeed_server.control.call_metrics import CallMetrics
 from infeed_server.control.collectors import CallbackCollector, LabelledValues, SampledCollector
 from infeed_server.control.serving_gauges import ServingGauges
-from infeed_server.engines.monitor import EndedCall, Fault, Stage, fault_of
-from infeed_server.http2.refusals import Refusal
+from infeed_server.engines.monitor import EndedCall, Fault, Refusal, Stage, fault_of
 
 _STAGES = get_args(Stage)
 
@@ -135,14 +134,11 @@ class Metrics:
             "Limit on the unsent bytes of all pipelines.",
             registry=registry,
         )
-        self._connections = Gauge(
-            "infeed_connections", "Open connections of trainers.", registry=registry
-        )
         self._calls = CallMetrics(registry)
         self.serving = ServingGauges(registry)
         self._refused = Counter(
             "infeed_refused_total",
-            "Connections, streams and calls that were refused, by reason.",
+            "Calls that were refused, by reason.",
             ("reason",),
             registry=registry,
         )
@@ -280,9 +276,6 @@ class Metrics:
 
     def on_call(self, call: EndedCall) -> None:
         self._calls.on_call(call)
-
-    def on_connections(self, count: int) -> None:
-        self._connections.set(count)
 
     def watch(self, pipeline: str, queues: Queues) -> None:
         """Exposes the state of a pipeline's queues at every scrape."""

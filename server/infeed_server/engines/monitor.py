@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from infeed.errors import SourceError
 from infeed.spec import OnError
-from infeed_server.http2.refusals import Refusal
 
 if TYPE_CHECKING:
     from infeed.telemetry.batch_span import BatchSpan
@@ -17,6 +16,10 @@ Stage = Literal["read", "transform", "encode", "send"]
 """A stage of a batch on the server: reading the source, running the graph, encoding messages (with
 the finish transforms that a trainer leaves to the server), writing to the connection."""
 
+
+Refusal = Literal["streams", "calls", "threads", "unauthenticated", "stopping"]
+"""The reason for which a call is refused. `streams`, `calls`: over a limit. `threads`: the process
+is about to run out of them. `unauthenticated`: no valid token. `stopping`: the server ends."""
 
 Fault = Literal["changed", "damaged", "storage"]
 """Why data cannot be read: its files are other ones, or damaged, until the server is restarted; or
@@ -66,16 +69,13 @@ class Monitor(Protocol):
         """Records a sent batch: its samples and its payload bytes."""
 
     def on_refused(self, reason: Refusal) -> None:
-        """Records a connection, stream or call that was refused or ended for what it did."""
+        """Records a call that was refused."""
 
     def on_call_started(self, method: str) -> None:
         """Records a call that begins: its method, or `unknown`."""
 
     def on_call(self, call: EndedCall) -> None:
         """Records a call that has ended."""
-
-    def on_connections(self, count: int) -> None:
-        """Records how many connections are open."""
 
 
 class Monitors:
@@ -123,10 +123,6 @@ class Monitors:
     def on_call(self, call: EndedCall) -> None:
         for each in self._monitors:
             each.on_call(call)
-
-    def on_connections(self, count: int) -> None:
-        for each in self._monitors:
-            each.on_connections(count)
 
 
 def record_stage(

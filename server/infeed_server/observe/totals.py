@@ -7,8 +7,7 @@ from collections import defaultdict
 
 from infeed.errors import SourceError
 from infeed.spec import OnError
-from infeed_server.engines.monitor import EndedCall, Stage
-from infeed_server.http2.refusals import Refusal
+from infeed_server.engines.monitor import EndedCall, Refusal, Stage
 from infeed_server.observe.source_errors import SourceErrors
 
 
@@ -67,9 +66,6 @@ class Totals:
         """Does nothing: it is of no pipeline."""
 
     def on_call(self, call: EndedCall) -> None:
-        """Does nothing: it is of no pipeline."""
-
-    def on_connections(self, count: int) -> None:
         """Does nothing: it is of no pipeline."""
 
     def _add(self, pipeline: str, **values: float) -> None:

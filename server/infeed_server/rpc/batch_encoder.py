@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,7 +14,6 @@ from infeed.wire.batch import EncodedBatch
 from infeed_server.engines import cgroup
 from infeed_server.engines.base import Answer
 from infeed_server.engines.monitor import Monitor, record_stage
-from infeed_server.rpc.call import GrpcFrames, grpc_frames
 from infeed_server.serving.catalog import BatchStream
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class EncodedAnswer:
     """An engine's answer as gRPC messages, with its sizes for the metrics."""
 
-    frames: GrpcFrames
+    messages: deque[bytes]
+    """In one piece each, as gRPC takes them."""
     samples: int | None
     """Filled slots; None when the answer is not a batch."""
     payload_bytes: int
@@ -89,8 +90,8 @@ class BatchEncoder:
         batch = stream.encode(request, answer)
         if not isinstance(batch, EncodedBatch):
             end = stream_pb2.StreamBatchesResponse(end=batch)
-            return EncodedAnswer(grpc_frames([end.SerializeToString()]), None, 0, span)
-        frames = grpc_frames(*batch.messages())
+            return EncodedAnswer(deque([end.SerializeToString()]), None, 0, span)
+        messages = deque(map(b"".join, batch.messages()))
         record_stage(self._monitor, stream.pipeline.name, "encode", begin, span)
         samples = sum(sample >= 0 for sample in batch.header.sample_ids)
-        return EncodedAnswer(frames, samples, batch.header.payload_size, span)
+        return EncodedAnswer(messages, samples, batch.header.payload_size, span)

@@ -11,13 +11,15 @@ from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import grpc
+
 from infeed.errors import InvalidRequestError, ServerUnavailableError, SourceError
 from infeed.report import REPORT_INTERVAL_SECONDS, ServerReport, TrainerReport
 from infeed.v1 import stream_pb2
 from infeed_server.engines.monitor import Monitor, record_stage
 from infeed_server.observe.jobs import JobKey, Jobs
 from infeed_server.rpc.batch_encoder import BatchEncoder, EncodedAnswer
-from infeed_server.rpc.call import CallCancelledError, GrpcFrames, ServerCall, grpc_frames
+from infeed_server.rpc.call import ServerCall
 from infeed_server.rpc.messages import parse_message
 from infeed_server.rpc.shutdown import Shutdown
 from infeed_server.rpc.trainer_log import FeedProgress, TrainerLog
@@ -36,8 +38,7 @@ _MAX_PENDING_REQUESTS = 1024
 
 _MAX_EARLY_REPORTS = 300
 """Reports of one stream that may come too early, one after the other: those of five minutes arrive
-at once after a stop. More are an error, since a frame of 16 KiB, which is charged as one, has room
-for two thousand."""
+at once after a stop. More are an error, since each takes the processor for a moment."""
 
 _Pending: TypeAlias = "Future[EncodedAnswer] | Exception | None"
 """The response to a request, or the error in it; None at the end of the stream."""
@@ -53,13 +54,10 @@ def serve_stream(
     tracer: RequestTracer | None,
     messages: Iterator[bytes],
     context: ServerCall,
-) -> Iterator[GrpcFrames]:
+) -> Iterator[bytes]:
     """Yields the responses of one call; without a `tracer`, no batch is traced."""
     requests = (parse_message(stream_pb2.StreamBatchesRequest, each) for each in messages)
-    try:
-        first = next(requests, None)
-    except CallCancelledError:
-        return
+    first = next(requests, None)
     if first is None or first.WhichOneof("event") != "open":
         raise InvalidRequestError("the first message of a stream must be StreamOpen")
     caller: Caller = context.caller
@@ -102,7 +100,7 @@ def serve_stream(
         opened.request.CopyFrom(first.open)
         opened.request.ClearField("feed_id")
         opened.report_interval_seconds = REPORT_INTERVAL_SECONDS
-        yield _frames(opened=opened)
+        yield _message(opened=opened)
         with shutdown.notifies(reader.wake):
             yield from _responses(stream, reader, feed, monitor, shutdown)
     except SourceError as error:
@@ -220,7 +218,7 @@ class RequestReader:
                     if self._stopped:
                         return
                     self._add(self._submit(message))
-        except CallCancelledError:
+        except grpc.RpcError:
             pass  # `stop` has been called, or will be
         except Exception as error:  # noqa: BLE001 - else the stream would seem to end normally
             self._add(error)
@@ -274,7 +272,7 @@ def _responses(
     feed: FeedProgress,
     monitor: Monitor,
     shutdown: Shutdown,
-) -> Iterator[GrpcFrames]:
+) -> Iterator[bytes]:
     is_announced = False
     heartbeat_at = time.monotonic() + _HEARTBEAT_INTERVAL_SECONDS
     while True:
@@ -284,7 +282,7 @@ def _responses(
             is_announced = True
             yield _DRAINING
         if (report := reader.take_report()) is not None:
-            yield _frames(report=report.to_proto())
+            yield _message(report=report.to_proto())
         if (answer := reader.take()) is not None:
             yield from _send(stream, answer, monitor)
             feed.on_sent()
@@ -297,11 +295,11 @@ def _responses(
         heartbeat_at = time.monotonic() + _HEARTBEAT_INTERVAL_SECONDS
 
 
-def _send(stream: BatchStream, encoded: EncodedAnswer, monitor: Monitor) -> Iterator[GrpcFrames]:
+def _send(stream: BatchStream, encoded: EncodedAnswer, monitor: Monitor) -> Iterator[bytes]:
     begin = time.perf_counter()
-    yield encoded.frames
-    # The caller keeps the list until the next batch; emptied, it does not keep this batch's memory.
-    encoded.frames.clear()
+    # The caller keeps the answer until the next batch; emptied, it does not keep this one's memory.
+    while encoded.messages:
+        yield encoded.messages.popleft()
     stream.session.on_sent()
     if encoded.samples is not None:
         name = stream.pipeline.name
@@ -311,10 +309,11 @@ def _send(stream: BatchStream, encoded: EncodedAnswer, monitor: Monitor) -> Iter
         encoded.span.end("sent")
 
 
-def _frames(**event: Any) -> GrpcFrames:
-    """Returns the gRPC message of one event of a response."""
-    return grpc_frames([stream_pb2.StreamBatchesResponse(**event).SerializeToString()])
+def _message(**event: Any) -> bytes:
+    """Returns the message of one event of a response."""
+    message: bytes = stream_pb2.StreamBatchesResponse(**event).SerializeToString()
+    return message
 
 
-_HEARTBEAT = _frames(heartbeat=stream_pb2.Heartbeat())
-_DRAINING = _frames(draining=stream_pb2.Draining())
+_HEARTBEAT = _message(heartbeat=stream_pb2.Heartbeat())
+_DRAINING = _message(draining=stream_pb2.Draining())

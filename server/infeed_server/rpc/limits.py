@@ -1,4 +1,4 @@
-"""Limits on open connections and calls: in total, and of each client."""
+"""Limits on open calls: in total, and of each client."""
 
 from __future__ import annotations
 
@@ -15,19 +15,14 @@ _FINGERPRINT_CHARS = 16
 
 @dataclass(frozen=True)
 class Limits:
-    """How many clients may have open: all together, and each of them (`peer_`)."""
+    """How many calls clients may have open: all together, and each of them (`peer_`)."""
 
-    connections: int = 1024
-    peer_connections: int = 512
     streams: int = 256
     """StreamBatches calls."""
     peer_streams: int = 128
     calls: int = 64
     """Other calls, so that pipelines can be listed while all streams are in use."""
     peer_calls: int = 32
-    health_calls: int = 32
-    """Health calls need no token, so they must not use up the calls of other clients."""
-    peer_health_calls: int = 8
 
 
 class LimitReachedError(Exception):
@@ -35,10 +30,9 @@ class LimitReachedError(Exception):
 
     def __init__(self, kind: str, client: str | None, limit: int) -> None:
         """`client` None: the limit of all clients."""
-        option = kind.replace(" ", "-")
         super().__init__(
-            f"{client or 'the server'} has {limit} {kind} open already: close some, or raise "
-            f"--{'peer' if client else 'max'}-{option}"
+            f"{client or 'the server'} has {limit} {kind} open already: close some"
+            + ("" if " " in kind else f", or raise --{'peer' if client else 'max'}-{kind}")
         )
         self.kind = kind
         self.client = client
@@ -48,7 +42,8 @@ class ConcurrencyLimit:
     """Counts what is open, in total and by client. Not thread-safe."""
 
     def __init__(self, kind: str, limit: int, limit_per_client: int) -> None:
-        """`kind` is a plural for messages and of the options' names, such as "streams"."""
+        """`kind` is a plural for messages, such as "streams"; of one word where an option with
+        that name sets the limit."""
         self._kind = kind
         self._limit = limit
         self._limit_per_client = limit_per_client
@@ -61,7 +56,9 @@ class ConcurrencyLimit:
         """Counts one more of the client. Raises `LimitReachedError`."""
         if len(self) >= self._limit:
             raise LimitReachedError(self._kind, None, self._limit)
-        self._require_room(client)
+        # All clients of a Unix socket are the empty one, which has no limit of its own.
+        if client and self._open[client] >= self._limit_per_client:
+            raise LimitReachedError(self._kind, client, self._limit_per_client)
         self._open[client] += 1
 
     def release(self, client: str) -> None:
@@ -69,17 +66,6 @@ class ConcurrencyLimit:
         self._open[client] -= 1
         if not self._open[client]:
             del self._open[client]
-
-    def move(self, client: str, to: str) -> None:
-        """Counts what a client has opened as of another one. Raises `LimitReachedError`."""
-        self._require_room(to)
-        self.release(client)
-        self._open[to] += 1
-
-    def _require_room(self, client: str) -> None:
-        # All clients of a Unix socket are the empty one, which has no limit of its own.
-        if client and self._open[client] >= self._limit_per_client:
-            raise LimitReachedError(self._kind, client, self._limit_per_client)
 
 
 def client_name(peer: str, certificate: bytes | None = None) -> str:

@@ -19,6 +19,9 @@ from infeed_server.engines import cgroup
 _FILE_RESERVE = 256
 """Descriptors that connections leave for data files; a quarter of them if there are few."""
 
+_MAX_CONNECTIONS = 1024
+"""Open connections, with or without a token; one more is closed at once."""
+
 _THREAD_RESERVE = 64
 """Threads that streams leave for the rest of the process."""
 
@@ -36,7 +39,7 @@ _COUNT_INTERVAL_SECONDS = 1.0
 
 
 class OutOfResourcesError(Exception):
-    """Too few descriptors or threads are left."""
+    """Too few threads are left."""
 
 
 def raise_file_limit() -> int:
@@ -48,20 +51,12 @@ def raise_file_limit() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def require_files(descriptor: int) -> None:
-    """Raises `OutOfResourcesError` if a new connection's descriptor is one of the last.
-
-    The kernel gives the smallest number that is free, so all smaller ones are in use.
-    """
+def max_connections() -> int:
+    """Returns how many connections leave enough descriptors for data files."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
-        return
-    reserve = min(_FILE_RESERVE, limit // 4)
-    if descriptor >= limit - reserve:
-        raise OutOfResourcesError(
-            f"{descriptor} of {limit} files are open, and {reserve} are kept for data: raise the "
-            "limit (ulimit -n)"
-        )
+        return _MAX_CONNECTIONS
+    return min(_MAX_CONNECTIONS, limit - min(_FILE_RESERVE, limit // 4))
 
 
 def require_memory_for_start() -> None:

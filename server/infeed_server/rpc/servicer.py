@@ -15,10 +15,9 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.observe.jobs import Jobs
 from infeed_server.rpc.batch_encoder import BatchEncoder
 from infeed_server.rpc.batch_stream import serve_stream
-from infeed_server.rpc.call import GrpcFrames, ServerCall
+from infeed_server.rpc.call import ServerCall
 from infeed_server.rpc.messages import parse_message
 from infeed_server.rpc.shutdown import Shutdown
-from infeed_server.rpc.status import to_call_error
 from infeed_server.rpc.trainer_log import TrainerLog
 from infeed_server.serving.auth import Caller
 from infeed_server.serving.catalog import Catalog
@@ -98,31 +97,25 @@ class FeedServicer(grpc.GenericRpcHandler):
         dataset = DatasetRequest.from_proto(request)
         return self._catalog.visible_to(caller).register(dataset).to_proto()
 
-    def _stream(self, messages: Iterator[bytes], context: ServerCall) -> Iterator[GrpcFrames]:
-        try:
-            yield from serve_stream(
-                self._catalog,
-                self._encoder,
-                self._monitor,
-                self._shutdown,
-                self._trainers,
-                self._jobs,
-                self._tracer,
-                messages,
-                context,
-            )
-        except Exception as error:  # noqa: BLE001 - all errors become statuses
-            raise to_call_error(error) from None
+    def _stream(self, messages: Iterator[bytes], context: ServerCall) -> Iterator[bytes]:
+        return serve_stream(
+            self._catalog,
+            self._encoder,
+            self._monitor,
+            self._shutdown,
+            self._trainers,
+            self._jobs,
+            self._tracer,
+            messages,
+            context,
+        )
 
 
 def _unary(
     method: Callable[[Any, Caller], Any], request_type: Any
 ) -> grpc.RpcMethodHandler[Any, Any]:
     def handle(message: bytes, context: ServerCall) -> Any:
-        try:
-            return method(parse_message(request_type, message), context.caller)
-        except Exception as error:  # noqa: BLE001 - all errors become statuses
-            raise to_call_error(error) from None
+        return method(parse_message(request_type, message), context.caller)
 
     return grpc.unary_unary_rpc_method_handler(
         handle,

@@ -12,7 +12,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from infeed.errors import DOMAIN, InfeedError, ServerError, UserCodeError, shorten
-from infeed_server.rpc.call import CallCancelledError, StatusError
+from infeed_server.rpc.status_error import StatusError
 
 log = logging.getLogger(__name__)
 
@@ -21,9 +21,9 @@ _MAX_METADATA_BYTES = 1500
 """Encoded sizes. Most clients refuse trailers above 8 KiB in total."""
 
 
-def to_call_error(error: Exception) -> StatusError | CallCancelledError:
+def to_call_error(error: Exception) -> StatusError:
     """Returns the exception that ends a call after `error`. Logs errors of unexpected types."""
-    if isinstance(error, (StatusError, CallCancelledError)):
+    if isinstance(error, StatusError):
         return error
     if not isinstance(error, InfeedError):
         log_id = secrets.token_hex(4)

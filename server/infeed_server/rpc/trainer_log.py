@@ -98,15 +98,12 @@ class TrainerLog:
         """Logs a trainer that has sent its first request."""
         self._add(logging.INFO, "connected", feed)
 
-    def on_end(self, feed: FeedProgress, status: grpc.StatusCode, *, left: bool) -> None:
-        """Logs the end of a stream: by the trainer, which `left`, with an error, or with its
-        connection."""
+    def on_end(self, feed: FeedProgress, status: grpc.StatusCode) -> None:
+        """Logs the end of a stream: by the trainer, on purpose or not, or with an error."""
         if feed.position is None:
             return
-        if left or status is grpc.StatusCode.OK:
+        if status in (grpc.StatusCode.OK, grpc.StatusCode.CANCELLED):
             self._add(logging.INFO, "left", feed)
-        elif status is grpc.StatusCode.CANCELLED:
-            self._add(logging.WARNING, "lost", feed)
         else:
             self._add(logging.INFO, f"ended with {status.name}", feed)
 

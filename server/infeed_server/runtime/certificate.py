@@ -6,10 +6,12 @@ import logging
 import ssl
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import partial
+from pathlib import Path
+
+import grpc
 
 from infeed.errors import ConfigError
-from infeed.http2.tls_config import ALPN, load_ca, load_certificate
+from infeed.http2.tls_config import load_ca, load_certificate
 from infeed_server.config.reloading import ReloadingValue
 from infeed_server.runtime.validity import validity
 
@@ -25,33 +27,41 @@ class TLSFiles:
     """None: the key is in the certificate's file."""
     client_ca: str | None = None
 
-    def context(self) -> ssl.SSLContext:
-        """Returns the context for new connections. Raises `ConfigError` that names the file.
+    def check(self) -> None:
+        """Raises `ConfigError` that names a file which cannot be used.
 
         Warns of a certificate that is not valid now. It is no error: this clock may be wrong.
         """
-        context = self._context(ALPN)
+        context = self._context()
         _warn_if_not_valid(self.cert)
         if self.client_ca is not None:
-            context.verify_mode = ssl.CERT_REQUIRED
             load_ca(context, self.client_ca, "--tls-client-ca")
-        return context
 
-    def reloading_context(self) -> ReloadingValue[ssl.SSLContext]:
-        """Returns the context for new connections, reloaded when the files change."""
+    def credentials(self) -> grpc.ServerCredentials:
+        """Returns the credentials of the gRPC server, whose connections use the files as they are
+        at each handshake. Raises `ConfigError`."""
         files = [file for file in (self.cert, self.key, self.client_ca) if file is not None]
-        return ReloadingValue(files, self.context)
+        current = ReloadingValue(files, self._configuration)
+        used = current.value
+
+        def changed() -> grpc.ServerCertificateConfiguration | None:
+            nonlocal used
+            before, used = used, current.value
+            return None if used is before else used
+
+        need_client = self.client_ca is not None
+        return grpc.dynamic_ssl_server_credentials(used, changed, need_client)  # type: ignore[arg-type]
 
     def http_context(self) -> ssl.SSLContext:
         """Returns the context of the control plane, which uses the files as they are at each
         handshake. Clients need no certificate: probes and browsers have none."""
         files = [file for file in (self.cert, self.key) if file is not None]
-        current = ReloadingValue(files, partial(self._context, "http/1.1"))
+        current = ReloadingValue(files, self._context)
 
         def use_current(connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
             connection.context = current.value
 
-        context = self._context("http/1.1")
+        context = self._context()
         context.sni_callback = use_current  # called without a server's name too
         return context
 
@@ -63,10 +73,16 @@ class TLSFiles:
         except (OSError, ValueError):
             return None
 
-    def _context(self, protocol: str) -> ssl.SSLContext:
+    def _configuration(self) -> grpc.ServerCertificateConfiguration:
+        self.check()  # C-core does not say what is wrong with a file
+        cert = Path(self.cert).read_bytes()
+        key = cert if self.key is None else Path(self.key).read_bytes()
+        ca = None if self.client_ca is None else Path(self.client_ca).read_bytes()
+        return grpc.ssl_server_certificate_configuration([(key, cert)], ca)
+
+    def _context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.set_alpn_protocols([protocol])
-        context.options |= ssl.OP_NO_RENEGOTIATION  # HTTP/2 forbids it: a write would have to read
+        context.set_alpn_protocols(["http/1.1"])
         load_certificate(context, self.cert, self.key, "--tls-cert", "--tls-key")
         return context
 

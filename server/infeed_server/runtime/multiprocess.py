@@ -40,8 +40,7 @@ _EXIT_TIMEOUT_SECONDS = 7.0
 `processes.signals` gives them."""
 
 _SHARED_LIMITS = (
-    *("max_connections", "peer_connections", "max_streams", "peer_streams"),
-    *("max_calls", "peer_calls", "max_health_calls", "peer_health_calls"),
+    *("max_streams", "peer_streams", "max_calls", "peer_calls"),
     *("max_connection_age", "max_connection_age_grace"),
 )
 """Options that each process gets as they are."""
@@ -110,7 +109,7 @@ def serve_processes(
 def _check_files(options: ServerOptions) -> None:
     """Raises `ConfigError` for an invalid file, instead of each process."""
     if options.tls:
-        options.tls.context()
+        options.tls.check()
     if options.tokens:
         read_tokens(options.tokens)
 

@@ -11,8 +11,8 @@ from infeed_server.control.health import ReadinessPolicy
 from infeed_server.control.http_server import ControlAccess
 from infeed_server.control.token_check import Authorize
 from infeed_server.data_service.options import ServiceOptions
-from infeed_server.http2.lifetime import Lifetime
 from infeed_server.rpc.limits import Limits
+from infeed_server.rpc.server import MAX_CONNECTION_AGE_GRACE_SECONDS
 from infeed_server.runtime.certificate import TLSFiles
 from infeed_server.serving.auth import TokenAuthenticator, require_token
 
@@ -40,19 +40,15 @@ class ServerOptions:
     tokens: str | None = None
     """A file of bearer tokens; None: all clients may read all pipelines."""
     grace: float = DEFAULT_GRACE_SECONDS
-    max_connections: int = Limits.connections
-    peer_connections: int = Limits.peer_connections
-    """Of each client: a token, else a client certificate, else a host."""
     max_streams: int = Limits.streams
     peer_streams: int = Limits.peer_streams
+    """Of each client: a token, else a client certificate, else a host."""
     max_calls: int = Limits.calls
     """Calls other than streams of batches."""
     peer_calls: int = Limits.peer_calls
-    max_health_calls: int = Limits.health_calls
-    peer_health_calls: int = Limits.peer_health_calls
     max_connection_age: float | None = None
     """Seconds after which clients open new connections, which a balancer can distribute again."""
-    max_connection_age_grace: float = Lifetime.age_grace
+    max_connection_age_grace: float = MAX_CONNECTION_AGE_GRACE_SECONDS
     """Seconds that the streams of an old connection have to end."""
     http_hosts: tuple[str, ...] = ()
     """Names, besides this machine's, under which the control plane is requested."""
@@ -112,13 +108,4 @@ class ServerOptions:
         )
 
     def limits(self) -> Limits:
-        return Limits(
-            self.max_connections,
-            self.peer_connections,
-            self.max_streams,
-            self.peer_streams,
-            self.max_calls,
-            self.peer_calls,
-            self.max_health_calls,
-            self.peer_health_calls,
-        )
+        return Limits(self.max_streams, self.peer_streams, self.max_calls, self.peer_calls)

@@ -63,7 +63,7 @@ class Server:
         listen = options.listen_address()
         self._grace = options.grace
         self._shares_port = options.share_port
-        tls = options.tls.reloading_context() if options.tls else None
+        credentials = options.tls.credentials() if options.tls else None
         authenticator = TokenAuthenticator(options.tokens) if options.tokens else None
         self.health = Health(options.readiness)
         self.metrics = Metrics(version=VERSION, tensorflow=tf.__version__)
@@ -110,9 +110,9 @@ class Server:
             self._rpc = RpcServer(
                 catalog,
                 self._monitor,
-                str(listen),
+                listen,
                 share_port=options.share_port,
-                tls=tls,
+                credentials=credentials,
                 authenticator=authenticator,
                 limits=options.limits(),
                 connection_age=options.max_connection_age,

@@ -253,4 +253,4 @@ def test_metrics_that_no_process_can_know_are_left_out(processes: list[Process])
     addresses = [process.server.address for process in processes]
     body = exposed(lambda: [*addresses], left_out={"infeed_streams"})
     assert "infeed_streams" not in body
-    assert "infeed_connections" in body
+    assert "infeed_refused_total" in body

@@ -92,16 +92,13 @@ def test_bad_samples_that_the_quarantine_log_lacks_are_counted(metrics: Metrics)
 
 
 def test_peers_are_counted(metrics: Metrics):
-    for count in (1, 2, 1):
-        metrics.on_connections(count)
     for status in ("OK", "OK", "CANCELLED"):
         metrics.on_call(EndedCall("/a.B/c", status, 2.0, 5000, 70))
-    metrics.on_refused("flood")
+    metrics.on_refused("streams")
     shown = values(metrics)
-    assert shown["infeed_connections{}"] == 1
     assert shown["infeed_calls_total{method=/a.B/c,status=OK}"] == 2
     assert shown["infeed_calls_total{method=/a.B/c,status=CANCELLED}"] == 1
-    assert shown["infeed_refused_total{reason=flood}"] == 1
+    assert shown["infeed_refused_total{reason=streams}"] == 1
     assert shown["infeed_refused_total{reason=unauthenticated}"] == 0  # exposed from the start
 
 

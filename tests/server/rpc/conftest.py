@@ -18,6 +18,7 @@ from tests.harness.waiting import wait_until
 from infeed.errors import InfeedError
 from infeed.spec import FieldSpec, Guarantee, PipelineSpec
 from infeed.v1 import stream_pb2
+from infeed_server.config.address import Address
 from infeed_server.control.metrics import Metrics
 from infeed_server.engines.base import Answer, HostBatch, Request, Trainer
 from infeed_server.rpc.server import RpcServer
@@ -204,7 +205,7 @@ def start() -> Iterator[Callable[..., RunningServer]]:
         metrics.add_pipeline("held")
         metrics.watch("held", held)
         catalog = Catalog({"held": held, "other": FakeEngine("other")})
-        server = RpcServer(catalog, metrics, "127.0.0.1:0", **options)
+        server = RpcServer(catalog, metrics, Address.parse("127.0.0.1:0"), **options)
         server.set_serving(True)
         server.start()
         started.append(RunningServer(server, held, metrics))

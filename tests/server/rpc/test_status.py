@@ -21,7 +21,6 @@ from infeed.errors import BY_REASON, DOMAIN, InfeedError, SampleError, ServerErr
 from infeed.rpc.call import GrpcCall
 from infeed.rpc.status import error_from_details, map_status
 from infeed.v1 import feed_service_pb2
-from infeed_server.rpc.call import StatusError
 from infeed_server.rpc.status import to_call_error, to_status
 
 MAX_TRAILER_BYTES = 8192
@@ -66,7 +65,6 @@ def send_error(request: pytest.FixtureRequest) -> Iterator[SendError]:
 
     def handle(_: bytes, context: grpc.ServicerContext) -> bytes:
         error = to_call_error(errors.pop())
-        assert isinstance(error, StatusError)
         context.set_trailing_metadata(error.trailers)
         context.abort(error.code, error.details)
 

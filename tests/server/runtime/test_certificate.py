@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 import trustme
 
@@ -21,24 +23,10 @@ def files(pki: Any, **others: Any) -> TLSFiles:
     return TLSFiles(**{"cert": str(pki.server), "key": str(pki.server_key), **others})
 
 
-def test_without_client_ca_no_certificate_is_required(pki: Any) -> None:
-    context = files(pki).context()
-    assert context.verify_mode is ssl.CERT_NONE
-    assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
-    assert context.options & ssl.OP_NO_RENEGOTIATION
-    assert context.options & ssl.OP_NO_COMPRESSION
-
-
-def test_with_client_ca_a_certificate_is_required(pki: Any) -> None:
-    context = files(pki, client_ca=str(pki.ca)).context()
-    assert context.verify_mode is ssl.CERT_REQUIRED
-    assert len(context.get_ca_certs()) == 1  # not the system's
-
-
 def test_certificate_and_key_in_one_file(pki: Any, tmp_path: Path) -> None:
     both = tmp_path / "both.pem"
     both.write_bytes(pki.server_key.read_bytes() + pki.server.read_bytes())
-    TLSFiles(str(both)).context()
+    TLSFiles(str(both)).check()
 
 
 @pytest.mark.parametrize(
@@ -54,16 +42,16 @@ def test_certificate_and_key_in_one_file(pki: Any, tmp_path: Path) -> None:
     ],
 )
 def test_invalid_file_is_named(pki: Any, others: dict[str, Any], message: str) -> None:
-    for make in (TLSFiles.context, TLSFiles.reloading_context):
+    for make in (TLSFiles.check, TLSFiles.credentials):
         with pytest.raises(ConfigError, match=message):
             make(files(pki, **others))
 
 
 def test_key_that_does_not_fit_is_refused(pki: Any) -> None:
     with pytest.raises(ConfigError, match=r"^--tls-key .*locked_key\.pem: is locked with a pass"):
-        files(pki, key=str(pki.locked_key)).context()
+        files(pki, key=str(pki.locked_key)).check()
     with pytest.raises(ConfigError, match=r"^--tls-key .*trainer_key.*: is not the key of the"):
-        files(pki, key=str(pki.trainer_key)).context()
+        files(pki, key=str(pki.trainer_key)).check()
 
 
 def test_options_without_certificate_are_refused() -> None:
@@ -80,11 +68,11 @@ def test_certificate_that_is_not_valid_now_is_warned_of(
     pki: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(reloading, "CHECK_INTERVAL_SECONDS", 0.0)
-    files(pki).context()
-    files(pki, client_ca=str(pki.ca)).context()
+    files(pki).check()
+    files(pki, client_ca=str(pki.ca)).check()
     assert caplog.text == ""
     expired = {"cert": str(pki.server_expired), "key": str(pki.server_expired_key)}
-    files(pki, **expired).context()
+    files(pki, **expired).check()
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     first, last = (each.strftime("%Y-%m-%d %H:%M:%S UTC") for each in validity(expired["cert"]))
@@ -93,12 +81,12 @@ def test_certificate_that_is_not_valid_now_is_warned_of(
     # Also if it comes with a reload.
     both = tmp_path / "both.pem"
     both.write_bytes(pki.server_key.read_bytes() + pki.server.read_bytes())
-    context = TLSFiles(str(both)).reloading_context()
+    current = reloaded(TLSFiles(str(both)), monkeypatch)
     caplog.clear()
     future = datetime.now(timezone.utc) + timedelta(days=9)
     leaf = trustme.CA().issue_cert("localhost", not_before=future)
     leaf.private_key_and_cert_chain_pem.write_to_path(str(both))
-    assert context.value
+    assert current()
     assert f"{both}: not valid yet: valid from {future:%Y-%m-%d %H:%M:%S} UTC to" in caplog.text
 
 
@@ -110,18 +98,27 @@ def test_renewed_files_are_reloaded(
 
     for file, content in ((cert, pki.server), (key, pki.server_key), (ca, pki.ca)):
         file.write_bytes(content.read_bytes())
-    context = TLSFiles(str(cert), str(key), str(ca)).reloading_context()
-    first = context.value
-    assert context.value is first
+    current = reloaded(TLSFiles(str(cert), str(key), str(ca)), monkeypatch)
+    assert current() is None, "nothing has changed"
     cert.write_bytes(pki.trainer.read_bytes())  # without its key yet
-    assert context.value is first
+    assert current() is None
     assert "is not the key of the certificate" in caplog.text
     key.write_bytes(pki.trainer_key.read_bytes())
-    second = context.value
-    assert second is not first
-    assert second.get_ca_certs(binary_form=True) == first.get_ca_certs(binary_form=True)
+    assert current() == ([(key.read_bytes(), cert.read_bytes())], ca.read_bytes())
+    assert current() is None
     trustme.CA().cert_pem.write_to_path(str(ca))
-    assert context.value.get_ca_certs(binary_form=True) != first.get_ca_certs(binary_form=True)
+    assert current() == ([(key.read_bytes(), cert.read_bytes())], ca.read_bytes())
+
+
+def reloaded(files: TLSFiles, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
+    """Returns the function that C-core calls at each handshake; None: the files are the same."""
+    made: list[Any] = []
+    monkeypatch.setattr(grpc, "ssl_server_certificate_configuration", lambda *args: args)
+    monkeypatch.setattr(grpc, "dynamic_ssl_server_credentials", lambda *args: made.extend(args))
+    files.credentials()
+    _, current, needs_client = made
+    assert needs_client is (files.client_ca is not None)
+    return current  # type: ignore[no-any-return]
 
 
 def test_http_uses_the_current_files_without_client_certificates(

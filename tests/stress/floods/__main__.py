@@ -1,4 +1,4 @@
-"""A trainer's rate before, during and after floods of frames, on infeed's server and on grpcio's.
+"""A trainer's rate before, during and after floods of frames, on a server.
 
     python -m tests.stress.floods [KIND ...]
 
@@ -8,22 +8,18 @@ machine; `no flood` shows what such a process costs the trainer if it only compu
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
-from tests.harness.process import ROOT, Process
 from tests.harness.server import InfeedServer
-from tests.harness.spawned import SpawnedProcess
 from tests.stress.floods.attacker import CPU_ONLY, KINDS
 
 import infeed
@@ -36,19 +32,6 @@ MIN_RATIO = 0.7
 """Of the trainer's rate during a flood, and again from two seconds after it."""
 
 _PIPELINES = "pipelines: {numbers: {source: {arrays: numbers.npz}, batch: {size: 64}}}\n"
-
-
-def _spawn_own(arguments: Sequence[str], log: Path, cwd: Path) -> Process:
-    return SpawnedProcess([sys.executable, "-m", "infeed", *arguments], log, cwd=cwd)
-
-
-def _spawn_grpcio(arguments: Sequence[str], log: Path, cwd: Path) -> Process:
-    command = [sys.executable, "-m", "tests.reference.serve", *arguments]
-    path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
-    return SpawnedProcess(command, log, cwd=cwd, environment={"PYTHONPATH": path})
-
-
-_SERVERS = {"infeed": _spawn_own, "grpcio": _spawn_grpcio}
 
 
 class Trainer:
@@ -100,33 +83,28 @@ def main(
     kinds: Annotated[list[str] | None, typer.Argument(help="Kinds of floods.")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Measurements of each.")] = 1,
 ) -> None:
-    """Prints the ratios; the exit status is 1 if infeed's are too small."""
+    """Prints the ratios; the exit status is 1 if they are too small."""
     names = kinds or [name + suffix for name in KINDS for suffix in _suffixes(name)]
     failed = False
-    print("| flood | server | batches/s before | during | after | connections |")
-    print("|---|---|---|---|---|---|")
+    print("| flood | batches/s before | during | after | connections |")
+    print("|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         np.savez(folder / "numbers.npz", x=np.zeros((6400, 256), np.float32))
         (folder / "pipelines.yaml").write_text(_PIPELINES)
-        for server, launch in _SERVERS.items():
-            log = folder / server
-            definition = folder / "pipelines.yaml"
-            with InfeedServer(definition, log, cwd=folder, launch=launch) as running:
-                baseline = 1.0
-                for kind in names:
-                    results = [measure(running.address, kind) for _ in range(rounds)]
-                    middle = [statistics.median(column) for column in zip(*results, strict=True)]
-                    before, during, after, connections = middle
-                    print(
-                        f"| {kind} | {server} | {before:.0f} | {during:.2f} | {after:.2f} | "
-                        f"{connections:.0f} |",
-                        flush=True,
-                    )
-                    if kind == CPU_ONLY:
-                        baseline = during
-                    if server == "infeed" and min(during / baseline, after) < MIN_RATIO:
-                        failed = True
+        with InfeedServer(folder / "pipelines.yaml", folder / "server", cwd=folder) as running:
+            baseline = 1.0
+            for kind in names:
+                results = [measure(running.address, kind) for _ in range(rounds)]
+                middle = [statistics.median(column) for column in zip(*results, strict=True)]
+                before, during, after, connections = middle
+                print(
+                    f"| {kind} | {before:.0f} | {during:.2f} | {after:.2f} | {connections:.0f} |",
+                    flush=True,
+                )
+                if kind == CPU_ONLY:
+                    baseline = during
+                failed |= min(during / baseline, after) < MIN_RATIO
     sys.exit(failed)
 
 

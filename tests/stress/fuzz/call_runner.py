@@ -164,7 +164,9 @@ class CallRunner:
 
 def _evaluate(call: Call, response: Response, seconds: float) -> tuple[str, float, str | None]:
     if not response.ended:
-        return f"reset {response.reset}", seconds, f"reset with code {response.reset}"
+        end = f"reset {response.reset}"
+        problem = None if end in call.codes else f"reset with code {response.reset}"
+        return end, seconds, problem
     status = response.status
     is_known = status.isdecimal() and int(status) < len(CODES)
     code = CODES[int(status)] if is_known else status or "none"

@@ -22,12 +22,8 @@ REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 ALLOWED_CODES = frozenset(CODES) - {"UNKNOWN", "INTERNAL"}
 """Allowed status codes by default; the other two mean an unexpected error in the server."""
 
-PARSE_ERROR_TEXTS = {
-    "truncated message",
-    "bytes cannot be parsed",
-    "compressed message without grpc-encoding",
-}
-"""Parts of allowed INTERNAL messages: gRPC's own code for an invalid frame or message."""
+PARSE_ERROR_TEXTS = {"Failed parsing HTTP/2", "Error parsing", "no encoding configured"}
+"""Parts of allowed INTERNAL messages: C-core's, for invalid headers, frames and messages."""
 
 READER_LIMIT_TEXT = "jobs that read at different positions"
 """Part of allowed UNAVAILABLE messages: a sequential data set has its maximum of readers. Which

@@ -54,7 +54,7 @@ def odd_path(rng: random.Random, catalog: Catalog) -> Call:
         ]
     )
     path = "".join(char for char in path if char > " " and char != "\x7f") or "/"
-    return Call(headers(path), [get("numbers")], codes=codes("UNIMPLEMENTED"))
+    return Call(headers(path), [get("numbers")], codes=codes("UNIMPLEMENTED", "RESOURCE_EXHAUSTED"))
 
 
 @CALLS.add(3)
@@ -62,17 +62,27 @@ def odd_http(rng: random.Random, catalog: Catalog) -> Call:
     path = rng.choice(METHODS)
     if rng.random() < 0.5:
         method = rng.choice(["GET", "PUT", "HEAD", "OPTIONS", "post", "X" * 999, "POST0"])
-        return Call(headers(path, p_method=method), [get("numbers")], codes=codes("HTTP 405"))
+        return Call(
+            headers(path, p_method=method),
+            [get("numbers")],
+            codes=ALLOWED_CODES | codes("INTERNAL", "reset 2"),
+        )
     content = rng.choice(
         [None, "", "text/html", "application/json", "application/grpc-web", "application/grpcx"]
     )
-    return Call(headers(path, content_type=content), codes=codes("HTTP 415"))
+    return Call(
+        headers(path, content_type=content),
+        codes=ALLOWED_CODES | codes("INTERNAL", "HTTP 415", "reset 2"),
+    )
 
 
 _TIMEOUTS = {
     "1H": ("OK",),
     **dict.fromkeys(("0n", "1u"), ("OK", "DEADLINE_EXCEEDED")),
-    **dict.fromkeys(("", "-1S", "9" * 20 + "S", "x"), ("INVALID_ARGUMENT",)),
+    **dict.fromkeys(
+        ("", "-1S", "9" * 20 + "S", "x"),
+        ("OK", "DEADLINE_EXCEEDED", "INVALID_ARGUMENT", "INTERNAL"),
+    ),
 }
 """Values of grpc-timeout, with the allowed status codes."""
 
@@ -97,7 +107,7 @@ def odd_headers(rng: random.Random, catalog: Catalog) -> Call:
     changes = {"p_authority": rng.choice(["fuzz", "", "a:99999", "[::", "\xe4\xf6", "a" * 2000])}
     content = rng.choice(["application/grpc", "application/grpc+proto", "application/grpc;x=\xfc"])
     fields = headers(f"{FEED}GetPipeline", content_type=content, **changes)
-    allowed = _TIMEOUTS[dict(chosen).get("grpc-timeout", "1H")]
+    allowed = _TIMEOUTS[dict(chosen).get("grpc-timeout", "1H")] + ("INTERNAL", "UNIMPLEMENTED")
     return Call([*fields, *chosen], [get("numbers")], codes=codes(*allowed))
 
 
@@ -109,7 +119,9 @@ def framing(rng: random.Random, catalog: Catalog) -> Call:
     variant = rng.randrange(7)
     if variant == 0:
         data = frames.message(body, compressed=rng.choice((1, 2, 0xFF)))
-        return Call(headers(path), [data], codes=codes("INTERNAL"))
+        allowed = codes("INTERNAL", "INVALID_ARGUMENT", "OK", "NOT_FOUND")
+        cancelled = _watched(path)  # C-core takes any flag for none but 1
+        return Call(headers(path), [data], cancel_after_seconds=cancelled, codes=allowed)
     if variant == 1:
         length = rng.choice((65537, 1 << 20, 1 << 31, (1 << 32) - 1))
         data = frames.message(rng.randbytes(rng.randrange(2000)), length=length)
@@ -121,8 +133,8 @@ def framing(rng: random.Random, catalog: Catalog) -> Call:
         parts = rng.choice([[], [b""], [b"", b""]])
         return Call(headers(path), parts, codes=codes("UNIMPLEMENTED", "INVALID_ARGUMENT", "OK"))
     if variant == 4 and path in UNARY:
-        data = frames.message(b"") * rng.randint(2, 50)
-        return Call(headers(path), [data], codes=codes("UNIMPLEMENTED"))
+        data = frames.message(b"") * rng.randint(2, 50)  # the first one counts
+        return Call(headers(path), [data], codes=codes("OK", "NOT_FOUND"))
     if variant == 5 and path in UNARY:
         # What follows the first message may be part of another, compressed or too large.
         data = get("numbers") + rng.randbytes(rng.randrange(1, 9000))

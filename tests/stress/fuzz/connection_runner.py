@@ -101,7 +101,7 @@ class ConnectionRunner:
         if running.sent < len(running.script.parts):
             running.peer.raw(running.script.parts[running.sent])
             running.sent += 1
-        elif not (running.script.must_end or running.script.abort):
+        elif not running.script.abort:
             running.peer.finish()
 
     def _report_ended(self, running: _RunningConnection) -> None:

@@ -21,10 +21,8 @@ class RawConnection:
 
     parts: list[bytes]
     """Data, sent part by part; each part waits until the previous one is sent."""
-    must_end: bool = False
-    """Whether the server must close the connection by itself; else the peer half-closes it."""
     abort: bool = False
-    """Whether the peer closes it with a TCP reset once all is sent."""
+    """Whether the peer closes it with a TCP reset once all is sent; else it half-closes it."""
     reads: bool = True
     """Whether the peer reads before all is sent."""
 
@@ -135,7 +133,7 @@ def half_session(rng: random.Random, catalog: Catalog) -> RawConnection:
 
 @RAW_CONNECTIONS.add(10)
 def forbidden(rng: random.Random, catalog: Catalog) -> RawConnection:
-    """Draws a connection error of RFC 9113, after which the server must close the connection."""
+    """Draws a connection error of RFC 9113."""
     huge = 1 << 31
     body = b"\0\0\0\0\0"
     good = request(flags=5)
@@ -171,7 +169,7 @@ def forbidden(rng: random.Random, catalog: Catalog) -> RawConnection:
         ]
     )
     more = frame_of_any_kind(rng) * rng.randint(0, 3)
-    return RawConnection([CLIENT_PREFACE, bad + more], must_end=True)
+    return RawConnection([CLIENT_PREFACE, bad + more])
 
 
 @RAW_CONNECTIONS.add(2)

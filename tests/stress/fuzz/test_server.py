@@ -132,7 +132,7 @@ def test_connection_left_open_is_a_violation() -> None:
     clock = itertools.count(0, connection_runner.HANG_TIMEOUT_SECONDS / 2).__next__
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        report = run_connection(address, RawConnection([b"x"], must_end=True), clock)
+        report = run_connection(address, RawConnection([b"x"]), clock)
     assert "does not end the connection" in report.problems[0]
 
 
