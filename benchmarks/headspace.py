@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 import infeed
-from infeed.replay import Headspace
+from infeed.adapters.replay import Headspace
 from infeed_server.demo import serving, shapes
 
 STEP_SECONDS = 0.02

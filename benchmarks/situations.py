@@ -29,7 +29,7 @@ from rich.table import Table
 from tests.harness.server import InfeedServer
 
 import infeed
-from infeed.capacity import capacity
+from infeed.shared.capacity import capacity
 from infeed.stats import Stats
 
 MAX_ERROR = 0.25

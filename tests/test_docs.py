@@ -14,9 +14,9 @@ from unittest.mock import patch
 import pytest
 import yaml
 
-from infeed import cause
 from infeed.cli import main
 from infeed.cli.control_plane import ControlPlane
+from infeed.shared import cause
 from infeed_server.pipeline.load import parse
 
 ROOT = Path(__file__).resolve().parents[1]

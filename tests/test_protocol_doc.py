@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from infeed.spec import MAX_BATCH_SIZE
+from infeed.shared.spec import MAX_BATCH_SIZE
 from infeed.v1 import stream_pb2
 from infeed_server.rpc import batch_stream, interceptor, server
 from infeed_server.serving import catalog, request_checks

@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import infeed
-from infeed.spec import Guarantee
+from infeed.shared.spec import Guarantee
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = [".ci/run", "tools/stubs.sh", "deploy/check.sh", "deploy/tpu-vm/startup.sh"]

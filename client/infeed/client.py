@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from infeed.arguments import check_seconds, check_text, did_you_mean, nearest_first
 from infeed.cursor import Cursor, Shard
 from infeed.feed import Feed
 from infeed.http2.tls_config import TLS
@@ -16,7 +15,8 @@ from infeed.prefetch.prefetcher import Prefetcher
 from infeed.ranks import warn_of_equal_batches
 from infeed.rpc.channel import missing_opentelemetry, open_transport
 from infeed.rpc.credentials import Token
-from infeed.spec import FinishPlacement, Remainder
+from infeed.shared.arguments import check_seconds, check_text, did_you_mean, nearest_first
+from infeed.shared.spec import FinishPlacement, Remainder
 from infeed.transport import Transport
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from infeed.prefetch.feed_plan import FeedPlan
-    from infeed.telemetry.batch_tracer import BatchTracer
+    from infeed.shared.telemetry.batch_tracer import BatchTracer
 
 PREFETCH_BYTES = 256 << 20
 """Default bound on the bytes of prefetched batches."""
@@ -167,7 +167,7 @@ def connect(
 
 def _open_tracer(provider: TracerProvider, plan: FeedPlan) -> BatchTracer:
     try:
-        from infeed.telemetry.batch_tracer import BatchTracer  # noqa: PLC0415 - an extra
+        from infeed.shared.telemetry.batch_tracer import BatchTracer  # noqa: PLC0415 - an extra
     except ImportError:
         raise missing_opentelemetry("tracer_provider") from None
     message = plan.open_message

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from infeed.arguments import MAX_INT64, check_integer
-from infeed.errors import CursorError, InvalidRequestError
-from infeed.spec import PipelineSpec, Remainder
+from infeed.shared.arguments import MAX_INT64, check_integer
+from infeed.shared.errors import CursorError, InvalidRequestError
+from infeed.shared.spec import PipelineSpec, Remainder
 
 CURSOR_VERSION = 1
 

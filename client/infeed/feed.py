@@ -11,20 +11,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from infeed.arguments import check_integer, check_seconds
 from infeed.batch import Batch
-from infeed.copies import refuse_copy
 from infeed.cursor import Cursor, Shard
-from infeed.errors import FeedClosedError, StallError
 from infeed.prefetch.feed_item import EndOfFeed
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.prefetcher import Prefetcher
 from infeed.prefetch.ready_batches import ReadyItem
-from infeed.pytree import register_with_jax
-from infeed.report import RankReport
-from infeed.spec import FinishTransform, Guarantee, PipelineSpec, Spec
+from infeed.shared.arguments import check_integer, check_seconds
+from infeed.shared.copies import refuse_copy
+from infeed.shared.errors import FeedClosedError, StallError
+from infeed.shared.pytree import register_with_jax
+from infeed.shared.report import RankReport
+from infeed.shared.spec import FinishTransform, Guarantee, PipelineSpec, Spec
+from infeed.shared.verdict import judge
 from infeed.stats import Stats
-from infeed.verdict import judge
 from infeed.wire.assembler import ReceivedBatch
 
 log = logging.getLogger(__name__)

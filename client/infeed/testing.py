@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from infeed.errors import (
+from infeed.shared.errors import (
     FeedClosedError,
     FingerprintError,
     InvalidRequestError,
     PipelineNotFoundError,
 )
-from infeed.finish import finish, finished_spec
-from infeed.spec import (
+from infeed.shared.finish import finish, finished_spec
+from infeed.shared.spec import (
     BYTES,
     Array,
     FieldSpec,
@@ -35,7 +35,7 @@ from infeed.spec import (
     PipelineSpec,
     Remainder,
 )
-from infeed.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed.transport import Call
 from infeed.v1 import stream_pb2
 from infeed.wire import batch as wire
@@ -51,7 +51,7 @@ class FakeTransport:
     batch_size         slots of each batch
     seed               seed of the order
     shuffle            whether each epoch is shuffled
-    finish_transforms  `infeed.spec.Cast`, `Normalize`, `OneHot`
+    finish_transforms  `infeed.shared.spec.Cast`, `Normalize`, `OneHot`
     remainder          `"drop"` or `"pad"`
     on_error           value in the spec; no sample fails by itself
     length_known       whether the length is known; False: as for a dataset of unknown length

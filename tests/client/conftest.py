@@ -23,7 +23,7 @@ from tests.client.waiting import infeed_threads, leave_out_running_threads
 from tests.harness.listener import Listener
 from tests.harness.ports import ReservedPort
 
-from infeed.errors import DOMAIN, InfeedError, PipelineNotFoundError
+from infeed.shared.errors import DOMAIN, InfeedError, PipelineNotFoundError
 from infeed.testing import FakeTransport
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2

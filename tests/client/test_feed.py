@@ -20,7 +20,9 @@ from tests.client.waiting import HANG_SECONDS, blocked_in, infeed_threads, until
 
 import infeed
 from infeed import feed as feed_module
-from infeed.errors import (
+from infeed.prefetch import prefetcher as prefetcher_module
+from infeed.rpc import channel as channel_module
+from infeed.shared.errors import (
     CursorError,
     FeedClosedError,
     InfeedError,
@@ -30,9 +32,7 @@ from infeed.errors import (
     SampleError,
     StallError,
 )
-from infeed.prefetch import prefetcher as prefetcher_module
-from infeed.rpc import channel as channel_module
-from infeed.spec import Cast, FieldSpec, Guarantee, Normalize, OneHot
+from infeed.shared.spec import Cast, FieldSpec, Guarantee, Normalize, OneHot
 from infeed.testing import FakeTransport
 from infeed.v1 import stream_pb2
 

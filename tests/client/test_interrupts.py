@@ -22,7 +22,7 @@ from infeed.prefetch.feed_item import EndOfFeed
 from infeed.prefetch.feed_plan import plan_feed
 from infeed.prefetch.ready_batches import ReadyBatches
 from infeed.prefetch.reporter import Reporter
-from infeed.spec import Normalize
+from infeed.shared.spec import Normalize
 from infeed.stats import PrefetchCounters, StatsRecorder
 from infeed.testing import FakeTransport
 from infeed.wire.assembler import ReceivedBatch

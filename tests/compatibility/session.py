@@ -12,9 +12,9 @@ import numpy as np
 from tests.harness.counting_engine import CountingEngine
 
 import infeed
-from infeed.finish import finished_spec
 from infeed.rpc.channel import GrpcTransport
-from infeed.spec import FieldSpec, Guarantee, Normalize, OneHot, PipelineSpec
+from infeed.shared.finish import finished_spec
+from infeed.shared.spec import FieldSpec, Guarantee, Normalize, OneHot, PipelineSpec
 from infeed_server.config.address import Address
 from infeed_server.engines.base import Answer, HostBatch, Request
 from infeed_server.engines.monitor import Monitors

@@ -33,7 +33,7 @@ from tests.harness.spawned import SpawnedProcess
 from tests.harness.waiting import TIMEOUT_SECONDS, wait_until
 
 import infeed
-from infeed.report import REPORT_INTERVAL_SECONDS
+from infeed.shared.report import REPORT_INTERVAL_SECONDS
 
 FOLDER = ROOT / "deploy/prometheus"
 

@@ -24,7 +24,7 @@ from tests.harness.server import InfeedServer
 from tests.harness.waiting import wait_until
 
 import infeed
-from infeed.errors import AuthenticationError
+from infeed.shared.errors import AuthenticationError
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.health import Health
 from infeed_server.control.http_server import ControlServer

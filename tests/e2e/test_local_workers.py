@@ -13,8 +13,8 @@ import tensorflow as tf
 from tests.harness.nursery import Nursery
 from tests.harness.waiting import wait_until
 
-from infeed.errors import ServerError
 from infeed.rpc.tf_dispatcher import DispatcherClient, find_unreachable
+from infeed.shared.errors import ServerError
 from infeed_server.config.address import Address
 from infeed_server.data_service.dispatcher.role import DispatcherRole
 from infeed_server.data_service.gateway import local_workers

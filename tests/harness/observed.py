@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from tests.harness.clock import ManualClock
 
-from infeed.errors import SourceError
-from infeed.report import TrainerReport
-from infeed.spec import Cast
+from infeed.shared.errors import SourceError
+from infeed.shared.report import TrainerReport
+from infeed.shared.spec import Cast
 from infeed.testing import FakeTransport
 from infeed_server.observe.jobs import JobKey
 from infeed_server.observe.observer import Observer

@@ -15,8 +15,8 @@ from tests.harness.counting_engine import BAD_FROM, CountingEngine
 from tests.harness.ports import ReservedPort
 from tests.harness.proxies import HOSTS, INSTALLED, PROXIES, ProxyProcess, in_front_of
 
-from infeed.errors import InfeedError
 from infeed.rpc.status import error_from_details
+from infeed.shared.errors import InfeedError
 from infeed_server.config.address import Address
 from infeed_server.engines.monitor import Monitors
 from infeed_server.rpc.server import RpcServer

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from tests.simulation.world import World
 
-from infeed.errors import InfeedError, ServerUnavailableError
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, Stream
 from infeed.prefetch.step_failures import STEP_ERRORS
+from infeed.shared.errors import InfeedError, ServerUnavailableError
 from infeed.wire.assembler import ReceivedBatch
 
 KEEPALIVE_SECONDS = 15.0

@@ -18,13 +18,13 @@ from tests.simulation.world import SimulatedWakeup, World
 from infeed import feed as feed_module
 from infeed.batch import Batch
 from infeed.cursor import Cursor, Shard
-from infeed.errors import InfeedError, StallError
 from infeed.feed import Feed
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.feed_plan import plan_feed
 from infeed.prefetch.ready_batches import ReadyBatches
 from infeed.prefetch.server_state import MAX_LEFT_OUT_SECONDS, ServerState
 from infeed.prefetch.step_failures import STEP_ERRORS
+from infeed.shared.errors import InfeedError, StallError
 from infeed.stats import PrefetchCounters, StatsRecorder
 from infeed.testing import FakeTransport
 from infeed.transport import MAX_BACKOFF_SECONDS

@@ -9,10 +9,10 @@ from tests.simulation import simulation
 from tests.simulation.faults import drain_without_end
 from tests.simulation.simulation import Simulation, ViolationError
 
-from infeed.errors import InfeedError
 from infeed.prefetch import server_state
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.step_scheduler import StepScheduler
+from infeed.shared.errors import InfeedError
 
 QUICK_SEEDS = range(12)
 

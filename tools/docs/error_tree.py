@@ -6,8 +6,8 @@ from tools.docs.docstrings import first_paragraph, labelled_paragraph
 from tools.docs.errors import DocsError
 from tools.docs.markdown import Table, cell, code
 
-from infeed import errors
-from infeed.errors import InfeedError
+from infeed.shared import errors
+from infeed.shared.errors import InfeedError
 
 
 def tables() -> dict[str, Table]:
@@ -38,5 +38,7 @@ def tables() -> dict[str, Table]:
 def _remedy(error: type[InfeedError]) -> str:
     remedy = labelled_paragraph(error, "Remedy")
     if remedy is None:
-        raise DocsError(f"infeed.errors.{error.__name__}: its docstring has no paragraph 'Remedy:'")
+        raise DocsError(
+            f"infeed.shared.errors.{error.__name__}: its docstring has no paragraph 'Remedy:'"
+        )
     return cell(remedy)

@@ -18,7 +18,7 @@ import numpy as np
 from infeed.audit.coverage import MAX_EXAMPLES, Interval, IntervalSet, SampleCounts
 from infeed.audit.outcome import AuditTotals, EpochTotals
 from infeed.batch import Batch
-from infeed.spec import Array, PipelineSpec
+from infeed.shared.spec import Array, PipelineSpec
 
 
 class DeliveryCounter:

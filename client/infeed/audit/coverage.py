@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from infeed.spec import Array
+from infeed.shared.spec import Array
 
 MAX_EXAMPLES = 10
 """Items of each kind of problem that are listed one by one; the rest are only counted."""

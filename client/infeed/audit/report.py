@@ -9,7 +9,7 @@ from typing import Any
 
 from infeed.audit.coverage import MAX_EXAMPLES, Interval
 from infeed.audit.outcome import AuditTotals, EpochTotals
-from infeed.spec import PipelineSpec, Remainder
+from infeed.shared.spec import PipelineSpec, Remainder
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,14 @@ from functools import partial
 from itertools import cycle
 from typing import Any
 
-from infeed.arguments import check_integer
 from infeed.audit.counter import DeliveryCounter
 from infeed.audit.report import AuditReport, AuditRun
 from infeed.client import PREFETCH_BYTES, connect
 from infeed.cursor import Shard
-from infeed.errors import InvalidRequestError
 from infeed.feed import Feed
-from infeed.spec import PipelineSpec, Remainder
+from infeed.shared.arguments import check_integer
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import PipelineSpec, Remainder
 
 MAX_RANKS = 1024
 """Feeds in one process; each has a few threads."""

@@ -11,8 +11,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from infeed.cli.files import problem_of
-from infeed.errors import InfeedError
-from infeed.printable import printable_lines
+from infeed.shared.errors import InfeedError
+from infeed.shared.printable import printable_lines
 
 if TYPE_CHECKING:
     import typer

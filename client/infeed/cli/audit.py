@@ -16,8 +16,8 @@ from rich.table import Table
 
 from infeed.cli.connection import Timeout, with_connection_options
 from infeed.cli.files import problem_of
-from infeed.errors import InvalidRequestError
-from infeed.printable import printable
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.printable import printable
 
 if TYPE_CHECKING:
     from infeed.audit.report import AuditReport

@@ -12,7 +12,7 @@ import typer
 
 import infeed
 from infeed.cli.files import problem_of
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 
 File = Path | None
 

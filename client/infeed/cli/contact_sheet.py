@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from infeed.batch import Batch
-from infeed.errors import InvalidRequestError
-from infeed.spec import Array, PipelineSpec
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import Array, PipelineSpec
 
 if TYPE_CHECKING:
     from PIL.Image import Image

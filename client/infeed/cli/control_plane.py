@@ -14,7 +14,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from infeed.cli.files import problem_of
-from infeed.errors import (
+from infeed.http2.target import is_local
+from infeed.http2.tls_config import TLS
+from infeed.shared.errors import (
     AuthenticationError,
     ConfigError,
     InfeedError,
@@ -22,8 +24,6 @@ from infeed.errors import (
     ProtocolError,
     ServerUnavailableError,
 )
-from infeed.http2.target import is_local
-from infeed.http2.tls_config import TLS
 
 _MAX_BYTES = 16 << 20
 """Bound on an answer: the status of a thousand trainers is a megabyte."""

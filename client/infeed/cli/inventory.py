@@ -8,8 +8,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from infeed.errors import InfeedError
-from infeed.spec import PipelineSpec
+from infeed.shared.errors import InfeedError
+from infeed.shared.spec import PipelineSpec
 
 if TYPE_CHECKING:
     from infeed.rpc.channel import GrpcTransport

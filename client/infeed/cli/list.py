@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from infeed.arguments import check_seconds
 from infeed.cli.connection import Timeout, with_connection_options
 from infeed.cli.inventory import ServerPipelines, differences, list_servers, specs_by_name
 from infeed.cli.spec_json import access, spec_to_json
-from infeed.printable import printable
-from infeed.spec import PipelineSpec
+from infeed.shared.arguments import check_seconds
+from infeed.shared.printable import printable
+from infeed.shared.spec import PipelineSpec
 
 DIFFERENT_STATUS = 1
 """The exit status if servers differ or one does not answer; that of every error is the same."""

@@ -11,8 +11,8 @@ import typer
 from infeed.cli.connection import Timeout, with_connection_options
 from infeed.cli.files import problem_of
 from infeed.cli.loadtest_runs import Runs
-from infeed.errors import InvalidRequestError
-from infeed.printable import printable_lines
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.printable import printable_lines
 
 if TYPE_CHECKING:
     from infeed.loadtest import Summary, Tally

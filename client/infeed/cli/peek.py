@@ -18,9 +18,9 @@ from infeed.cli.connection import Timeout, with_connection_options
 from infeed.cli.contact_sheet import contact_sheet
 from infeed.cli.files import problem_of
 from infeed.cli.spec_json import spec_to_json
-from infeed.errors import InvalidRequestError, MissingExtraError
-from infeed.printable import printable
-from infeed.spec import BYTES, Array, FieldSpec, PipelineSpec
+from infeed.shared.errors import InvalidRequestError, MissingExtraError
+from infeed.shared.printable import printable
+from infeed.shared.spec import BYTES, Array, FieldSpec, PipelineSpec
 
 _MAX_SAMPLE_IDS = 16
 

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from infeed.cli.fitting_table import FittingTable
-from infeed.printable import printable
+from infeed.shared.printable import printable
 
 _STYLES = {
     "not input-bound": "bold green",

@@ -11,11 +11,11 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from infeed.arguments import check_seconds
 from infeed.cli.connection import with_connection_options
 from infeed.cli.control_plane import ControlPlane
 from infeed.cli.status_view import status_view
-from infeed.errors import ProtocolError, ServerUnavailableError
+from infeed.shared.arguments import check_seconds
+from infeed.shared.errors import ProtocolError, ServerUnavailableError
 
 _MAX_DELAY_SECONDS = 15.0
 

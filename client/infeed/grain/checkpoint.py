@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from etils import epath
 
-from infeed.errors import CursorError
+from infeed.shared.errors import CursorError
 
 _NAME = re.compile(r"process_(\d+)-of-(\d+)\.json")
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import grain
 
+from infeed.adapters.lazy_feed import LazyFeed
+from infeed.adapters.named_fields import NamedFields
 from infeed.client import check_option_names
-from infeed.errors import InvalidRequestError
 from infeed.feed import Feed
 from infeed.grain.iterator import FeedIterator
-from infeed.lazy_feed import LazyFeed
-from infeed.named_fields import NamedFields
+from infeed.shared.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -10,16 +10,16 @@ from typing import Any
 
 import grain
 
+from infeed.adapters.lazy_feed import LazyFeed
+from infeed.adapters.named_fields import NamedFields
 from infeed.batch import Batch
-from infeed.copies import refuse_copy
 from infeed.cursor import Shard
-from infeed.errors import InvalidRequestError
 from infeed.feed import Feed
 from infeed.grain.checkpoint import load_into, save_of
-from infeed.lazy_feed import LazyFeed
-from infeed.named_fields import NamedFields
 from infeed.ranks import evidence_of_ranks, jax_shard
-from infeed.spec import Array
+from infeed.shared.copies import refuse_copy
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import Array
 
 
 class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]

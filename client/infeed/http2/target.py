@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 import socket
 
-from infeed.arguments import check_text
-from infeed.errors import InvalidRequestError
+from infeed.shared.arguments import check_text
+from infeed.shared.errors import InvalidRequestError
 
 _SCHEMES = ("dns", "ipv4", "ipv6")
 

@@ -17,7 +17,7 @@ Importing it initialises no backend, so `jax.distributed.initialize` may follow.
 
 from __future__ import annotations
 
-from infeed.errors import MissingExtraError
+from infeed.shared.errors import MissingExtraError
 
 try:
     import jax  # noqa: F401 - only to see whether it is installed

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, TypeAlias
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
-from infeed.arguments import check_integer
+from infeed.adapters.lazy_feed import LazyFeed
+from infeed.adapters.named_fields import NamedFields
 from infeed.client import check_option_names
 from infeed.cursor import Shard
-from infeed.errors import InvalidRequestError
 from infeed.feed import Feed
 from infeed.jax.data_groups import DataGroups, data_groups
 from infeed.jax.device_feed import DeviceFeed
 from infeed.jax.global_arrays import GlobalArrays
-from infeed.lazy_feed import LazyFeed
-from infeed.named_fields import NamedFields
 from infeed.prefetch.byte_window import MAX_BATCHES
 from infeed.ranks import warn_of_equal_batches
+from infeed.shared.arguments import check_integer
+from infeed.shared.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -15,7 +15,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from infeed.cursor import Shard
-from infeed.errors import InvalidRequestError
+from infeed.shared.errors import InvalidRequestError
 
 
 @dataclass(frozen=True)

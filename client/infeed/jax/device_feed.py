@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from infeed.adapters.lazy_feed import LazyFeed
 from infeed.batch import Batch
-from infeed.copies import refuse_copy
-from infeed.errors import FeedClosedError
 from infeed.feed import Feed
 from infeed.jax.global_arrays import GlobalArrays, TransferredBatch
-from infeed.lazy_feed import LazyFeed
+from infeed.shared.copies import refuse_copy
+from infeed.shared.errors import FeedClosedError
 from infeed.stats import Stats
 
 

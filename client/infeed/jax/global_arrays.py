@@ -16,13 +16,13 @@ import jax
 import numpy as np
 from jax.sharding import Sharding
 
+from infeed.adapters.named_fields import NamedFields
 from infeed.batch import Batch
-from infeed.errors import InvalidRequestError
 from infeed.feed import Feed
 from infeed.jax.data_groups import trimmed
 from infeed.jax.finish import finish
-from infeed.named_fields import NamedFields
-from infeed.spec import BYTES, Array, FieldSpec
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import BYTES, Array, FieldSpec
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from infeed.errors import MissingExtraError
+from infeed.shared.errors import MissingExtraError
 
 # Not imported here: it takes a second, and its backend, which is chosen before the first import.
 if find_spec("keras") is None:

@@ -13,8 +13,8 @@ from collections import deque
 from weakref import WeakKeyDictionary
 
 from infeed.batch import Batch
-from infeed.errors import FeedClosedError, InvalidRequestError
 from infeed.feed import Feed
+from infeed.shared.errors import FeedClosedError, InvalidRequestError
 
 
 class BatchReader:

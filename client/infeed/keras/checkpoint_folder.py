@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from infeed.cursor import Cursor
-from infeed.errors import CursorError, InvalidRequestError
+from infeed.shared.errors import CursorError, InvalidRequestError
 
 _NAME = re.compile(r"epoch-(\d+)-position-(\d+)")
 _UNFINISHED = ".unfinished-"

@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 import keras
 
 from infeed.batch import Batch
-from infeed.errors import FeedClosedError, InvalidRequestError
 from infeed.feed import Feed
 from infeed.keras.batch_reader import next_batch, reader_of
 from infeed.keras.elements import ToKerasElement
+from infeed.shared.errors import FeedClosedError, InvalidRequestError
 
 MAX_PEEKED = 2
 """Batches that Keras takes to build a model: one, and one ahead of it on an accelerator. More would

@@ -15,13 +15,13 @@ from typing import Any, Literal, NoReturn
 
 import keras
 
-from infeed.arguments import check_integer
 from infeed.cursor import Cursor
-from infeed.errors import CursorError, InvalidRequestError
 from infeed.feed import Feed
 from infeed.keras.batch_reader import reader_of
 from infeed.keras.checkpoint_folder import CheckpointFolder, SavedRun
 from infeed.keras.seeds import seeds_of, set_seeds, set_torch_seeds
+from infeed.shared.arguments import check_integer
+from infeed.shared.errors import CursorError, InvalidRequestError
 
 IN_FIT = "fit(..., steps_per_epoch=feed.steps_per_epoch)"
 DATASET = "infeed.tensorflow.from_generator(feed, steps_per_epoch=feed.steps_per_epoch)"

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from infeed.arguments import check_flag, check_integer
-from infeed.errors import InvalidRequestError
 from infeed.feed import Feed
 from infeed.keras.batch_reader import reader_of
 from infeed.keras.elements import DEFAULT_LABEL, ToKerasElement, keras_arranger
+from infeed.shared.arguments import check_flag, check_integer
+from infeed.shared.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from infeed.keras.feed_batches import FeedBatches

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from infeed.loadtest.tally import Tally, Trainer, joined
-from infeed.spec import Array
+from infeed.shared.spec import Array
 from infeed.stats import STARVED_THRESHOLD_SECONDS
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from infeed.capacity import capacity, consumption, enough_servers, is_fed
-from infeed.report import RankReport, ServerReport, TrainerReport
-from infeed.spec import Array
+from infeed.shared.capacity import capacity, consumption, enough_servers, is_fed
+from infeed.shared.report import RankReport, ServerReport, TrainerReport
+from infeed.shared.spec import Array
 from infeed.stats import STARVED_THRESHOLD_SECONDS
 
 

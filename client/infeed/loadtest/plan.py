@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from infeed.arguments import check_integer, check_seconds
-from infeed.errors import InvalidRequestError
 from infeed.prefetch.feed_options import FeedOptions
+from infeed.shared.arguments import check_integer, check_seconds
+from infeed.shared.errors import InvalidRequestError
 
 MAX_TRAINERS = 1024
 

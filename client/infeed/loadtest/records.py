@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from infeed.report import ServerReport, TrainerReport
-from infeed.spec import Array
+from infeed.shared.report import ServerReport, TrainerReport
+from infeed.shared.spec import Array
 
 
 @dataclass(frozen=True)

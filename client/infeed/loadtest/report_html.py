@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from infeed.capacity import capacity
 from infeed.loadtest.charts import search_plot, time_plots
 from infeed.loadtest.figures import TrainerFigures
 from infeed.loadtest.find_max import Search
@@ -22,7 +21,8 @@ from infeed.loadtest.report_text import (
 )
 from infeed.loadtest.summary import Summary, lost_texts
 from infeed.loadtest.tally import Tally
-from infeed.report import ServerReport
+from infeed.shared.capacity import capacity
+from infeed.shared.report import ServerReport
 
 _LEVEL_KINDS = {
     "not input-bound": "good",

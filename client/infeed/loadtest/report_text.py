@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infeed.capacity import capacity
 from infeed.http2.target import is_local
 from infeed.loadtest.figures import TrainerFigures
 from infeed.loadtest.forecast import Forecast
@@ -12,7 +11,8 @@ from infeed.loadtest.inexact import inexact_reason
 from infeed.loadtest.plan import UTILISATION_THRESHOLD
 from infeed.loadtest.summary import Summary, cores_used, lost_texts
 from infeed.loadtest.tally import Tally
-from infeed.report import ServerReport
+from infeed.shared.capacity import capacity
+from infeed.shared.report import ServerReport
 
 _MAX_TRAINERS = 16
 _MAX_FINDINGS = 10

@@ -18,7 +18,7 @@ from infeed.loadtest.tally import Tally
 from infeed.loadtest.trainer import TrainerOptions
 from infeed.loadtest.workers import Worker, route
 from infeed.rpc.channel import open_transport
-from infeed.spec import PipelineSpec
+from infeed.shared.spec import PipelineSpec
 
 Progress = Callable[[Tally], None]
 """Called twice a second."""

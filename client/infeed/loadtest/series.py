@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from infeed.loadtest.tally import Tally, joined
-from infeed.process_reports import merge_processes
-from infeed.report import ServerReport
-from infeed.spec import Array
+from infeed.shared.process_reports import merge_processes
+from infeed.shared.report import ServerReport
+from infeed.shared.spec import Array
 from infeed.stats import STARVED_THRESHOLD_SECONDS
 
 _MAX_BINS = 240

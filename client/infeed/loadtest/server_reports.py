@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from infeed.process_reports import merge_processes
-from infeed.report import ServerReport
+from infeed.shared.process_reports import merge_processes
+from infeed.shared.report import ServerReport
 
 TimedReport = tuple[float, ServerReport]
 """Monotonic seconds at the end of the time that a report covers, and the report."""

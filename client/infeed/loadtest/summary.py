@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from infeed.audit.report import AuditReport
-from infeed.capacity import capacity
 from infeed.http2.target import is_local
 from infeed.loadtest.figures import (
     COLUMNS,
@@ -30,8 +29,9 @@ from infeed.loadtest.plan import UTILISATION_THRESHOLD
 from infeed.loadtest.series import Series, time_series
 from infeed.loadtest.server_reports import merged_reports
 from infeed.loadtest.tally import Tally
-from infeed.report import RankReport, ServerReport
-from infeed.verdict import Verdict, judge
+from infeed.shared.capacity import capacity
+from infeed.shared.report import RankReport, ServerReport
+from infeed.shared.verdict import Verdict, judge
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from infeed.audit.report import AuditReport, AuditRun
 from infeed.batch import Batch
 from infeed.loadtest.plan import LoadPlan
 from infeed.loadtest.records import Point, Steps
-from infeed.report import ServerReport, TrainerReport
-from infeed.spec import Array, PipelineSpec
+from infeed.shared.report import ServerReport, TrainerReport
+from infeed.shared.spec import Array, PipelineSpec
 
 _SAME_EVENT_SECONDS = 2.0
 

@@ -21,11 +21,11 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from infeed.client import connect
-from infeed.errors import FeedClosedError, InfeedError
 from infeed.feed import Feed
 from infeed.loadtest.control import Control
 from infeed.loadtest.records import Failure, Finished, Point, Record, Steps
 from infeed.loadtest.step_log import MessageLog, StepLog
+from infeed.shared.errors import FeedClosedError, InfeedError
 
 POINT_INTERVAL_SECONDS = 0.25
 """Between two points of a trainer."""

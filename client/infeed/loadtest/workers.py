@@ -12,11 +12,11 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
-from infeed.errors import InvalidRequestError
 from infeed.http2.target import expand_hosts, host_name, is_local, parse_target
 from infeed.http2.tls_config import TLS
 from infeed.loadtest import delay
 from infeed.loadtest.trainer import TrainerOptions, run_process, run_thread
+from infeed.shared.errors import InvalidRequestError
 
 _START_TIMEOUT_SECONDS = 30.0
 _END_TIMEOUT_SECONDS = 3.0

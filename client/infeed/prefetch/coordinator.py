@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from infeed.errors import AuthenticationError, InfeedError, ServerUnavailableError
 from infeed.http2.target import is_unix
 from infeed.prefetch.byte_window import PrefetchWindow
 from infeed.prefetch.feed_item import EndOfFeed, FeedItem
@@ -21,6 +20,7 @@ from infeed.prefetch.server_log import ServerLog
 from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, ServerStates, Stream
 from infeed.prefetch.step_failures import STEP_ERRORS, StepFailures
 from infeed.prefetch.step_scheduler import StepScheduler
+from infeed.shared.errors import AuthenticationError, InfeedError, ServerUnavailableError
 from infeed.stats import PrefetchCounters
 from infeed.wire.assembler import EndOfData, ReceivedBatch
 

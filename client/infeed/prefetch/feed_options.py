@@ -5,12 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
-from infeed.arguments import MAX_INT64, check_choice, check_integer, check_seconds, check_text
 from infeed.cursor import Shard
-from infeed.errors import InvalidRequestError
 from infeed.prefetch.byte_window import MAX_BATCHES, MIN_BATCHES
-from infeed.spec import MAX_BATCH_SIZE, FinishPlacement, Remainder
-from infeed.spec.dataset import MAX_JOB_NAME_LENGTH
+from infeed.shared.arguments import (
+    MAX_INT64,
+    check_choice,
+    check_integer,
+    check_seconds,
+    check_text,
+)
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import MAX_BATCH_SIZE, FinishPlacement, Remainder
+from infeed.shared.spec.dataset import MAX_JOB_NAME_LENGTH
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
-from infeed.arguments import MAX_INT64, check_integer
 from infeed.cursor import Cursor, Shard, ShardPlan
-from infeed.errors import InvalidRequestError
 from infeed.prefetch.byte_window import MAX_BATCHES
 from infeed.prefetch.spec_check import validate_spec
-from infeed.spec import FinishPlacement, FinishTransform, PipelineSpec, Remainder, Spec
+from infeed.shared.arguments import MAX_INT64, check_integer
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import FinishPlacement, FinishTransform, PipelineSpec, Remainder, Spec
 from infeed.v1 import stream_pb2
 from infeed.wire.assembler import StreamContract
 

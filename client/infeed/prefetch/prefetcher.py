@@ -18,8 +18,6 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from infeed.batch import Batch
-from infeed.errors import FeedClosedError, InfeedError, InvalidRequestError, StallError
-from infeed.finish import finish
 from infeed.prefetch.background_thread import BackgroundThread
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.feed_item import FeedItem
@@ -30,13 +28,15 @@ from infeed.prefetch.server_pool import ServerPool
 from infeed.prefetch.server_reader import ServerReader
 from infeed.prefetch.thread_meter import ThreadMeter, counters
 from infeed.prefetch.wakeup import Wakeup
+from infeed.shared.errors import FeedClosedError, InfeedError, InvalidRequestError, StallError
+from infeed.shared.finish import finish
 from infeed.stats import PrefetchCounters, StatsRecorder
 from infeed.transport import Transport
 from infeed.wire.assembler import ReceivedBatch
 from infeed.wire.buffer_pool import BufferPool
 
 if TYPE_CHECKING:
-    from infeed.telemetry.batch_tracer import BatchTracer
+    from infeed.shared.telemetry.batch_tracer import BatchTracer
 
 JOIN_TIMEOUT_SECONDS = 2.0
 """Bound on the time that `close` waits for threads."""

@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from infeed.report import ServerReport, TrainerReport
-from infeed.sliding_window import SlidingWindow
+from infeed.shared.report import ServerReport, TrainerReport
+from infeed.shared.sliding_window import SlidingWindow
 from infeed.stats import StatsRecorder
 
 _MAX_SILENCE_SECONDS = 5.0

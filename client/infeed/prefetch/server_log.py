@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from infeed.errors import InfeedError
 from infeed.prefetch.feed_plan import FeedPlan
+from infeed.shared.errors import InfeedError
 
 log = logging.getLogger(__name__)
 

@@ -8,14 +8,14 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from infeed.errors import ProtocolError, ServerUnavailableError
 from infeed.prefetch.background_thread import BackgroundThread
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.reporter import Reporter
 from infeed.prefetch.server_pool import REPORT_DUE, ServerPool
 from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, Stream
 from infeed.prefetch.thread_meter import ThreadMeter
-from infeed.report import REPORT_INTERVAL_SECONDS, ServerReport
+from infeed.shared.errors import ProtocolError, ServerUnavailableError
+from infeed.shared.report import REPORT_INTERVAL_SECONDS, ServerReport
 from infeed.transport import Call, Transport
 from infeed.v1 import stream_pb2
 from infeed.wire.assembler import (
@@ -28,8 +28,8 @@ from infeed.wire.assembler import (
 from infeed.wire.buffer_pool import BufferPool
 
 if TYPE_CHECKING:
-    from infeed.telemetry.batch_span import BatchSpan
-    from infeed.telemetry.batch_tracer import BatchTracer
+    from infeed.shared.telemetry.batch_span import BatchSpan
+    from infeed.shared.telemetry.batch_tracer import BatchTracer
 
 
 class ServerReader:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from infeed.errors import InfeedError, ServerUnavailableError
+from infeed.shared.errors import InfeedError, ServerUnavailableError
 from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS
 
 MIN_LEFT_OUT_SECONDS = 1.0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from infeed.errors import ProtocolError
-from infeed.finish import finished_spec
-from infeed.spec import (
+from infeed.shared.errors import ProtocolError
+from infeed.shared.finish import finished_spec
+from infeed.shared.spec import (
     MAX_BATCH_SIZE,
     FieldSpec,
     FinishTransform,
@@ -13,7 +13,7 @@ from infeed.spec import (
     PipelineSpec,
     Spec,
 )
-from infeed.spec.dtypes import BYTES
+from infeed.shared.spec.dtypes import BYTES
 from infeed.wire.batch import MAX_PAYLOAD_BYTES
 
 MAX_FINISHED_BYTES = 1 << 34

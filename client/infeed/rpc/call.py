@@ -13,7 +13,6 @@ from typing import Any
 import xxhash
 from google.protobuf.message import DecodeError
 
-from infeed.errors import AuthenticationError, InfeedError, ProtocolError, ServerUnavailableError
 from infeed.http2.connection import Headers, Http2ProtocolError, Http2Request
 from infeed.http2.receiver import ConnectionLostError
 from infeed.http2.socket import CONNECT_TIMEOUT_SECONDS, ClientSocket, TLSVerificationError
@@ -21,6 +20,12 @@ from infeed.http2.socket_factory import create_socket
 from infeed.http2.target import authority, is_unix
 from infeed.rpc.credentials import Credentials
 from infeed.rpc.status import map_http_error, map_status, status_name
+from infeed.shared.errors import (
+    AuthenticationError,
+    InfeedError,
+    ProtocolError,
+    ServerUnavailableError,
+)
 from infeed.transport import Call
 
 _PREFIX_BYTES = 5

@@ -8,7 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from infeed.errors import (
+from infeed.http2.socket import CONNECT_TIMEOUT_SECONDS
+from infeed.http2.target import expand_hosts, parse_target
+from infeed.http2.tls_config import TLS
+from infeed.rpc.call import NO_CREDENTIALS, GrpcCall, read_single_response
+from infeed.rpc.credentials import Credentials, Token
+from infeed.rpc.wait_notice import WaitNotice
+from infeed.shared.errors import (
     AuthenticationError,
     ConfigError,
     InfeedError,
@@ -22,14 +28,8 @@ from infeed.errors import (
     SourceError,
     StallError,
 )
-from infeed.http2.socket import CONNECT_TIMEOUT_SECONDS
-from infeed.http2.target import expand_hosts, parse_target
-from infeed.http2.tls_config import TLS
-from infeed.rpc.call import NO_CREDENTIALS, GrpcCall, read_single_response
-from infeed.rpc.credentials import Credentials, Token
-from infeed.rpc.wait_notice import WaitNotice
-from infeed.spec import PipelineSpec
-from infeed.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed.shared.spec import PipelineSpec
+from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, Call, Transport
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
@@ -37,7 +37,7 @@ from infeed.v1 import stream_pb2
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
 
-    from infeed.telemetry.call_metrics import CallMetrics
+    from infeed.shared.telemetry.call_metrics import CallMetrics
 
 _REFUSALS = (
     AuthenticationError,
@@ -85,7 +85,7 @@ def missing_opentelemetry(argument: str) -> MissingExtraError:
 
 def _open_metrics(provider: MeterProvider) -> CallMetrics:
     try:
-        from infeed.telemetry.call_metrics import CallMetrics  # noqa: PLC0415 - an extra
+        from infeed.shared.telemetry.call_metrics import CallMetrics  # noqa: PLC0415 - an extra
     except ImportError:
         raise missing_opentelemetry("meter_provider") from None
     return CallMetrics(provider)

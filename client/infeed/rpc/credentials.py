@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from infeed.errors import ConfigError, InfeedError, UserCodeError
 from infeed.http2.connection import Headers
 from infeed.http2.target import is_local
 from infeed.http2.tls_config import TLS, validate_tls
+from infeed.shared.errors import ConfigError, InfeedError, UserCodeError
 
 Token = str | Callable[[], str]
 """A bearer token, or a function that returns it; called for each call, so it can be renewed."""

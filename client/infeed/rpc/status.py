@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from google.protobuf.message import DecodeError
 
-from infeed.errors import (
+from infeed.shared.errors import (
     DOMAIN,
     AuthenticationError,
     InfeedError,

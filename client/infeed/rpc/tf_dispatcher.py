@@ -14,14 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from infeed.errors import (
+from infeed.rpc.call import GrpcCall, read_single_response
+from infeed.shared.errors import (
     InfeedError,
     ProtocolError,
     ServerError,
     ServerUnavailableError,
     StallError,
 )
-from infeed.rpc.call import GrpcCall, read_single_response
 from infeed.v1 import cluster_pb2 as messages
 
 CALL_TIMEOUT_SECONDS = 5.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from infeed.errors import MissingExtraError
+from infeed.shared.errors import MissingExtraError
 
 try:
     import tensorflow  # noqa: F401 - only to see whether it is installed

@@ -10,8 +10,8 @@ from queue import Empty, SimpleQueue
 
 import tensorflow as tf
 
-from infeed.errors import InfeedError
 from infeed.rpc.tf_dispatcher import DispatcherClient
+from infeed.shared.errors import InfeedError
 
 log = logging.getLogger(__name__)
 

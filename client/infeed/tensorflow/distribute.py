@@ -15,20 +15,20 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from infeed.arguments import check_flag, check_seconds, check_text
-from infeed.errors import InvalidRequestError
-from infeed.finish import finished_spec
 from infeed.http2.tls_config import TLS
 from infeed.keras.elements import DEFAULT_LABEL, keras_arranger
 from infeed.prefetch.feed_options import FeedOptions
 from infeed.ranks import warn_of_equal_batches
 from infeed.rpc.channel import open_transport
 from infeed.rpc.credentials import Token
-from infeed.spec import PipelineSpec, Remainder
-from infeed.spec.dataset import COMPRESSIONS, Compression, DatasetRequest, RegisteredDataset
+from infeed.shared.arguments import check_flag, check_seconds, check_text
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.finish import finished_spec
+from infeed.shared.spec import PipelineSpec, Remainder
+from infeed.shared.spec.dataset import COMPRESSIONS, Compression, DatasetRequest, RegisteredDataset
+from infeed.shared.tensorflow.finish import finish
 from infeed.tensorflow.dispatcher_watchdog import DispatcherWatchdog, watch
 from infeed.tensorflow.elements import disable_auto_shard, fetch_element_spec
-from infeed.tensorflow.finish import finish
 from infeed.tensorflow.preflight import check_dispatcher, check_policy, check_version, check_workers
 from infeed.tensorflow.service_job import (
     SHARDING_POLICIES,

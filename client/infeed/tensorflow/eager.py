@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from infeed.adapters.lazy_feed import LazyFeed
+from infeed.adapters.named_fields import NamedFields
+from infeed.adapters.tensor_reader import TensorReader
 from infeed.batch import Batch
 from infeed.client import check_option_names
-from infeed.copies import refuse_copy
-from infeed.errors import CursorError
 from infeed.feed import Feed
-from infeed.lazy_feed import LazyFeed
-from infeed.named_fields import NamedFields
-from infeed.spec import Array
+from infeed.shared.copies import refuse_copy
+from infeed.shared.errors import CursorError
+from infeed.shared.spec import Array
 from infeed.stats import Stats
-from infeed.tensor_reader import TensorReader
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from infeed.errors import ConfigError, ProtocolError
-from infeed.spec import BYTES, FieldSpec, PipelineSpec
-from infeed.spec.dataset import RegisteredDataset
+from infeed.shared.errors import ConfigError, ProtocolError
+from infeed.shared.spec import BYTES, FieldSpec, PipelineSpec
+from infeed.shared.spec.dataset import RegisteredDataset
 
 _SERVICE = tf.data.experimental.service
 

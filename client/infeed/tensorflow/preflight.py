@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from infeed.errors import ConfigError, ServerUnavailableError
 from infeed.rpc.tf_dispatcher import (
     CALL_TIMEOUT_SECONDS,
     DISPATCHER_ROLE,
@@ -20,7 +19,8 @@ from infeed.rpc.tf_dispatcher import (
     DispatcherClient,
     find_unreachable,
 )
-from infeed.spec.dataset import RegisteredDataset
+from infeed.shared.errors import ConfigError, ServerUnavailableError
+from infeed.shared.spec.dataset import RegisteredDataset
 from infeed.transport import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS
 
 log = logging.getLogger(__name__)

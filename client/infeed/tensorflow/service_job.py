@@ -8,10 +8,10 @@ from typing import Any, Literal, get_args
 
 import tensorflow as tf
 
-from infeed.arguments import check_integer, check_text
-from infeed.errors import InvalidRequestError
-from infeed.spec.dataset import RegisteredDataset
-from infeed.tensorflow.from_callable import take_elements
+from infeed.shared.arguments import check_integer, check_text
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec.dataset import RegisteredDataset
+from infeed.shared.tensorflow.from_callable import take_elements
 
 _SERVICE = tf.data.experimental.service
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from infeed.cursor import Shard
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 
 
 def shard_of(context: tf.distribute.InputContext) -> Shard:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from infeed.errors import MissingExtraError
+from infeed.shared.errors import MissingExtraError
 
 try:
     import torch  # noqa: F401 - only to see whether it is installed

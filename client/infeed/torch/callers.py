@@ -12,7 +12,7 @@ from typing import Any
 
 from torch.utils.data import get_worker_info
 
-from infeed.errors import InvalidRequestError
+from infeed.shared.errors import InvalidRequestError
 
 _LIBRARIES = ("accelerate", "torch")
 

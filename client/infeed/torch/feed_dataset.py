@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import IterableDataset
 
-from infeed.arguments import check_flag, check_integer
+from infeed.adapters.tensor_reader import TensorReader, Tensors
 from infeed.client import check_option_names
 from infeed.cursor import Cursor
-from infeed.errors import FeedClosedError, InvalidRequestError
 from infeed.feed import Feed
+from infeed.shared.arguments import check_flag, check_integer
+from infeed.shared.errors import FeedClosedError, InvalidRequestError
 from infeed.stats import Stats
-from infeed.tensor_reader import TensorReader, Tensors
 from infeed.torch.callers import check_callers
 from infeed.torch.pass_connector import PassConnector
 from infeed.torch.saved_pass import SavedPass

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from infeed.errors import InvalidRequestError
+from infeed.shared.errors import InvalidRequestError
 from infeed.torch.feed_dataset import FeedDataset
 from infeed.torch.training_loop import Place, begin_loop
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from infeed.adapters.lazy_feed import LazyFeed, fetch_plan, first_cursor
 from infeed.feed import Feed
-from infeed.lazy_feed import LazyFeed, fetch_plan, first_cursor
 from infeed.torch.saved_pass import SavedPass
 from infeed.torch.shard import ShardChoice, changed_shard
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from infeed.arguments import check_integer
 from infeed.cursor import Cursor
-from infeed.errors import CursorError, FeedClosedError, InvalidRequestError
-from infeed.spec import PipelineSpec
+from infeed.shared.arguments import check_integer
+from infeed.shared.errors import CursorError, FeedClosedError, InvalidRequestError
+from infeed.shared.spec import PipelineSpec
 
 _KEYS = {"cursor", "until_epoch"}
 

@@ -7,8 +7,8 @@ import os
 import torch.distributed as dist
 
 from infeed.cursor import Shard
-from infeed.errors import InvalidRequestError
 from infeed.ranks import LAUNCHERS
+from infeed.shared.errors import InvalidRequestError
 
 _REMEDY = "initialize torch.distributed before it, or give shard=infeed.Shard(rank, world_size)"
 

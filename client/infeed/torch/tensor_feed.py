@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from infeed.adapters.lazy_feed import LazyFeed
+from infeed.adapters.tensor_reader import TensorReader, Tensors
 from infeed.client import check_option_names
-from infeed.copies import refuse_copy
 from infeed.feed import Feed
-from infeed.lazy_feed import LazyFeed
+from infeed.shared.copies import refuse_copy
 from infeed.stats import Stats
-from infeed.tensor_reader import TensorReader, Tensors
 from infeed.torch.shard import ShardChoice, changed_shard
 from infeed.torch.tensors import TensorConverter
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from infeed.adapters.named_fields import NamedFields
 from infeed.batch import Batch
-from infeed.errors import InvalidRequestError
-from infeed.named_fields import NamedFields
-from infeed.spec import Array
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import Array
 
 
 class TensorConverter:

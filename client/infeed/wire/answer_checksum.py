@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from infeed.spec import Spec
+from infeed.shared.spec import Spec
 from infeed.v1 import stream_pb2
 from infeed.wire.chunk import checksum
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from infeed.batch import Batch
-from infeed.errors import FingerprintError, ProtocolError
-from infeed.report import ServerReport
-from infeed.spec import Spec
+from infeed.shared.errors import FingerprintError, ProtocolError
+from infeed.shared.report import ServerReport
+from infeed.shared.spec import Spec
 from infeed.v1 import stream_pb2
 from infeed.wire import batch as wire
 from infeed.wire.answer_checksum import answer_checksum
@@ -23,7 +23,7 @@ from infeed.wire.buffer_pool import ALIGNMENT, BufferPool
 from infeed.wire.chunk import MAX_HEAD_BYTES, ChunkHead, checksum, parse_head
 
 if TYPE_CHECKING:
-    from infeed.telemetry.batch_span import BatchSpan
+    from infeed.shared.telemetry.batch_span import BatchSpan
 
 ReadInto = Callable[[memoryview], None]
 """Fills the memory with the next bytes of the message."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from infeed.errors import ConfigError
-from infeed.finish import apply
-from infeed.spec import BYTES, Array, FieldSpec
+from infeed.shared.errors import ConfigError
+from infeed.shared.finish import apply
+from infeed.shared.spec import BYTES, Array, FieldSpec
 from infeed_server.check.indexed_scan import Advance
 from infeed_server.check.ranges import SOURCE_STAGE, ClassCounts, FieldRange
 from infeed_server.check.report import PipelineReport

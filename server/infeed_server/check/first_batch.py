@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
-from infeed.errors import InfeedError, SourceError
+from infeed.shared.errors import InfeedError, SourceError
 from infeed_server.config.document import Problem
 from infeed_server.engines.monitor import Monitors
 from infeed_server.pipeline.definition import Pipeline

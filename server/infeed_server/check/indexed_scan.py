@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from infeed.errors import InfeedError, SampleError
-from infeed.spec import Array
-from infeed.tensorflow.from_callable import from_callable
+from infeed.shared.errors import InfeedError, SampleError
+from infeed.shared.spec import Array
+from infeed.shared.tensorflow.from_callable import from_callable
 from infeed_server.check.measures import WIDTH, Measures
 from infeed_server.check.ranges import SOURCE_STAGE, ClassCounts, FieldRange
 from infeed_server.check.report import PipelineReport

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from infeed.spec import Array
+from infeed.shared.spec import Array
 
 SOURCE_STAGE = -1
 """The stage before all transforms; that behind a transform is its number in the definition."""

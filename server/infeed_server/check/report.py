@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from infeed.errors import InfeedError
+from infeed.shared.errors import InfeedError
 from infeed_server.check.ranges import SOURCE_STAGE, ClassCounts, FieldRange
 from infeed_server.config.document import Problem
 

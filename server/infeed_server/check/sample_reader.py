@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from infeed.errors import InfeedError, SampleError, UserCodeError
-from infeed.spec import Array
+from infeed.shared.errors import InfeedError, SampleError, UserCodeError
+from infeed.shared.spec import Array
 from infeed_server.engines.indexed.bad_samples import SampleFailure, find_bad_sample
 from infeed_server.order import SampleOrder
 from infeed_server.sources import Source

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, ExitStack
 from typing import Protocol
 
-from infeed.errors import InfeedError
+from infeed.shared.errors import InfeedError
 from infeed_server.check.dataset_scan import scan_dataset
 from infeed_server.check.indexed_scan import Advance, IndexedScan
 from infeed_server.check.report import PipelineReport

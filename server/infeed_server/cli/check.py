@@ -15,7 +15,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from infeed.printable import printable_lines
+from infeed.shared.printable import printable_lines
 from infeed_server.cli.console import (
     console,
     loading_tensorflow,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from infeed.errors import ConfigError
-from infeed.printable import printable
+from infeed.shared.errors import ConfigError
+from infeed.shared.printable import printable
 from infeed_server.cli.console import console
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow

@@ -19,8 +19,8 @@ from rich.logging import RichHandler
 from rich.text import Text
 from typing_extensions import override
 
-from infeed.errors import ConfigError, shorten
-from infeed.printable import printable_lines
+from infeed.shared.errors import ConfigError, shorten
+from infeed.shared.printable import printable_lines
 from infeed_server.cli.console import console
 from infeed_server.processes.stderr_relay import LOG_LEVEL
 from infeed_server.rpc.log_context import current_log_fields

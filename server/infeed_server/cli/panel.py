@@ -7,7 +7,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from infeed.printable import printable
+from infeed.shared.printable import printable
 from infeed_server.runtime.server import Server
 from infeed_server.version import VERSION
 

@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from infeed.printable import printable_lines
+from infeed.shared.printable import printable_lines
 from infeed_server.profile.advice import advice
 from infeed_server.profile.figures import Profile, Stage
 from infeed_server.profile.forecast import (

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 
 _SHORT = "unix:/run/infeed/server.sock"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.config.model import KeyPath, format_path
 
 _MAX_PARTS = 100_000

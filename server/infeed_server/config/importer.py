@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 
 
 def load(name: str) -> Any:

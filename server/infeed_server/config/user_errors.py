@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from infeed.errors import MAX_TEXT_CHARACTERS, UserCodeError, shorten
+from infeed.shared.errors import MAX_TEXT_CHARACTERS, UserCodeError, shorten
 
 _SITE_PACKAGES = sysconfig.get_path("purelib")
 _INTERNAL_PATHS = (

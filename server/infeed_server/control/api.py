@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from typing_extensions import override
 
-from infeed.errors import InfeedError, InvalidRequestError, PipelineNotFoundError
+from infeed.shared.errors import InfeedError, InvalidRequestError, PipelineNotFoundError
 from infeed_server.control.calls import Calls
 from infeed_server.control.health import HealthView
 from infeed_server.observe.preview import BusyError, Previews

@@ -16,7 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from typing_extensions import override
 
-from infeed.errors import ConfigError, ServerError
+from infeed.shared.errors import ConfigError, ServerError
 from infeed_server.config.address import Address
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.http_protocol import REQUEST_TIMEOUT_SECONDS, LimitedProtocol

@@ -15,8 +15,8 @@ from prometheus_client import (
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from infeed.errors import SourceError
-from infeed.spec import OnError
+from infeed.shared.errors import SourceError
+from infeed.shared.spec import OnError
 from infeed_server.control.call_metrics import CallMetrics
 from infeed_server.control.collectors import CallbackCollector, LabelledValues, SampledCollector
 from infeed_server.control.serving_gauges import ServingGauges

@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 
 
 def parse_peers(values: Iterable[str]) -> tuple[str, ...]:

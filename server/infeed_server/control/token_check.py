@@ -10,7 +10,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from infeed.errors import AuthenticationError, PermissionDeniedError
+from infeed.shared.errors import AuthenticationError, PermissionDeniedError
 
 Authorize = Callable[[str | None], None]
 """Takes the value of an Authorization header, `Bearer TOKEN`, or None without one.

@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 from ipaddress import ip_address
 from typing import Any
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
 
 _PUBLIC_ADDRESSES = {socket.AF_INET: "192.88.99.1", socket.AF_INET6: "2000::1"}

@@ -11,7 +11,7 @@ import socket
 from contextlib import suppress
 from ipaddress import IPv6Address, ip_address
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
 from infeed_server.data_service.sockets import process_sockets
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from infeed.errors import ConfigError
-from infeed.spec.dataset import COMPRESSIONS, Compression
+from infeed.shared.errors import ConfigError
+from infeed.shared.spec.dataset import COMPRESSIONS, Compression
 from infeed_server.config.address import Address
 
 ENGINES = ("local", "tf-data-service")

@@ -12,8 +12,8 @@ import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from infeed.errors import ConfigError, InfeedError, ServerUnavailableError
 from infeed.rpc.tf_dispatcher import DISPATCHER_ROLE, DispatcherClient, published_dataset_id
+from infeed.shared.errors import ConfigError, InfeedError, ServerUnavailableError
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.version import VERSION
 

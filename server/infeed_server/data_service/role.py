@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
 from infeed_server.data_service.loopback import check_listen_address, restrict_if_loopback
 

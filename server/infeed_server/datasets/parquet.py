@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from infeed.errors import MissingExtraError, SourceError
+from infeed.shared.errors import MissingExtraError, SourceError
 
 try:
     import pyarrow

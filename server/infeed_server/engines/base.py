@@ -7,15 +7,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from infeed.errors import InvalidRequestError, ServerUnavailableError
-from infeed.spec import Array, PipelineSpec, Remainder
-from infeed.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed.shared.errors import InvalidRequestError, ServerUnavailableError
+from infeed.shared.spec import Array, PipelineSpec, Remainder
+from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed_server.engines.state_clock import StateSeconds
 from infeed_server.pipeline.sample_stage import SampleStage
 from infeed_server.sources.python.work_meter import PythonWork
 
 if TYPE_CHECKING:
-    from infeed.telemetry.batch_span import BatchSpan
+    from infeed.shared.telemetry.batch_span import BatchSpan
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from infeed.errors import SourceError
-from infeed.spec import OnError
+from infeed.shared.errors import SourceError
+from infeed.shared.spec import OnError
 
 if TYPE_CHECKING:
-    from infeed.telemetry.batch_span import BatchSpan
+    from infeed.shared.telemetry.batch_span import BatchSpan
 
 Stage = Literal["read", "transform", "encode", "send"]
 """A stage of a batch on the server: reading the source, running the graph, encoding messages (with

@@ -15,10 +15,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 
-from infeed.capacity import MIN_BATCHES, capacity, servers_in_use
-from infeed.cause import HELPED_BY_SERVERS
-from infeed.report import RankReport, ServerReport
-from infeed.verdict import Verdict
+from infeed.shared.capacity import MIN_BATCHES, capacity, servers_in_use
+from infeed.shared.cause import HELPED_BY_SERVERS
+from infeed.shared.report import RankReport, ServerReport
+from infeed.shared.verdict import Verdict
 
 UTILISATION = 0.85
 """Share of its capacity at which a server should run: the rest is for uneven load."""

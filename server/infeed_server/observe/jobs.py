@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from infeed.report import REPORT_INTERVAL_SECONDS, RankReport, ServerReport, TrainerReport
-from infeed.sliding_window import SlidingWindow
-from infeed.verdict import Verdict, judge
+from infeed.shared.report import REPORT_INTERVAL_SECONDS, RankReport, ServerReport, TrainerReport
+from infeed.shared.sliding_window import SlidingWindow
+from infeed.shared.verdict import Verdict, judge
 
 _EARLY_SHARE = 0.5
 """Of the interval between two reports, after which the next one is taken: clocks differ."""

@@ -10,10 +10,10 @@ from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
-from infeed.capacity import consumption
-from infeed.process_reports import merge_processes
-from infeed.report import RankReport, ServerReport, TrainerReport
-from infeed.verdict import Verdict, judge
+from infeed.shared.capacity import consumption
+from infeed.shared.process_reports import merge_processes
+from infeed.shared.report import RankReport, ServerReport, TrainerReport
+from infeed.shared.verdict import Verdict, judge
 from infeed_server.observe.desired_servers import DesiredServers, enough_in_use
 from infeed_server.observe.observer import worst_verdict
 

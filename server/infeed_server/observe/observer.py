@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from infeed.capacity import consumption
-from infeed.report import ServerReport
-from infeed.spec import PipelineSpec
-from infeed.verdict import judge
+from infeed.shared.capacity import consumption
+from infeed.shared.report import ServerReport
+from infeed.shared.spec import PipelineSpec
+from infeed.shared.verdict import judge
 from infeed_server.engines.base import Engine
 from infeed_server.observe.desired_servers import DesiredServers, enough_in_use
 from infeed_server.observe.history import History

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from infeed.spec import Array
+from infeed.shared.spec import Array
 
 _MAX_SIDE = 256
 """Pixels; larger pictures are made smaller."""

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from infeed.report import ServerReport
-from infeed.sliding_window import WINDOW_SECONDS, SlidingWindow
+from infeed.shared.report import ServerReport
+from infeed.shared.sliding_window import WINDOW_SECONDS, SlidingWindow
 from infeed_server.engines import cgroup
 from infeed_server.engines.state_clock import STATES, StateSeconds
 from infeed_server.observe.totals import Totals

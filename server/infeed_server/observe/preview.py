@@ -9,8 +9,8 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from infeed.errors import InfeedError, InvalidRequestError, PipelineNotFoundError
-from infeed.spec import Array
+from infeed.shared.errors import InfeedError, InvalidRequestError, PipelineNotFoundError
+from infeed.shared.spec import Array
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
 from infeed_server.observe.pictures import data_url, picture_field, text_of
 from infeed_server.observe.stage_pictures import is_sent, stages_json

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from infeed.spec import Array
+from infeed.shared.spec import Array
 from infeed_server.observe.pictures import data_url, long_text_of, picture_field
 from infeed_server.pipeline.sample_stage import SampleStage
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 
-from infeed.errors import SourceError
-from infeed.spec import OnError
+from infeed.shared.errors import SourceError
+from infeed.shared.spec import OnError
 from infeed_server.engines.monitor import EndedCall, Refusal, Stage
 from infeed_server.observe.source_errors import SourceErrors
 

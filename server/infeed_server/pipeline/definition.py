@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from infeed.spec import MAX_BATCH_SIZE, OnError, Remainder
+from infeed.shared.spec import MAX_BATCH_SIZE, OnError, Remainder
 from infeed_server.config.model import Definition
 from infeed_server.order import Mode
 from infeed_server.sources import AnySource

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from infeed.errors import ConfigError
-from infeed.finish import finished_spec
-from infeed.spec import Guarantee, PipelineSpec
+from infeed.shared.errors import ConfigError
+from infeed.shared.finish import finished_spec
+from infeed.shared.spec import Guarantee, PipelineSpec
 from infeed_server.order import SampleOrder
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.definition import Pipeline

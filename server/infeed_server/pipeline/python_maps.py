@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from infeed.errors import ConfigError, UserCodeError
+from infeed.shared.errors import ConfigError, UserCodeError
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.sources import PythonSource, Source
 from infeed_server.sources.python.mapped import MappedReader, MappedRecords, MappedSource

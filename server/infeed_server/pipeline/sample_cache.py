@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from infeed.errors import ConfigError
-from infeed.spec import BYTES
+from infeed.shared.errors import ConfigError
+from infeed.shared.spec import BYTES
 from infeed_server.pipeline import sample_graph
 from infeed_server.sources.base import Columns, Indices, Provenance, Sample, Source
 from infeed_server.transforms import Cache

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from infeed.errors import InfeedError, shorten
-from infeed.finish import apply
-from infeed.spec import Array
+from infeed.shared.errors import InfeedError, shorten
+from infeed.shared.finish import apply
+from infeed.shared.spec import Array
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.pipeline.sample_stage import SampleStage

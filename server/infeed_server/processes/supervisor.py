@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from infeed.errors import ServerError
+from infeed.shared.errors import ServerError
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from infeed.errors import InfeedError, shorten
+from infeed.shared.errors import InfeedError, shorten
 from infeed_server.processes.worker_channel import Channel
 
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from infeed.errors import from_reason
+from infeed.shared.errors import from_reason
 from infeed_server.processes.worker_main import Failure
 from infeed_server.processes.worker_process import WorkerProcess
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from infeed.spec import Spec
+from infeed.shared.spec import Spec
 from infeed_server.engines import cgroup
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.indexed_plan import IndexedPlan

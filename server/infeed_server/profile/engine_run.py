@@ -9,8 +9,8 @@ from contextlib import closing
 
 import tensorflow as tf
 
-from infeed.errors import InfeedError
-from infeed.spec import PipelineSpec
+from infeed.shared.errors import InfeedError
+from infeed.shared.spec import PipelineSpec
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import encode_batch
 from infeed_server.engines.base import Answer, HostBatch, Request, Trainer

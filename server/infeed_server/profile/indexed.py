@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from infeed.errors import SampleError
-from infeed.spec import Array
+from infeed.shared.errors import SampleError
+from infeed.shared.spec import Array
 from infeed_server.check.sample_reader import SampleReader
 from infeed_server.order import SampleOrder
 from infeed_server.pipeline.indexed_plan import IndexedPlan

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 
-from infeed.errors import ConfigError
-from infeed.spec import Spec
+from infeed.shared.errors import ConfigError
+from infeed.shared.spec import Spec
 from infeed_server.engines import cgroup
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import plan_indexed

@@ -8,8 +8,8 @@ from itertools import islice
 
 import numpy as np
 
-from infeed.errors import InfeedError
-from infeed.spec import Array
+from infeed.shared.errors import InfeedError
+from infeed.shared.spec import Array
 from infeed_server.profile.clock import Clock
 from infeed_server.profile.figures import Cost
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from infeed.errors import SampleError
-from infeed.finish import apply
-from infeed.spec import Array, Cast, FinishTransform, Normalize, OneHot, Spec
-from infeed.tensorflow.from_callable import from_callable
+from infeed.shared.errors import SampleError
+from infeed.shared.finish import apply
+from infeed.shared.spec import Array, Cast, FinishTransform, Normalize, OneHot, Spec
+from infeed.shared.tensorflow.from_callable import from_callable
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import encode_batch
 from infeed_server.engines.indexed.graph_options import graph_options

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import grpc
 
-from infeed.errors import AuthenticationError, InfeedError, ServerUnavailableError
+from infeed.shared.errors import AuthenticationError, InfeedError, ServerUnavailableError
 from infeed_server.engines.monitor import Refusal
 from infeed_server.rpc.call import ServerCall
 from infeed_server.rpc.limits import ConcurrencyLimit, LimitReachedError, Limits, client_name

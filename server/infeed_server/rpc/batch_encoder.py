@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from infeed.errors import ServerUnavailableError
+from infeed.shared.errors import ServerUnavailableError
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import EncodedBatch
 from infeed_server.engines import cgroup
@@ -17,7 +17,7 @@ from infeed_server.engines.monitor import Monitor, record_stage
 from infeed_server.serving.catalog import BatchStream
 
 if TYPE_CHECKING:
-    from infeed.telemetry.batch_span import BatchSpan
+    from infeed.shared.telemetry.batch_span import BatchSpan
 
 
 @dataclass(frozen=True)

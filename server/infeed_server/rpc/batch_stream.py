@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 
-from infeed.errors import InvalidRequestError, ServerUnavailableError, SourceError
-from infeed.report import REPORT_INTERVAL_SECONDS, ServerReport, TrainerReport
+from infeed.shared.errors import InvalidRequestError, ServerUnavailableError, SourceError
+from infeed.shared.report import REPORT_INTERVAL_SECONDS, ServerReport, TrainerReport
 from infeed.v1 import stream_pb2
 from infeed_server.engines.monitor import Monitor, record_stage
 from infeed_server.observe.jobs import JobKey, Jobs
@@ -27,7 +27,7 @@ from infeed_server.serving.auth import Caller
 from infeed_server.serving.catalog import BatchStream, Catalog
 
 if TYPE_CHECKING:
-    from infeed.telemetry.batch_span import BatchSpan
+    from infeed.shared.telemetry.batch_span import BatchSpan
     from infeed_server.rpc.request_tracer import RequestTracer, StreamTracer
 
 _HEARTBEAT_INTERVAL_SECONDS = 5.0

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import DecodeError
 
-from infeed.errors import InvalidRequestError
+from infeed.shared.errors import InvalidRequestError
 from infeed_server.engines.monitor import EndedCall, Monitor
 from infeed_server.rpc.admission import Admission, CallRefusedError
 from infeed_server.rpc.call import ServerCall

@@ -6,7 +6,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from infeed.errors import InvalidRequestError
+from infeed.shared.errors import InvalidRequestError
 
 
 def parse_message(request_type: Any, message: bytes) -> Any:

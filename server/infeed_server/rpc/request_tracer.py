@@ -12,7 +12,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, Tracer, TracerProvider, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from infeed.telemetry.batch_span import SPAN_NAME, BatchSpan, address_attributes
+from infeed.shared.telemetry.batch_span import SPAN_NAME, BatchSpan, address_attributes
 from infeed.v1 import stream_pb2
 from infeed_server.version import VERSION
 

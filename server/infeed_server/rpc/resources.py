@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.engines import cgroup
 
 _FILE_RESERVE = 256

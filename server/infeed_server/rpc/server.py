@@ -12,13 +12,13 @@ import grpc
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from infeed.errors import ConfigError
-from infeed.http2.keepalive import (
+from infeed.shared.errors import ConfigError
+from infeed.shared.keepalive import (
     CLIENT_PING_INTERVAL_SECONDS,
     SERVER_PING_INTERVAL_SECONDS,
     SERVER_PING_TIMEOUT_SECONDS,
 )
-from infeed.report import ServerReport
+from infeed.shared.report import ServerReport
 from infeed_server.config.address import Address
 from infeed_server.engines.monitor import Monitor
 from infeed_server.observe.jobs import Jobs

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from infeed.errors import InvalidRequestError
-from infeed.spec.dataset import DatasetRequest
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec.dataset import DatasetRequest
 from infeed.v1 import feed_service_pb2 as messages
 from infeed.wire.chunk import checksum
 from infeed_server.engines.monitor import Monitor

@@ -11,7 +11,7 @@ from google.protobuf import any_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from infeed.errors import DOMAIN, InfeedError, ServerError, UserCodeError, shorten
+from infeed.shared.errors import DOMAIN, InfeedError, ServerError, UserCodeError, shorten
 from infeed_server.rpc.status_error import StatusError
 
 log = logging.getLogger(__name__)

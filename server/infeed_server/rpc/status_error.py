@@ -9,7 +9,7 @@ import grpc
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 
-from infeed.errors import (
+from infeed.shared.errors import (
     DOMAIN,
     AuthenticationError,
     InvalidRequestError,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import grpc
 
-from infeed.errors import ConfigError
-from infeed.http2.tls_config import load_ca, load_certificate
+from infeed.shared.errors import ConfigError
+from infeed.shared.pem import load_ca, load_certificate
 from infeed_server.config.reloading import ReloadingValue
 from infeed_server.runtime.validity import validity
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
 from infeed_server.control.aggregate import MergedHealth, MergedMetrics, fetch_documents
 from infeed_server.control.app import ControlState

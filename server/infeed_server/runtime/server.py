@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from infeed.errors import ConfigError, InfeedError, SourceError
-from infeed.spec import PipelineSpec
+from infeed.shared.errors import ConfigError, InfeedError, SourceError
+from infeed.shared.spec import PipelineSpec
 from infeed_server.config.address import Address
 from infeed_server.control.app import ControlState
 from infeed_server.control.health import Health, Readiness

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from infeed.errors import ConfigError, MissingExtraError
+from infeed.shared.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     from opentelemetry import trace as api

@@ -26,7 +26,7 @@ from typing import Annotated, Any, Protocol
 import yaml
 from pydantic import Field, ValidationError, field_validator
 
-from infeed.errors import AuthenticationError, ConfigError, PermissionDeniedError
+from infeed.shared.errors import AuthenticationError, ConfigError, PermissionDeniedError
 from infeed_server.config import document
 from infeed_server.config.model import Definition, explain
 from infeed_server.config.reloading import ReloadingValue

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import tensorflow as tf
 from pydantic import BeforeValidator
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.imports import is_tensorflow_loaded
 from infeed_server.sources.storage_faults import error_text
 

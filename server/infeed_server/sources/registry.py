@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.sources.arrays.source import ArraysSource
 from infeed_server.sources.base import (
     IndexedDefinition,

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.imports import is_tensorflow_loaded
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib import format as npy
 
-from infeed.errors import SourceError
-from infeed.spec import Array
+from infeed.shared.errors import SourceError
+from infeed.shared.spec import Array
 from infeed_server.sources.storage_faults import error_text
 from infeed_server.starter.draft import (
     Line,

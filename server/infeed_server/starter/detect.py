@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.sources.files import INDEX_SUFFIX, absolute_path, describe_nearest_folder
 from infeed_server.sources.images.listing import EXTENSIONS, list_images
 from infeed_server.sources.storage_faults import error_text

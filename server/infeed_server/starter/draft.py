@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from infeed.printable import printable
+from infeed.shared.printable import printable
 
 WRITTEN_LABELS = "-labels.infeed.csv"
 """The end of the name of a CSV of labels that `init` writes, so that it is not taken for one of the

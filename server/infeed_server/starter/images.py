@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.sources.images.listing import ImageListing, list_images
 from infeed_server.starter.draft import (
     WRITTEN_LABELS,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.sources.images.listing import ImageListing
 from infeed_server.starter.draft import WRITTEN_LABELS, Place, listed
 from infeed_server.starter.label_table import ImageTable, LabelTable, match_table

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.datasets.parquet import ParquetRows
 from infeed_server.starter.draft import (
     WRITTEN_MODULE,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.sources.file_handles import FileHandle
 from infeed_server.sources.tfrecord.framing import HEADER_BYTES, masked_crc, scan_records
 from infeed_server.sources.tfrecord.preview import parse_example, read_first

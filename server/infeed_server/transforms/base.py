@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 import tensorflow as tf
 from pydantic import Field
 
-from infeed.errors import ConfigError
-from infeed.spec import FinishTransform
+from infeed.shared.errors import ConfigError
+from infeed.shared.spec import FinishTransform
 from infeed_server.config.model import Definition, Finding, did_you_mean
 from infeed_server.sources.base import Sample
 

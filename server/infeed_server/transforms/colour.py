@@ -8,7 +8,7 @@ import tensorflow as tf
 from pydantic import Field, model_validator
 from typing_extensions import Self, override
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.transforms.base import FieldTransform, Key
 from infeed_server.transforms.field_checks import (
     IMAGE_TYPES,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 
 IMAGE_TYPES = (
     *("uint8", "int8", "uint16", "int16", "int32", "int64"),

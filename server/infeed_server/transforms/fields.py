@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, field_validator
 from typing_extensions import override
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.sources.base import Sample
 from infeed_server.transforms.base import FieldName, Key, Transform, get_field
 from infeed_server.transforms.option_types import Names

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, TypeAlias
 import tensorflow as tf
 from typing_extensions import override
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.transforms.base import FieldTransform, Key
 from infeed_server.transforms.field_checks import require_at_run_time, require_image
 from infeed_server.transforms.option_types import Size

@@ -9,8 +9,8 @@ import tensorflow as tf
 from pydantic import model_validator
 from typing_extensions import Self, override
 
-from infeed import spec
-from infeed.errors import ConfigError
+from infeed.shared import spec
+from infeed.shared.errors import ConfigError
 from infeed_server.transforms.base import FieldTransform, Key
 from infeed_server.transforms.field_checks import describe_tensor, require_numbers
 from infeed_server.transforms.option_types import Finite, FloatType, Numbers, NumberType, Positive
@@ -191,7 +191,7 @@ class ConvertImageDtype(FieldTransform):
             )
         data_type = tf.as_dtype(self.dtype)
         if x.dtype.is_floating and data_type.is_integer:
-            from infeed.tensorflow.finish import saturating_cast  # noqa: PLC0415 - loads TensorFlow
+            from infeed.shared.tensorflow.finish import saturating_cast  # noqa: PLC0415 - loads TensorFlow
 
             # Half a step more, as in TensorFlow, so that truncation rounds to the nearest.
             return saturating_cast(x * (data_type.max + 0.5), data_type)
@@ -199,7 +199,7 @@ class ConvertImageDtype(FieldTransform):
 
 
 def _apply(transform: spec.FinishTransform, x: tf.Tensor) -> tf.Tensor:
-    from infeed.tensorflow.finish import apply  # noqa: PLC0415 - it loads TensorFlow
+    from infeed.shared.tensorflow.finish import apply  # noqa: PLC0415 - it loads TensorFlow
 
     return apply(transform, x)
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from pydantic import field_validator
 from typing_extensions import override
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.transforms.base import Key
 from infeed_server.transforms.geometry import Crop, ResizeMethod, Window, resize
 from infeed_server.transforms.option_types import Range

@@ -13,7 +13,7 @@ import tensorflow as tf
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self, override
 
-from infeed.errors import ConfigError, UserCodeError
+from infeed.shared.errors import ConfigError, UserCodeError
 from infeed_server.config.function_identity import (
     function_identity,
     opaque_parts,

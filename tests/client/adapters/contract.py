@@ -19,8 +19,8 @@ from tests.client.conftest import Server
 from tests.client.waiting import HANG_SECONDS, infeed_threads, until
 
 import infeed
-from infeed.errors import FingerprintError, ServerUnavailableError
-from infeed.spec import Normalize, PipelineSpec
+from infeed.shared.errors import FingerprintError, ServerUnavailableError
+from infeed.shared.spec import Normalize, PipelineSpec
 from infeed.testing import FakeTransport
 
 COUNT = 26

@@ -17,7 +17,7 @@ from infeed.audit.counter import DeliveryCounter
 from infeed.audit.coverage import MAX_EXAMPLES, DuplicateSample, UnknownSample
 from infeed.audit.outcome import AuditTotals, EpochTotals
 from infeed.batch import Batch
-from infeed.spec import Guarantee, PipelineSpec
+from infeed.shared.spec import Guarantee, PipelineSpec
 
 SPEC = PipelineSpec("one", (), (), (), 10, "ab12", Guarantee(), 4, 0, "pad", "raise")
 

@@ -13,8 +13,8 @@ from tests.client.waiting import infeed_threads
 
 from infeed.audit.report import AuditReport
 from infeed.audit.run import MAX_RANKS, audit
-from infeed.errors import InvalidRequestError, PipelineNotFoundError, SampleError
-from infeed.spec import Guarantee
+from infeed.shared.errors import InvalidRequestError, PipelineNotFoundError, SampleError
+from infeed.shared.spec import Guarantee
 from infeed.testing import FakeTransport
 
 

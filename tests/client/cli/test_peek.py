@@ -15,8 +15,8 @@ import infeed
 from infeed.batch import Batch
 from infeed.cli import contact_sheet, new_app
 from infeed.cli.peek import _to_json
-from infeed.errors import InvalidRequestError
-from infeed.spec import Cast, OneHot
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import Cast, OneHot
 from infeed.testing import FakeTransport
 
 

@@ -23,7 +23,7 @@ from infeed.cli import new_app
 from infeed.cli.control_plane import ControlPlane
 from infeed.cli.status_view import status_view
 from infeed.cli.top import watch
-from infeed.errors import ConfigError, InfeedError, ProtocolError, ServerUnavailableError
+from infeed.shared.errors import ConfigError, InfeedError, ProtocolError, ServerUnavailableError
 
 VERDICT: dict[str, Any] = {
     "level": "highly input-bound",

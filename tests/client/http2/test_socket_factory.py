@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from infeed.errors import ConfigError
 from infeed.http2.socket import ClientSocket
 from infeed.http2.socket_factory import create_socket
 from infeed.http2.tls_config import TLS
 from infeed.http2.tls_socket import TLSClientSocket
+from infeed.shared.errors import ConfigError
 
 
 def test_socket_has_tls_if_there_are_options(pki: Any) -> None:

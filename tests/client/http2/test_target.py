@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infeed.errors import InvalidRequestError
 from infeed.http2.target import (
     authority,
     expand_hosts,
@@ -22,6 +21,7 @@ from infeed.http2.target import (
     parse_target,
     resolve,
 )
+from infeed.shared.errors import InvalidRequestError
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from infeed.errors import ConfigError
 from infeed.http2.tls_config import TLS, certificate_name, validate_tls
+from infeed.shared.errors import ConfigError
 
 
 def test_certificates_and_names_are_verified(pki: Any) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import infeed
-from infeed.spec import Normalize, OneHot
+from infeed.shared.spec import Normalize, OneHot
 from infeed.testing import FakeTransport
 
 jax = pytest.importorskip("jax")

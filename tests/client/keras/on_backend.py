@@ -20,8 +20,8 @@ import pytest
 from tests.harness import doc_blocks
 
 import infeed
-from infeed.errors import FeedClosedError, InvalidRequestError, SampleError
 from infeed.keras import FeedCheckpoint, generator
+from infeed.shared.errors import FeedClosedError, InvalidRequestError, SampleError
 from infeed.testing import FakeTransport
 
 # Of Keras, when it reads and saves a variable, with NumPy 2.

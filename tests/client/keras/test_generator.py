@@ -12,7 +12,7 @@ import pytest
 from tests.client.adapters.contract import AdapterContract
 
 import infeed
-from infeed.errors import InvalidRequestError
+from infeed.shared.errors import InvalidRequestError
 from infeed.testing import FakeTransport
 
 pytest.importorskip("keras")

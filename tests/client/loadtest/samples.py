@@ -9,8 +9,8 @@ import numpy as np
 
 from infeed.loadtest import LoadPlan, Tally
 from infeed.loadtest.records import Point, Steps
-from infeed.report import ServerReport, TrainerReport
-from infeed.spec import OnError
+from infeed.shared.report import ServerReport, TrainerReport
+from infeed.shared.spec import OnError
 from infeed.testing import FakeTransport
 
 SLOTS = 4

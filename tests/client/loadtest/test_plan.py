@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from infeed.errors import InvalidRequestError
 from infeed.loadtest import Kill, LoadPlan, Stall, Thresholds
+from infeed.shared.errors import InvalidRequestError
 
 
 def test_faults_are_parsed() -> None:

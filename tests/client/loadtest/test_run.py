@@ -13,11 +13,11 @@ import pytest
 from tests.client.loadtest.samples import fake
 from tests.client.waiting import infeed_threads, until
 
-from infeed.errors import InvalidRequestError, PipelineNotFoundError, SampleError
 from infeed.loadtest import Kill, LoadPlan, Stall, Tally, check, run_load, runner, summarize
 from infeed.loadtest.records import Point
 from infeed.loadtest.report_text import text_report
 from infeed.loadtest.workers import route
+from infeed.shared.errors import InvalidRequestError, PipelineNotFoundError, SampleError
 
 
 def run(plan: LoadPlan, transport: Any, **options: Any) -> Tally:

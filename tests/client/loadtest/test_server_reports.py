@@ -6,7 +6,7 @@ import pytest
 from tests.client.loadtest.samples import busy_server
 
 from infeed.loadtest.server_reports import merged_reports
-from infeed.report import ServerReport
+from infeed.shared.report import ServerReport
 
 
 def test_reports_that_overlap_count_once() -> None:

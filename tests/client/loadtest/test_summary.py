@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from tests.client.loadtest.samples import busy_server, point, steps, tally
 
-from infeed import verdict
 from infeed.loadtest import LoadPlan, Tally, Thresholds, check, summarize
 from infeed.loadtest.report_text import text_report
 from infeed.loadtest.summary import to_json
+from infeed.shared import verdict
 
 
 def starved(thresholds: Thresholds | None = None) -> Tally:

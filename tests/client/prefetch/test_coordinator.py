@@ -14,7 +14,13 @@ from tests.client.waiting import Clock
 
 from infeed.batch import Batch
 from infeed.cursor import Cursor, Shard
-from infeed.errors import (
+from infeed.prefetch.coordinator import Coordinator
+from infeed.prefetch.feed_item import EndOfFeed, FeedItem
+from infeed.prefetch.feed_plan import FeedPlan, plan_feed
+from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, Stream
+from infeed.prefetch.step_failures import CONFIRMATION_TIMEOUT_SECONDS
+from infeed.prefetch.step_scheduler import MIN_HEDGE_DELAY_SECONDS
+from infeed.shared.errors import (
     AuthenticationError,
     CursorError,
     FeedClosedError,
@@ -29,13 +35,7 @@ from infeed.errors import (
     SourceError,
     UserCodeError,
 )
-from infeed.prefetch.coordinator import Coordinator
-from infeed.prefetch.feed_item import EndOfFeed, FeedItem
-from infeed.prefetch.feed_plan import FeedPlan, plan_feed
-from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, Stream
-from infeed.prefetch.step_failures import CONFIRMATION_TIMEOUT_SECONDS
-from infeed.prefetch.step_scheduler import MIN_HEDGE_DELAY_SECONDS
-from infeed.spec import Guarantee
+from infeed.shared.spec import Guarantee
 from infeed.testing import FakeTransport
 from infeed.wire.assembler import EndOfData, ReceivedBatch
 

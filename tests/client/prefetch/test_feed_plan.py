@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from infeed.cursor import Shard
-from infeed.errors import InvalidRequestError, ProtocolError
 from infeed.prefetch.feed_plan import FeedPlan, plan_feed
-from infeed.spec import MAX_BATCH_SIZE, FieldSpec, Guarantee, PipelineSpec
+from infeed.shared.errors import InvalidRequestError, ProtocolError
+from infeed.shared.spec import MAX_BATCH_SIZE, FieldSpec, Guarantee, PipelineSpec
 
 FIELDS = (FieldSpec("x", "int64"),)
 SPEC = PipelineSpec(

@@ -15,7 +15,12 @@ import pytest
 from tests.client.waiting import HANG_SECONDS, blocked_in, infeed_threads, until
 
 import infeed
-from infeed.errors import (
+from infeed.prefetch import prefetcher as prefetcher_module
+from infeed.prefetch import server_state as state_module
+from infeed.prefetch.server_reader import ServerReader
+from infeed.rpc import call as call_module
+from infeed.rpc.channel import GrpcTransport
+from infeed.shared.errors import (
     FeedClosedError,
     FingerprintError,
     ProtocolError,
@@ -23,12 +28,7 @@ from infeed.errors import (
     ServerUnavailableError,
     StallError,
 )
-from infeed.prefetch import prefetcher as prefetcher_module
-from infeed.prefetch import server_state as state_module
-from infeed.prefetch.server_reader import ServerReader
-from infeed.rpc import call as call_module
-from infeed.rpc.channel import GrpcTransport
-from infeed.spec import Normalize
+from infeed.shared.spec import Normalize
 from infeed.testing import FakeTransport
 from infeed.v1 import stream_pb2
 from infeed.wire import batch as wire

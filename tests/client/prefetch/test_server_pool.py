@@ -11,13 +11,13 @@ import pytest
 from tests.client.waiting import HANG_SECONDS, Clock, blocked_in, until
 
 from infeed.cursor import Shard
-from infeed.errors import FingerprintError, ServerUnavailableError
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.feed_item import FeedItem
 from infeed.prefetch.feed_plan import plan_feed
 from infeed.prefetch.server_pool import ServerPool
 from infeed.prefetch.server_state import Stream
-from infeed.spec import Guarantee
+from infeed.shared.errors import FingerprintError, ServerUnavailableError
+from infeed.shared.spec import Guarantee
 from infeed.testing import FakeTransport
 from infeed.wire.assembler import ReceivedBatch
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from infeed.errors import ServerUnavailableError
 from infeed.prefetch.server_reader import ServerReader
 from infeed.prefetch.server_state import Stream
+from infeed.shared.errors import ServerUnavailableError
 from infeed.wire.buffer_pool import BufferPool
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from infeed.errors import FingerprintError, ServerUnavailableError
 from infeed.prefetch.server_state import ServerStates
+from infeed.shared.errors import FingerprintError, ServerUnavailableError
 
 
 def states_of(names: str = "abc") -> ServerStates:

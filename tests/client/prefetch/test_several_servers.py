@@ -11,16 +11,16 @@ import pytest
 from tests.client.waiting import HANG_SECONDS, until
 
 import infeed
-from infeed.errors import (
+from infeed.prefetch import coordinator as coordinator_module
+from infeed.prefetch import server_pool as pool_module
+from infeed.prefetch import step_scheduler as scheduler_module
+from infeed.shared.errors import (
     FingerprintError,
     SampleError,
     ServerError,
     ServerUnavailableError,
     SourceError,
 )
-from infeed.prefetch import coordinator as coordinator_module
-from infeed.prefetch import server_pool as pool_module
-from infeed.prefetch import step_scheduler as scheduler_module
 from infeed.testing import FakeTransport
 
 STEPS = 37

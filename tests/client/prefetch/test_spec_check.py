@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import infeed
-from infeed.errors import ProtocolError
 from infeed.prefetch.spec_check import validate_spec
-from infeed.spec import Cast, FieldSpec, Normalize, OneHot
+from infeed.shared.errors import ProtocolError
+from infeed.shared.spec import Cast, FieldSpec, Normalize, OneHot
 from infeed.testing import FakeTransport
 
 IMAGE = FieldSpec("image", "uint8", (3, 4))

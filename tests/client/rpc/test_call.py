@@ -19,18 +19,18 @@ import xxhash
 from h2.settings import SettingCodes
 from tests.client.waiting import HANG_SECONDS, AheadClock, blocked_in, until
 
-from infeed.errors import (
+from infeed.http2 import receiver
+from infeed.http2 import socket as socket_module
+from infeed.http2.socket import ClientSocket
+from infeed.rpc import call as call_module
+from infeed.rpc.call import MAX_MESSAGE_BYTES, GrpcCall, read_single_response
+from infeed.shared.errors import (
     InfeedError,
     PipelineNotFoundError,
     ProtocolError,
     SampleError,
     ServerUnavailableError,
 )
-from infeed.http2 import receiver
-from infeed.http2 import socket as socket_module
-from infeed.http2.socket import ClientSocket
-from infeed.rpc import call as call_module
-from infeed.rpc.call import MAX_MESSAGE_BYTES, GrpcCall, read_single_response
 from infeed.v1 import feed_service_pb2 as service
 
 TRAILERS = [("grpc-status", "0")]

@@ -15,7 +15,11 @@ import grpc
 import pytest
 from tests.client.waiting import HANG_SECONDS, Clock, blocked_in, until
 
-from infeed.errors import (
+from infeed.http2.tls_config import TLS
+from infeed.rpc import channel, wait_notice
+from infeed.rpc.channel import GrpcTransport
+from infeed.rpc.credentials import Credentials
+from infeed.shared.errors import (
     AuthenticationError,
     InvalidRequestError,
     PermissionDeniedError,
@@ -24,10 +28,6 @@ from infeed.errors import (
     ServerError,
     ServerUnavailableError,
 )
-from infeed.http2.tls_config import TLS
-from infeed.rpc import channel, wait_notice
-from infeed.rpc.channel import GrpcTransport
-from infeed.rpc.credentials import Credentials
 from infeed.testing import FakeTransport
 from infeed.v1 import feed_service_pb2 as service
 

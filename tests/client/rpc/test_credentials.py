@@ -12,10 +12,10 @@ import pytest
 from tests.test_layers import MODULES, imports
 
 import infeed
-from infeed.errors import ConfigError, InfeedError, InvalidRequestError, UserCodeError
 from infeed.http2.tls_config import TLS
 from infeed.rpc.channel import GrpcTransport
 from infeed.rpc.credentials import Credentials
+from infeed.shared.errors import ConfigError, InfeedError, InvalidRequestError, UserCodeError
 from infeed.testing import FakeTransport
 
 SECRET = "infeed_s3cr3t-t0ken"

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.examples import examples
 
-from infeed import errors
-from infeed.errors import (
+from infeed.rpc.status import CODES, error_from_details, map_http_error, map_status
+from infeed.shared import errors
+from infeed.shared.errors import (
     AuthenticationError,
     InfeedError,
     PermissionDeniedError,
@@ -25,7 +26,6 @@ from infeed.errors import (
     ServerUnavailableError,
     StallError,
 )
-from infeed.rpc.status import CODES, error_from_details, map_http_error, map_status
 
 LEAVES = [error for error in errors.BY_REASON.values() if error is not errors.InfeedError]
 GRPC = {":status": "200", "content-type": "application/grpc"}

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 from tests.client.waiting import HANG_SECONDS, until
 
-from infeed.errors import ProtocolError, ServerUnavailableError
 from infeed.rpc.tf_dispatcher import DispatcherClient, find_unreachable, get_worker_tasks
+from infeed.shared.errors import ProtocolError, ServerUnavailableError
 
 SERVICE = tf.data.experimental.service
 

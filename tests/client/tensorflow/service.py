@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from infeed.rpc.tf_dispatcher import published_dataset_id
-from infeed.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed.testing import FakeTransport
 
 SERVICE = tf.data.experimental.service

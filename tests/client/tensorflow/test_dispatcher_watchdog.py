@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from tests.client.waiting import HANG_SECONDS, Clock
 
-from infeed.errors import ServerUnavailableError
+from infeed.shared.errors import ServerUnavailableError
 from infeed.tensorflow import dispatcher_watchdog as module
 from infeed.tensorflow.dispatcher_watchdog import DispatcherWatchdog, watch
 

@@ -13,9 +13,9 @@ import tensorflow as tf
 
 import infeed
 from infeed import ranks
-from infeed.finish import finish
-from infeed.spec import Cast, FinishTransform, Normalize, OneHot
-from infeed.spec.dataset import DatasetRequest
+from infeed.shared.finish import finish
+from infeed.shared.spec import Cast, FinishTransform, Normalize, OneHot
+from infeed.shared.spec.dataset import DatasetRequest
 
 SERVICE = tf.data.experimental.service
 

@@ -14,16 +14,16 @@ from tests.client.tensorflow.service import FakeServer, address_of, publish
 from tests.client.waiting import HANG_SECONDS, AheadClock
 
 import infeed
-from infeed.errors import (
+from infeed.rpc import channel
+from infeed.rpc.tf_dispatcher import DispatcherClient
+from infeed.shared.errors import (
     ConfigError,
     InvalidRequestError,
     PipelineNotFoundError,
     ProtocolError,
     ServerUnavailableError,
 )
-from infeed.rpc import channel
-from infeed.rpc.tf_dispatcher import DispatcherClient
-from infeed.spec import FieldSpec
+from infeed.shared.spec import FieldSpec
 from infeed.tensorflow import preflight
 from infeed.testing import FakeTransport
 from infeed.v1 import cluster_pb2 as messages

@@ -11,7 +11,7 @@ import pytest
 from tests.client.adapters.contract import AdapterContract
 
 import infeed
-from infeed.errors import CursorError, InvalidRequestError
+from infeed.shared.errors import CursorError, InvalidRequestError
 from infeed.testing import FakeTransport
 
 tf = pytest.importorskip("tensorflow")

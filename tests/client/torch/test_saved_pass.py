@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 from tests.client.torch.fakes import COUNT, STEPS, fake, ids, passes, stream
 
 import infeed
-from infeed.spec import Guarantee
+from infeed.shared.spec import Guarantee
 from infeed.torch import FeedDataset
 
 

@@ -85,7 +85,7 @@ def test_memory_of_a_tensor_is_not_used_again(finish: Any) -> None:
         "u8": np.arange(count, dtype=np.uint8)[:, None].repeat(width, 1),
         "f32": np.arange(count, dtype=np.uint8)[:, None].repeat(width, 1),
     }
-    transforms = [infeed.spec.Normalize("f32", scale=2.0)]
+    transforms = [infeed.shared.spec.Normalize("f32", scale=2.0)]
     transport = FakeTransport(arrays, batch_size=2, shuffle=False, finish_transforms=transforms)
     with connect(
         "fake", "fake", transport=transport, finish=finish, ids="id", prefetch_bytes=1

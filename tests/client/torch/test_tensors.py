@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import infeed  # noqa: E402
-from infeed.spec import BYTES, DATA_TYPES  # noqa: E402
+from infeed.shared.spec import BYTES, DATA_TYPES  # noqa: E402
 from infeed.testing import FakeTransport  # noqa: E402
 from infeed.torch import connect  # noqa: E402
 from infeed.torch.tensors import copy_to_device, to_tensor  # noqa: E402
@@ -26,7 +26,7 @@ def first_batch(arrays: dict[str, Any], **options: Any) -> dict[str, Any]:
 def test_type_of_a_field_is_that_of_its_tensor(data_type: str) -> None:
     if data_type == "bfloat16":
         pytest.importorskip("ml_dtypes")
-    x = np.array([0, 1, 1, 0]).astype(infeed.spec.numpy_dtype(data_type))
+    x = np.array([0, 1, 1, 0]).astype(infeed.shared.spec.numpy_dtype(data_type))
     tensor = first_batch({"x": x})["x"]
     assert tensor.dtype == getattr(torch, data_type)
     assert tensor.tolist() == [0, 1, 1, 0]

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.examples import examples
 
-from infeed.errors import FingerprintError, ProtocolError
-from infeed.spec import FieldSpec
+from infeed.shared.errors import FingerprintError, ProtocolError
+from infeed.shared.spec import FieldSpec
 from infeed.v1 import stream_pb2
 from infeed.wire import batch as wire
 from infeed.wire.assembler import (

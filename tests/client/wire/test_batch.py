@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tests.harness.examples import examples
 
-from infeed.errors import ProtocolError
-from infeed.spec import FieldSpec, Spec
+from infeed.shared.errors import ProtocolError
+from infeed.shared.spec import FieldSpec, Spec
 from infeed.v1 import stream_pb2
 from infeed.wire import batch as wire
 from infeed.wire.buffer_pool import ALIGNMENT, BufferPool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.cli import commands
 from infeed_server.engines import cgroup
 from infeed_server.processes.signals import ShutdownSignal

@@ -11,7 +11,7 @@ from tests.harness.datasets import jpeg
 from typer.testing import CliRunner, Result
 
 from infeed.cli import new_app
-from infeed.errors import ConfigError, SourceError
+from infeed.shared.errors import ConfigError, SourceError
 from infeed_server.pipeline.load import from_yaml
 
 

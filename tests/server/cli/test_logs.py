@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.cli import logs
 from infeed_server.cli.console import console
 from infeed_server.cli.logs import JsonFormatter, LogFormat, TextFormatter

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from infeed.spec import Guarantee
+from infeed.shared.spec import Guarantee
 from infeed_server.cli.panel import server_panel
 from infeed_server.control.health import Readiness
 

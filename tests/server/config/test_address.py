@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
 
 

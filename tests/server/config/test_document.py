@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.config import document
 
 

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 import tensorflow as tf
 
-from infeed.errors import MAX_TEXT_CHARACTERS, UserCodeError
+from infeed.shared.errors import MAX_TEXT_CHARACTERS, UserCodeError
 from infeed_server.config.user_errors import user_code_error, user_traceback
 from infeed_server.sources.python.user_errors import user_errors
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
 from infeed_server.control import http_server
 from infeed_server.control.app import ControlState, create_app

@@ -14,7 +14,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.control.collectors import SampledCollector
 from infeed_server.control.health import Health
 from infeed_server.control.metrics import Metrics

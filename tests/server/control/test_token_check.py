@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from infeed.errors import AuthenticationError, PermissionDeniedError
+from infeed.shared.errors import AuthenticationError, PermissionDeniedError
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.http_server import ControlServer
 

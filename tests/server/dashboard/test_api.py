@@ -12,7 +12,7 @@ import pytest
 from tests.harness.observed import BAD_SAMPLE, observed
 from tests.server.dashboard.conftest import PEER, Get, fetch
 
-from infeed.errors import ConfigError, InvalidRequestError, SourceError
+from infeed.shared.errors import ConfigError, InvalidRequestError, SourceError
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.health import Health
 from infeed_server.control.http_server import ControlServer

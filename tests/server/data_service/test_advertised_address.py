@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing, contextmanager
 import pytest
 from tests.server.data_service.conftest import LOCAL, non_loopback_host
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
 from infeed_server.data_service import advertised_address
 from infeed_server.data_service.advertised_address import check_reachable, derive, parse_advertise

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.server.data_service.conftest import LOCAL, non_loopback_host
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
 from infeed_server.data_service import loopback
 from infeed_server.data_service.dispatcher.role import DispatcherRole

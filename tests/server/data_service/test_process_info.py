@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from infeed.errors import ConfigError, ServerUnavailableError
 from infeed.rpc.tf_dispatcher import DISPATCHER_ROLE, DispatcherClient
+from infeed.shared.errors import ConfigError, ServerUnavailableError
 from infeed.v1 import cluster_pb2 as messages
 from infeed_server.config.address import Address
 from infeed_server.data_service import process_info

@@ -16,8 +16,8 @@ import pytest
 import tensorflow as tf
 from tests.server.data_service.conftest import LOCAL, non_loopback_host
 
-from infeed.errors import ConfigError, ServerUnavailableError
 from infeed.rpc.tf_dispatcher import DispatcherClient, get_worker_tasks
+from infeed.shared.errors import ConfigError, ServerUnavailableError
 from infeed_server.config.address import Address
 from infeed_server.data_service.dispatcher import role as dispatcher_module
 from infeed_server.data_service.dispatcher.journal import JOURNAL_FOLDER

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 from tests.harness.waiting import wait_until
 
-from infeed.errors import ServerUnavailableError
+from infeed.shared.errors import ServerUnavailableError
 from infeed_server.engines import tf_iterator as module
 from infeed_server.engines.tf_iterator import BackgroundIterator, TfIterator
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from infeed.report import RankReport, ServerReport, TrainerReport
-from infeed.verdict import judge
+from infeed.shared.report import RankReport, ServerReport, TrainerReport
+from infeed.shared.verdict import judge
 from infeed_server.observe.desired_servers import (
     UTILISATION,
     DesiredServers,

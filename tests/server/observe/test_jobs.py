@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from infeed.report import ServerReport, TrainerReport
+from infeed.shared.report import ServerReport, TrainerReport
 from infeed_server.observe.jobs import ConnectedTrainer, JobKey, Jobs, worst_wait
 
 KEY = JobKey("photos", seed=17, batch_size=32, world_size=2)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from infeed.report import ServerReport, TrainerReport
+from infeed.shared.report import ServerReport, TrainerReport
 from infeed_server.observe.merged import MergedStatus
 
 PROCESS_IDS = count(1)

@@ -9,7 +9,7 @@ import pytest
 from tests.harness.clock import ManualClock
 from tests.harness.observed import fake_engine, observed
 
-from infeed.report import ServerReport, TrainerReport
+from infeed.shared.report import ServerReport, TrainerReport
 from infeed_server.observe.jobs import ConnectedTrainer, JobKey
 from infeed_server.observe.observer import Observer
 

@@ -18,8 +18,13 @@ from tests.harness.clock import ManualClock
 from tests.harness.observed import fake_engine
 from tests.harness.waiting import TIMEOUT_SECONDS
 
-from infeed.errors import InfeedError, InvalidRequestError, PipelineNotFoundError, SourceError
-from infeed.spec import Guarantee
+from infeed.shared.errors import (
+    InfeedError,
+    InvalidRequestError,
+    PipelineNotFoundError,
+    SourceError,
+)
+from infeed.shared.spec import Guarantee
 from infeed_server.engines.base import HostBatch, Request
 from infeed_server.observe import preview
 from infeed_server.observe.preview import INTERVAL_SECONDS, BusyError, Previews

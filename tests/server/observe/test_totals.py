@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.observe.totals import Totals
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infeed.errors import ConfigError, SourceError, UserCodeError
+from infeed.shared.errors import ConfigError, SourceError, UserCodeError
 from infeed_server import Pipeline
 from infeed_server.pipeline import load
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from infeed.errors import ConfigError, UserCodeError
+from infeed.shared.errors import ConfigError, UserCodeError
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.load import parse
 from infeed_server.sources import open_source

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from infeed.errors import ServerError
+from infeed.shared.errors import ServerError
 from infeed_server.processes import supervisor
 from infeed_server.processes.supervisor import ChildProcess, ProcessGroup
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from infeed.errors import SampleError
+from infeed.shared.errors import SampleError
 from infeed_server.pipeline.load import parse_yaml
 from infeed_server.profile.figures import Profile
 from infeed_server.profile.forecast import forecast

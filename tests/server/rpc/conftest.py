@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from tests.harness.waiting import wait_until
 
-from infeed.errors import InfeedError
-from infeed.spec import FieldSpec, Guarantee, PipelineSpec
+from infeed.shared.errors import InfeedError
+from infeed.shared.spec import FieldSpec, Guarantee, PipelineSpec
 from infeed.v1 import stream_pb2
 from infeed_server.config.address import Address
 from infeed_server.control.metrics import Metrics

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infeed.errors import SampleError, ServerUnavailableError
-from infeed.spec import FieldSpec
+from infeed.shared.errors import SampleError, ServerUnavailableError
+from infeed.shared.spec import FieldSpec
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import encode_batch, encode_end
 from infeed_server.engines.base import EndOfData, HostBatch

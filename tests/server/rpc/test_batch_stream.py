@@ -13,13 +13,13 @@ import grpc
 import pytest
 from tests.harness.waiting import wait_until
 
-from infeed.errors import (
+from infeed.shared.errors import (
     InfeedError,
     InvalidRequestError,
     PermissionDeniedError,
     ServerUnavailableError,
 )
-from infeed.report import ServerReport
+from infeed.shared.report import ServerReport
 from infeed.v1 import stream_pb2
 from infeed_server.engines.monitor import Monitors
 from infeed_server.observe.jobs import Jobs

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from infeed.errors import InvalidRequestError, UserCodeError
+from infeed.shared.errors import InvalidRequestError, UserCodeError
 from infeed.v1 import stream_pb2
 from infeed_server.rpc import batch_stream
 

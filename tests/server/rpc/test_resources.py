@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.rpc import resources
 from infeed_server.rpc.resources import (
     OutOfResourcesError,

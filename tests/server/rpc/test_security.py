@@ -20,16 +20,16 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 import infeed
-from infeed.errors import (
+from infeed.http2.tls_config import TLS
+from infeed.rpc.channel import GrpcTransport
+from infeed.rpc.credentials import Credentials
+from infeed.shared.errors import (
     AuthenticationError,
     InfeedError,
     PermissionDeniedError,
     PipelineNotFoundError,
     ServerUnavailableError,
 )
-from infeed.http2.tls_config import TLS
-from infeed.rpc.channel import GrpcTransport
-from infeed.rpc.credentials import Credentials
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
 from infeed_server.config import reloading

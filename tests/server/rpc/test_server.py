@@ -10,7 +10,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from infeed.errors import ConfigError, InvalidRequestError, PipelineNotFoundError
+from infeed.shared.errors import ConfigError, InvalidRequestError, PipelineNotFoundError
 from infeed.v1 import feed_service_pb2 as service
 from infeed_server.config.address import Address
 from infeed_server.engines.monitor import Monitors

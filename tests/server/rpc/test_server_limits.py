@@ -12,7 +12,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
-from infeed.errors import AuthenticationError, InvalidRequestError, ServerUnavailableError
+from infeed.shared.errors import AuthenticationError, InvalidRequestError, ServerUnavailableError
 from infeed.v1 import feed_service_pb2
 from infeed_server.rpc import admission, resources
 from infeed_server.rpc import server as rpc_server

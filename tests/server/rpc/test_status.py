@@ -17,9 +17,16 @@ from hypothesis import strategies as st
 from tests.harness.examples import examples
 
 import infeed
-from infeed.errors import BY_REASON, DOMAIN, InfeedError, SampleError, ServerError, UserCodeError
 from infeed.rpc.call import GrpcCall
 from infeed.rpc.status import error_from_details, map_status
+from infeed.shared.errors import (
+    BY_REASON,
+    DOMAIN,
+    InfeedError,
+    SampleError,
+    ServerError,
+    UserCodeError,
+)
 from infeed.v1 import feed_service_pb2
 from infeed_server.rpc.status import to_call_error, to_status
 

@@ -13,7 +13,7 @@ import grpc
 import pytest
 import trustme
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.config import reloading
 from infeed_server.runtime.certificate import TLSFiles, tls_files_from_options
 from infeed_server.runtime.validity import validity

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.data_service.options import ServiceOptions, service_options
 from infeed_server.rpc.limits import Limits
 from infeed_server.runtime.multiprocess import _shared_arguments, serve_processes

@@ -21,7 +21,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.harness.waiting import wait_until
 
 import infeed
-from infeed.errors import InvalidRequestError
+from infeed.shared.errors import InvalidRequestError
 from infeed_server import Pipeline
 from infeed_server.data_service.options import ServiceOptions
 from infeed_server.pipeline.load import parse

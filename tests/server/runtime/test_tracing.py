@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("opentelemetry.sdk.trace")
 
-from infeed.errors import ConfigError, MissingExtraError
+from infeed.shared.errors import ConfigError, MissingExtraError
 from infeed_server.runtime.tracing import tracing
 
 

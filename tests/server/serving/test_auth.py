@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from infeed.errors import AuthenticationError, ConfigError, PermissionDeniedError
+from infeed.shared.errors import AuthenticationError, ConfigError, PermissionDeniedError
 from infeed_server.config import reloading
 from infeed_server.serving import auth
 from infeed_server.serving.auth import (

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infeed.errors import InvalidRequestError
-from infeed.spec import FieldSpec, Normalize
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import FieldSpec, Normalize
 from infeed.testing import FakeTransport
 from infeed.v1 import stream_pb2
 from infeed_server.serving.auth import AllowAll

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tests.harness.datasets import jpeg
 
-from infeed.errors import MissingExtraError, SourceError
+from infeed.shared.errors import MissingExtraError, SourceError
 from infeed_server.starter.detect import starter_for
 from infeed_server.starter.draft import Place
 

@@ -9,7 +9,7 @@ import yaml
 from PIL import Image
 from tests.harness.datasets import jpeg
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.starter.detect import starter_for
 from infeed_server.starter.draft import Place, Starter
 from infeed_server.starter.label_choice import LabelOption, UnclearLabelsError

@@ -15,7 +15,7 @@ import tensorflow as tf
 from pydantic import ValidationError
 from tests.harness.pictures import encode
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.transforms import DecodeImage, DecodeRaw
 
 BYTES = tf.TensorSpec([], tf.string)

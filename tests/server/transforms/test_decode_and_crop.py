@@ -11,7 +11,7 @@ import tensorflow as tf
 from PIL import Image
 from tests.harness import pictures
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.transforms import (
     CenterCrop,
     DecodeImage,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.examples import examples
 
-from infeed import finish, spec
+from infeed.shared import finish, spec
 from infeed_server.transforms import (
     Cache,
     Cast,

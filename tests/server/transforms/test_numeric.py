@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from tests.harness.examples import examples
 from tests.harness.numbers import FLOATS, NUMBERS, extreme_values
 
-from infeed import finish
-from infeed.errors import ConfigError
-from infeed.spec import numpy_dtype
+from infeed.shared import finish
+from infeed.shared.errors import ConfigError
+from infeed.shared.spec import numpy_dtype
 from infeed_server.transforms import Cast, ConvertImageDtype, Normalize, OneHot, StringToNumber
 
 

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 from pydantic import ValidationError
 
-from infeed.errors import ConfigError, InfeedError, UserCodeError
+from infeed.shared.errors import ConfigError, InfeedError, UserCodeError
 from infeed_server.sources.dataset.determinism import random_nodes
 from infeed_server.transforms import Map
 

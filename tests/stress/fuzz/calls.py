@@ -12,7 +12,7 @@ from tests.stress.fuzz.case import Kinds
 from tests.stress.fuzz.peer import Response
 
 from infeed.rpc.status import CODES
-from infeed.spec import PipelineSpec
+from infeed.shared.spec import PipelineSpec
 from infeed.v1 import stream_pb2
 
 FEED = "/infeed.v1.FeedService/"

@@ -22,7 +22,7 @@ from tests.stress.fuzz.calls import (
 from tests.stress.fuzz.case import mutate, random_pieces
 from tests.stress.fuzz.response_order import in_order
 
-from infeed.spec import PipelineSpec
+from infeed.shared.spec import PipelineSpec
 from infeed.v1 import stream_pb2
 
 PATH = f"{FEED}StreamBatches"

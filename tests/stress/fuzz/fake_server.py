@@ -16,8 +16,8 @@ from tests.stress.fuzz.replies import REPLIES, WrongResultError, compare
 from tests.stress.fuzz.sessions import Session
 
 import infeed
-from infeed.errors import InfeedError
-from infeed.finish import finish
+from infeed.shared.errors import InfeedError
+from infeed.shared.finish import finish
 
 _HANG_TIMEOUT_SECONDS = 60.0
 

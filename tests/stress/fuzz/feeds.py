@@ -9,13 +9,13 @@ import numpy as np
 from tests.stress.fuzz.replies import WrongResultError
 
 import infeed
-from infeed.errors import (
+from infeed.shared.errors import (
     InfeedError,
     ProtocolError,
     ServerUnavailableError,
     StallError,
 )
-from infeed.spec import PipelineSpec
+from infeed.shared.spec import PipelineSpec
 from infeed.v1 import spec_pb2, stream_pb2
 from infeed.wire import batch as wire
 
@@ -118,7 +118,7 @@ def _check_batch(feed: infeed.Feed, batch: infeed.Batch) -> None:
         array = batch[field.name]
         if array.shape != (feed.batch_size, *field.shape):
             raise WrongResultError(f"{field} has the shape {array.shape}")
-        if array.dtype != infeed.spec.numpy_dtype(field.data_type):
+        if array.dtype != infeed.shared.spec.numpy_dtype(field.data_type):
             raise WrongResultError(f"{field} is of {array.dtype}")
 
 

@@ -13,7 +13,7 @@ from tests.stress.fuzz.calls import FEED, Catalog, open_request, step_requests
 from tests.stress.fuzz.peer import Peer
 from tests.stress.fuzz.raw_connections import CLIENT_PREFACE, request
 
-from infeed.http2.keepalive import SERVER_PING_INTERVAL_SECONDS, SERVER_PING_TIMEOUT_SECONDS
+from infeed.shared.keepalive import SERVER_PING_INTERVAL_SECONDS, SERVER_PING_TIMEOUT_SECONDS
 
 CLOSE_TIMEOUT_SECONDS = SERVER_PING_INTERVAL_SECONDS + SERVER_PING_TIMEOUT_SECONDS
 """Maximum time until a server closes the connection of a peer that does not answer pings."""

@@ -12,8 +12,8 @@ from tests.stress.fuzz.case import Kinds, mutate, random_pieces
 from tests.stress.fuzz.sessions import Session, replay_messages
 
 from infeed.batch import Batch
-from infeed.errors import InfeedError
-from infeed.spec import BYTES
+from infeed.shared.errors import InfeedError
+from infeed.shared.spec import BYTES
 from infeed.v1 import stream_pb2
 from infeed.wire.assembler import ReceivedBatch
 from infeed.wire.chunk import encode_chunk

@@ -16,9 +16,9 @@ from tests.stress.fuzz.case import mutate, random_pieces
 from tests.stress.fuzz.replies import REPLIES, run_client
 from tests.stress.fuzz.sessions import Session
 
-from infeed.errors import BY_REASON, DOMAIN
 from infeed.http2.socket import ClientSocket
 from infeed.rpc.call import GrpcCall
+from infeed.shared.errors import BY_REASON, DOMAIN
 from infeed.v1 import stream_pb2
 from infeed.wire.assembler import BatchAssembler, ReceivedBatch
 

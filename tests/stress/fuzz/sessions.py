@@ -15,7 +15,7 @@ from tests.stress.fuzz.server_under_test import ServerUnderTest
 from infeed.batch import Batch
 from infeed.cursor import Shard
 from infeed.prefetch.feed_plan import FeedPlan, plan_feed
-from infeed.spec import PipelineSpec
+from infeed.shared.spec import PipelineSpec
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
 from infeed.wire.assembler import BatchAssembler, PendingRequest, ReceivedBatch, StreamContract

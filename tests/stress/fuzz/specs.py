@@ -12,14 +12,14 @@ from tests.stress.fuzz.feeds import ScriptedTransport, read_feed, zero_batches
 from tests.stress.fuzz.replies import REPLIES, WrongResultError
 from tests.stress.fuzz.sessions import Session
 
-from infeed.errors import (
+from infeed.shared.errors import (
     InfeedError,
     PipelineNotFoundError,
     ServerUnavailableError,
     StallError,
 )
-from infeed.finish import finished_spec
-from infeed.spec import PipelineSpec
+from infeed.shared.finish import finished_spec
+from infeed.shared.spec import PipelineSpec
 from infeed.v1 import spec_pb2, stream_pb2
 
 _FLOATS = [0.0, -0.0, 1.0, 255.0, float("nan"), float("inf"), -float("inf"), 1e-320, 1e308]

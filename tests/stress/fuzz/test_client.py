@@ -15,7 +15,7 @@ from tests.stress.fuzz.report import Report
 from tests.stress.fuzz.scripts import replay_bytes
 from tests.stress.fuzz.sessions import NAMES, Session, replay_messages
 
-from infeed.errors import ProtocolError
+from infeed.shared.errors import ProtocolError
 
 SEED = 12
 

@@ -12,7 +12,7 @@ import logging
 import os
 from pathlib import Path
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.data_service.dispatcher.work_dir import DATASETS_FOLDER
 from infeed_server.sources.tfrecord.framing import (
     FOOTER_BYTES,

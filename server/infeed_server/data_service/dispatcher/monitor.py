@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from infeed.errors import InfeedError
 from infeed.rpc.tf_dispatcher import DispatcherClient, get_worker_tasks
+from infeed.shared.errors import InfeedError
 from infeed.v1 import cluster_pb2 as messages
 from infeed_server.control.health import Readiness
 from infeed_server.data_service.control import RoleMetrics

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from infeed.errors import ConfigError
 from infeed.rpc.tf_dispatcher import DISPATCHER_ROLE, DYNAMIC_SHARDING, STATIC_SHARDING
+from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
 from infeed_server.data_service import process_info
 from infeed_server.data_service.advertised_address import derive, parse_advertise

@@ -10,15 +10,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from infeed.errors import (
+from infeed.rpc.tf_dispatcher import DISPATCHER_ROLE, DispatcherClient, find_unreachable
+from infeed.shared.errors import (
     ConfigError,
     InfeedError,
     ServerError,
     ServerUnavailableError,
     SourceError,
 )
-from infeed.rpc.tf_dispatcher import DISPATCHER_ROLE, DispatcherClient, find_unreachable
-from infeed.spec.dataset import Compression
+from infeed.shared.spec.dataset import Compression
 from infeed_server.data_service import process_info
 from infeed_server.data_service.gateway.registrations import Registrations
 from infeed_server.processes.periodic import PeriodicTask

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from infeed.errors import (
+from infeed.shared.errors import (
     InfeedError,
     InvalidRequestError,
     ServerError,
     SourceError,
     UserCodeError,
 )
-from infeed.spec import Array, PipelineSpec
-from infeed.spec.dataset import Compression, DatasetRequest, RegisteredDataset
+from infeed.shared.spec import Array, PipelineSpec
+from infeed.shared.spec.dataset import Compression, DatasetRequest, RegisteredDataset
 from infeed_server.data_service.gateway.client import DataServiceClient
 from infeed_server.data_service.gateway.read_watch import ReadWatch
 from infeed_server.data_service.gateway.registrations import GRAPH_OVERHEAD_BYTES

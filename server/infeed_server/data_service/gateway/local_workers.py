@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
-from infeed.errors import InfeedError, ServerError
 from infeed.rpc.tf_dispatcher import get_worker_tasks
+from infeed.shared.errors import InfeedError, ServerError
 from infeed_server.config.address import Address
 from infeed_server.data_service.worker.monitor import SENT_BYTES_METRIC
 from infeed_server.processes.periodic import PeriodicTask

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.data_service.gateway.client import LOST_TIMEOUT_SECONDS, DataServiceClient
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from infeed.errors import InvalidRequestError
+from infeed.shared.errors import InvalidRequestError
 
 GRAPH_OVERHEAD_BYTES = 64 << 10
 """Counted for each graph besides its data: its operations and functions."""

@@ -6,7 +6,7 @@ from functools import partial
 
 import tensorflow as tf
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.data_service.graph.plan import (
     DataServicePlan,
     Variant,

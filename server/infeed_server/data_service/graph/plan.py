@@ -8,8 +8,8 @@ from dataclasses import astuple, dataclass, replace
 
 import tensorflow as tf
 
-from infeed.errors import InvalidRequestError
-from infeed.spec import Guarantee, PipelineSpec, Remainder, RemainderScope
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import Guarantee, PipelineSpec, Remainder, RemainderScope
 from infeed_server.pipeline.fingerprint import fingerprint
 
 ENGINE = "tf-data-service"

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.python_maps import is_python_map
 from infeed_server.sources import DatasetSource, Source

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from infeed.errors import InfeedError
 from infeed.rpc.tf_dispatcher import DISPATCHER_ROLE, DispatcherClient
+from infeed.shared.errors import InfeedError
 from infeed_server.control.health import Readiness
 from infeed_server.data_service import process_info
 from infeed_server.data_service.control import RoleMetrics

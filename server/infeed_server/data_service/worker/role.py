@@ -6,8 +6,8 @@ import logging
 import time
 from collections.abc import Callable
 
-from infeed.errors import InfeedError, ServerUnavailableError
 from infeed.rpc.tf_dispatcher import DispatcherClient, get_worker_tasks
+from infeed.shared.errors import InfeedError, ServerUnavailableError
 from infeed_server.config.address import Address
 from infeed_server.data_service import process_info
 from infeed_server.data_service.advertised_address import check_reachable, derive, parse_advertise

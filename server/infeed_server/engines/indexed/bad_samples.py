@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from infeed.errors import (
+from infeed.shared.errors import (
     InfeedError,
     SampleError,
     ServerError,
@@ -27,7 +27,7 @@ from infeed.errors import (
     UserCodeError,
     shorten,
 )
-from infeed.spec import Array, OnError
+from infeed.shared.spec import Array, OnError
 from infeed_server.engines.indexed.batch_task import BatchTask, complete
 from infeed_server.engines.indexed.recent_bad_samples import RecentBadSamples
 from infeed_server.engines.monitor import Monitor

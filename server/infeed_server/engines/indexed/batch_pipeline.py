@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from infeed.errors import InfeedError, ServerError
-from infeed.spec import Array
-from infeed.tensorflow.from_callable import from_callable
+from infeed.shared.errors import InfeedError, ServerError
+from infeed.shared.spec import Array
+from infeed.shared.tensorflow.from_callable import from_callable
 from infeed_server.engines.base import Answer, shutting_down
 from infeed_server.engines.indexed.bad_samples import BadSampleHandler
 from infeed_server.engines.indexed.batch_task import BatchTask, complete

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
-from infeed.errors import InvalidRequestError, ServerUnavailableError
-from infeed.spec import Array, PipelineSpec
-from infeed.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed.shared.errors import InvalidRequestError, ServerUnavailableError
+from infeed.shared.spec import Array, PipelineSpec
+from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed_server.engines.base import (
     Answer,
     Request,

@@ -7,8 +7,8 @@ from collections import OrderedDict
 from datetime import datetime, timezone
 from typing import Any
 
-from infeed.errors import InfeedError
-from infeed.spec import OnError
+from infeed.shared.errors import InfeedError
+from infeed.shared.spec import OnError
 from infeed_server.engines.indexed.batch_task import BatchTask
 from infeed_server.pipeline.sample_key import format_key
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from infeed.errors import InfeedError, ServerError
-from infeed.spec import Array, PipelineSpec
-from infeed.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed.shared.errors import InfeedError, ServerError
+from infeed.shared.spec import Array, PipelineSpec
+from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed_server.engines.base import (
     Answer,
     Request,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 
-from infeed.errors import CursorError, InvalidRequestError, ServerUnavailableError
-from infeed.spec import PipelineSpec
+from infeed.shared.errors import CursorError, InvalidRequestError, ServerUnavailableError
+from infeed.shared.spec import PipelineSpec
 from infeed_server.engines.base import Trainer
 
 

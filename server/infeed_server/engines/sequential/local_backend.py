@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from infeed.errors import InfeedError, SourceError
-from infeed.spec import PipelineSpec
-from infeed.spec.dataset import DatasetRequest, RegisteredDataset
+from infeed.shared.errors import InfeedError, SourceError
+from infeed.shared.spec import PipelineSpec
+from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed_server.engines.base import requires_data_service
 from infeed_server.engines.dataset_limits import within_limits
 from infeed_server.engines.sequential.window import Block, ReadKey

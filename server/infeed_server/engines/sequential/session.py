@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from infeed.errors import InfeedError
+from infeed.shared.errors import InfeedError
 from infeed_server.engines.base import Answer, Request, shutting_down
 from infeed_server.engines.memory_budget import StreamQuota
 from infeed_server.engines.sequential.shared_reader import IsWanted

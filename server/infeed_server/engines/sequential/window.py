@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from infeed.spec import Array, Remainder, Spec
+from infeed.shared.spec import Array, Remainder, Spec
 from infeed_server.engines.base import HostBatch, Request
 
 _RETAINED_STEPS = 3

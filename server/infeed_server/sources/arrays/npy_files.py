@@ -19,8 +19,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.lib import format as npy
 
-from infeed.errors import SourceError
-from infeed.spec import Array
+from infeed.shared.errors import SourceError
+from infeed.shared.spec import Array
 from infeed_server.sources.base import ProgressCallback
 from infeed_server.sources.content_hash import remembered
 from infeed_server.sources.files import (

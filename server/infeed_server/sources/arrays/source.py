@@ -12,8 +12,8 @@ import tensorflow as tf
 from pydantic import field_serializer, field_validator
 from typing_extensions import Self
 
-from infeed.errors import SourceError
-from infeed.spec import BYTES, DATA_TYPES, Array
+from infeed.shared.errors import SourceError
+from infeed.shared.spec import BYTES, DATA_TYPES, Array
 from infeed_server.config.model import Finding
 from infeed_server.sources.arrays.npy_files import StoredArray, open_npy, open_npz
 from infeed_server.sources.base import (

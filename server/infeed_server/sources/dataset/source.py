@@ -14,7 +14,7 @@ import tensorflow as tf
 from pydantic import Field, field_serializer, field_validator
 from typing_extensions import Self
 
-from infeed.errors import ConfigError, InfeedError
+from infeed.shared.errors import ConfigError, InfeedError
 from infeed_server.config.function_identity import function_identity
 from infeed_server.config.importer import load
 from infeed_server.config.model import Finding

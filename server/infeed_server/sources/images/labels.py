@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import field_validator
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.config.model import Definition
 from infeed_server.sources.files import read_bytes
 from infeed_server.sources.images.listing import ImageListing

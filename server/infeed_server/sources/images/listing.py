@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.sources.files import (
     describe_nearest_folder,
     file_errors,

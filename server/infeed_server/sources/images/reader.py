@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from infeed.errors import SampleError, SourceError
+from infeed.shared.errors import SampleError, SourceError
 from infeed_server.sources.base import (
     NO_DEFECT,
     Columns,

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from infeed.errors import InfeedError, SourceError
-from infeed.spec.dtypes import Array
+from infeed.shared.errors import InfeedError, SourceError
+from infeed.shared.spec.dtypes import Array
 from infeed_server.processes.worker_pool import (
     MAX_REPEATS,
     PoolClosedError,

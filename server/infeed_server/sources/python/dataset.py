@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from infeed.errors import ConfigError, SampleError, UserCodeError
-from infeed.spec.dtypes import Array
+from infeed.shared.errors import ConfigError, SampleError, UserCodeError
+from infeed.shared.spec.dtypes import Array
 from infeed_server.config.code_digest import code_digest
 from infeed_server.sources.python.columns import ColumnBuilder, fit_parts
 from infeed_server.sources.python.elements import Example, infer_fields, split

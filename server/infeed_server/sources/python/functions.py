@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from infeed.errors import ConfigError, InfeedError, SampleError, SourceError, UserCodeError
-from infeed.spec.dtypes import Array
+from infeed.shared.errors import ConfigError, InfeedError, SampleError, SourceError, UserCodeError
+from infeed.shared.spec.dtypes import Array
 from infeed_server.config.function_identity import function_identity
 from infeed_server.config.importer import load
 from infeed_server.sources.python.columns import ColumnBuilder, fit_parts

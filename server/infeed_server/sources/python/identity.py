@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 
 _ATTRIBUTES = ("fingerprint", "_fingerprint")
 """An attribute or method of the object; the second is that of Hugging Face's data sets."""

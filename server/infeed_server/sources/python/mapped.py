@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from infeed.errors import SampleError
+from infeed.shared.errors import SampleError
 from infeed_server.sources.base import Columns, Indices, Provenance, Sample, Source
 from infeed_server.sources.python.backends import FunctionBackend
 from infeed_server.sources.python.dataset import example_indices

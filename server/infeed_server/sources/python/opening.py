@@ -6,7 +6,7 @@ import inspect
 import sys
 from typing import Any
 
-from infeed.errors import ConfigError, SourceError
+from infeed.shared.errors import ConfigError, SourceError
 from infeed_server.config.importer import load
 from infeed_server.sources.python.user_errors import user_errors
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from infeed.spec import BYTES
+from infeed.shared.spec import BYTES
 from infeed_server.sources.base import Columns, Indices, Provenance, Sample
 from infeed_server.sources.python.backends import DatasetBackend
 from infeed_server.sources.python.values import Field

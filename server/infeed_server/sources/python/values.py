@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from infeed.spec.dtypes import BYTES, DATA_TYPES, Array, numpy_dtype
+from infeed.shared.spec.dtypes import BYTES, DATA_TYPES, Array, numpy_dtype
 
 _CONVERSIONS = {
     "bool": ("bool",),

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from infeed.errors import InfeedError, SourceError
-from infeed.spec.dtypes import Array
+from infeed.shared.errors import InfeedError, SourceError
+from infeed.shared.spec.dtypes import Array
 from infeed_server.sources.python.dataset import DatasetOptions, Description, UserDataset
 from infeed_server.sources.python.functions import (
     Chain,

@@ -14,7 +14,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.sources.file_handles import FileHandle
 from infeed_server.sources.files import is_remote
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.sources.base import ProgressCallback
 from infeed_server.sources.file_handles import FileHandle
 from infeed_server.sources.files import FileStamp, file_errors, read_stamp

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.sources.files import (
     INDEX_SUFFIX,
     FileStamp,

@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.config.model import Finding, did_you_mean
 from infeed_server.sources.file_handles import FileHandle
 from infeed_server.sources.storage_faults import error_text

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from infeed.errors import SampleError, SourceError
+from infeed.shared.errors import SampleError, SourceError
 from infeed_server.sources.base import Columns, GraphReader, Indices, Provenance, Sample
 from infeed_server.sources.file_handles import FileHandle, FileHandlePool
 from infeed_server.sources.files import FileStamp, stat_file

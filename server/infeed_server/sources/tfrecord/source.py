@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.config.model import Finding
 from infeed_server.sources.base import ProgressCallback, StoredDefinition
 from infeed_server.sources.files import PathString, expand_globs, is_remote, rebase

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.data_service.dispatcher.journal import JOURNAL_FOLDER, repair_journal
 from infeed_server.data_service.dispatcher.work_dir import DATASETS_FOLDER
 from infeed_server.sources.tfrecord.framing import masked_crc

@@ -15,8 +15,8 @@ import tensorflow as tf
 from tests.harness.clock import ManualClock
 from tests.harness.nursery import ForkedProcess, Nursery
 
-from infeed.errors import ServerUnavailableError
 from infeed.rpc.tf_dispatcher import DispatcherClient
+from infeed.shared.errors import ServerUnavailableError
 from infeed.v1 import cluster_pb2 as messages
 from infeed_server.control.health import Readiness
 from infeed_server.data_service.control import RoleMetrics

@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 from tests.harness.clock import ManualClock
 
-from infeed.errors import ConfigError, ServerError, ServerUnavailableError, SourceError
 from infeed.rpc.tf_dispatcher import DispatcherClient
+from infeed.shared.errors import ConfigError, ServerError, ServerUnavailableError, SourceError
 from infeed.v1 import cluster_pb2 as messages
 from infeed_server.data_service import process_info
 from infeed_server.data_service.gateway import client as module

@@ -15,7 +15,8 @@ import tensorflow as tf
 from tests.harness.nursery import Nursery
 
 import infeed
-from infeed.errors import (
+from infeed.rpc.channel import GrpcTransport
+from infeed.shared.errors import (
     ConfigError,
     InvalidRequestError,
     ServerError,
@@ -23,8 +24,7 @@ from infeed.errors import (
     SourceError,
     UserCodeError,
 )
-from infeed.rpc.channel import GrpcTransport
-from infeed.spec.dataset import DatasetRequest
+from infeed.shared.spec.dataset import DatasetRequest
 from infeed_server import Pipeline, Server, ServerOptions
 from infeed_server.data_service.gateway.dataset import DataServiceBackend
 from infeed_server.data_service.gateway.registrations import TOTAL, Limits, Registrations

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
 from infeed_server.data_service.gateway import client as client_module
 from infeed_server.data_service.gateway import lifecycle as module

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.harness.clock import ManualClock
 
-from infeed.errors import ServerError, ServerUnavailableError
+from infeed.shared.errors import ServerError, ServerUnavailableError
 from infeed_server.data_service.gateway import local_workers as module
 from infeed_server.data_service.gateway.local_workers import HUNG_TIMEOUT_SECONDS, LocalWorkers
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.data_service.gateway.read_watch import ReadWatch
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infeed.errors import InvalidRequestError
+from infeed.shared.errors import InvalidRequestError
 from infeed_server.data_service.gateway.registrations import Limits, Registrations
 
 MIB = 1 << 20

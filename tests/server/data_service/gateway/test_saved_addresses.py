@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from infeed.errors import ConfigError
+from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
 from infeed_server.data_service.gateway import saved_addresses as module
 from infeed_server.data_service.gateway.saved_addresses import FILE_NAME, load_saved_addresses

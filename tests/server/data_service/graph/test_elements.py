@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from infeed.errors import InvalidRequestError
+from infeed.shared.errors import InvalidRequestError
 from infeed_server.data_service.graph import DataServicePlan, Variant, plan_data_service
 from infeed_server.pipeline.load import parse
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 from PIL import Image
 from tests.harness import pictures
 
-from infeed.errors import InvalidRequestError
+from infeed.shared.errors import InvalidRequestError
 from infeed_server import Pipeline
 from infeed_server.data_service.graph import Variant, plan_data_service, samples
 from infeed_server.pipeline.indexed_plan import plan_indexed

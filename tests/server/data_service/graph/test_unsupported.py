@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from infeed.errors import ConfigError, InvalidRequestError
+from infeed.shared.errors import ConfigError, InvalidRequestError
 from infeed_server.data_service.graph import Variant, plan_data_service
 from infeed_server.pipeline.load import parse
 

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import infeed
-from infeed.errors import SampleError
+from infeed.shared.errors import SampleError
 from infeed_server.engines.indexed import bad_samples
 from infeed_server.engines.indexed.bad_samples import QuarantineLog
 

@@ -13,8 +13,8 @@ import tensorflow as tf
 from tests.harness.pictures import encode
 from tests.harness.waiting import TIMEOUT_SECONDS
 
-from infeed.errors import InvalidRequestError
-from infeed.finish import finish
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.finish import finish
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
 from infeed_server.engines.monitor import Monitors
 from infeed_server.observe import preview

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
 from infeed_server.engines.monitor import Monitors
 from infeed_server.pipeline.load import parse

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from infeed.errors import SourceError
+from infeed.shared.errors import SourceError
 from infeed_server.engines.sequential.errors import repeated
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infeed.errors import CursorError
+from infeed.shared.errors import CursorError
 from infeed_server.engines.sequential.seek import MAX_SEEK_SECONDS, SeekGuard
 
 

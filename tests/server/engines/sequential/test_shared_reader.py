@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from infeed.errors import CursorError, SourceError
+from infeed.shared.errors import CursorError, SourceError
 from infeed_server.engines.base import Request, Trainer
 from infeed_server.engines.sequential import seek, window
 from infeed_server.engines.sequential.local_backend import LocalBackend

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from infeed.spec import BYTES, DATA_TYPES
-from infeed.spec.dtypes import numpy_dtype
+from infeed.shared.spec import BYTES, DATA_TYPES
+from infeed.shared.spec.dtypes import numpy_dtype
 from infeed_server.sources.python.columns import ColumnBuilder, serialize
 from infeed_server.sources.python.values import Field, UnfitError
 

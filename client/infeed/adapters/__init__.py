@@ -1,0 +1,1 @@
+"""Parts of several adapters: feeds that connect late, tensors in place, replays."""

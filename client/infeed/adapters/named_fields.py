@@ -1,0 +1,52 @@
+"""Named fields: sample ids and mask as fields of a batch, for the adapters of frameworks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from infeed.batch import Batch
+from infeed.shared.arguments import check_text
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec import Array
+
+
+@dataclass(frozen=True)
+class NamedFields:
+    """The names of the fields for sample ids and mask; None: the element has no such field.
+
+    Raises `InvalidRequestError` if a name is no text, or both are equal.
+    """
+
+    ids: str | None = None
+    mask: str | None = None
+
+    def __post_init__(self) -> None:
+        for option in ("ids", "mask"):
+            if (name := getattr(self, option)) is not None:
+                check_text(option, name, f'"_{option}"')
+        if self.ids is not None and self.ids == self.mask:
+            raise InvalidRequestError(f"ids and mask must be two names, not {self.ids!r} for both")
+
+    def check(self, fields: Iterable[str]) -> None:
+        """Raises `InvalidRequestError` if a name is that of a field of the pipeline already."""
+        known = list(fields)
+        for option in ("ids", "mask"):
+            if (name := getattr(self, option)) in known:
+                raise InvalidRequestError(
+                    f"{option}={name!r} is the name of a field of the pipeline already; its "
+                    f"fields: {', '.join(known)}; choose another name"
+                )
+
+    def arrays(self, batch: Batch) -> dict[str, Array]:
+        """Returns a new dict of the batch's arrays, `[slots, ...]` each, an exact dict.
+
+        Sample ids are int64 and the mask is bool, `[slots]` each. Raises as `check`.
+        """
+        self.check(batch)
+        arrays = dict(batch)
+        if self.ids is not None:
+            arrays[self.ids] = batch.sample_ids
+        if self.mask is not None:
+            arrays[self.mask] = batch.mask
+        return arrays

@@ -1,0 +1,199 @@
+"""Pipeline specs: the description of a pipeline that server and client share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from infeed.shared.errors import InvalidRequestError
+from infeed.shared.spec.dtypes import (
+    BYTES,
+    Array,
+    data_type_from_proto,
+    data_type_to_proto,
+    enum_name,
+    numpy_dtype,
+)
+from infeed.shared.spec.finish import FinishTransform, finish_from_proto, finish_to_proto
+from infeed.v1 import spec_pb2
+
+Remainder = Literal["drop", "pad"]
+OnError = Literal["raise", "substitute", "mask"]
+FinishPlacement = Literal["trainer", "server", "none"]
+"""Where the finish transforms run; none: the consumer of the feed runs them itself."""
+Engine = Literal["local", "tf_data_service"]
+"""The producer of batches: the server, or the workers of TensorFlow's data service."""
+RemainderScope = Literal["job", "worker"]
+"""The data that has one remainder: that of the whole job, or of each worker by itself."""
+
+MAX_BATCH_SIZE = 1 << 17
+"""Slots. Keeps the header of a batch (13 bytes a slot) below gRPC's default limit of 4 MiB."""
+
+
+@dataclass(frozen=True)
+class FieldSpec:
+    """One field of a sample: name, data type and shape (without the slots dimension)."""
+
+    name: str
+    data_type: str
+    shape: tuple[int, ...] = ()
+
+    @property
+    def elements(self) -> int:
+        """Number of elements in one sample."""
+        return math.prod(self.shape)
+
+    @property
+    def sample_bytes(self) -> int | None:
+        """Bytes of one sample; None for byte strings, whose length varies."""
+        if self.data_type == BYTES:
+            return None
+        return self.elements * numpy_dtype(self.data_type).itemsize
+
+    def zeros(self, slots: int) -> Array:
+        """Returns an array of empty slots: zeros, or empty strings."""
+        empty: Any = b"" if self.data_type == BYTES else 0
+        return np.full((slots, *self.shape), empty, dtype=numpy_dtype(self.data_type))
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.data_type}{list(self.shape)}"
+
+    def to_proto(self) -> spec_pb2.FieldSpec:
+        return spec_pb2.FieldSpec(
+            name=self.name, data_type=data_type_to_proto(self.data_type), shape=self.shape
+        )
+
+    @classmethod
+    def from_proto(cls, message: spec_pb2.FieldSpec) -> FieldSpec:
+        return cls(message.name, data_type_from_proto(message.data_type), tuple(message.shape))
+
+
+Spec: TypeAlias = tuple[FieldSpec, ...]
+"""The fields of a batch, in order."""
+
+
+def spec_from_proto(fields: Sequence[spec_pb2.FieldSpec]) -> Spec:
+    return tuple(FieldSpec.from_proto(field) for field in fields)
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """A pipeline's guarantees of order, delivery and resuming."""
+
+    order: Literal["deterministic", "none"] = "deterministic"
+    delivery: Literal["exactly_once", "at_most_once"] = "exactly_once"
+    resume: Literal["constant_time", "replay", "none"] = "constant_time"
+
+    def __str__(self) -> str:
+        words = (f"{self.order} order", f"{self.delivery} delivery", f"{self.resume} resume")
+        return ", ".join(words).replace("_", " ").replace("none ", "no ")
+
+    def to_proto(self) -> spec_pb2.Guarantee:
+        return spec_pb2.Guarantee(
+            order=f"ORDER_{self.order.upper()}",
+            delivery=f"DELIVERY_{self.delivery.upper()}",
+            resume=f"RESUME_{self.resume.upper()}",
+        )
+
+    @classmethod
+    def from_proto(cls, message: spec_pb2.Guarantee) -> Guarantee:
+        return cls(
+            order=enum_name(spec_pb2.Order, message.order, "ORDER_"),
+            delivery=enum_name(spec_pb2.Delivery, message.delivery, "DELIVERY_"),
+            resume=enum_name(spec_pb2.Resume, message.resume, "RESUME_"),
+        )
+
+
+@dataclass(frozen=True)
+class PipelineSpec:
+    """A served pipeline as `GetPipeline` describes it; spec.proto documents the fields."""
+
+    name: str
+    element_spec: Spec
+    wire_spec: Spec
+    finish_transforms: tuple[FinishTransform, ...]
+    sample_count: int | None
+    fingerprint: str
+    guarantee: Guarantee
+    batch_size: int
+    seed: int
+    remainder: Remainder
+    on_error: OnError
+    batch_stride: int = 0
+    server_version: str = ""
+    engine: Engine = "local"
+    remainder_scope: RemainderScope = "job"
+    source_kind: str = ""
+    shuffle_mode: str = ""
+
+    def stride(self, batch_size: int) -> int:
+        """Returns the number of positions from one batch to the next, for a batch size."""
+        return self.batch_stride or batch_size
+
+    def check_batch_size(self, size: int) -> None:
+        """Raises `InvalidRequestError` for a batch size that the pipeline cannot have."""
+        if self.batch_stride and size != self.batch_size:
+            raise InvalidRequestError(
+                f"batch size {size} is not available: the dataset of {self.name!r} makes batches "
+                f"of {self.batch_size}",
+                batch_size=size,
+            )
+        count = self.sample_count
+        if not self.batch_stride and count is not None and size > count:
+            raise InvalidRequestError(
+                f"batch size {size} is larger than the data set: pipeline {self.name!r} has "
+                f"{count} samples",
+                batch_size=size,
+                sample_count=count,
+            )
+
+    def to_proto(self) -> spec_pb2.Pipeline:
+        return spec_pb2.Pipeline(
+            name=self.name,
+            element_spec=[field.to_proto() for field in self.element_spec],
+            wire_spec=[field.to_proto() for field in self.wire_spec],
+            finish_transforms=[finish_to_proto(t) for t in self.finish_transforms],
+            sample_count=self.sample_count,
+            fingerprint=self.fingerprint,
+            guarantee=self.guarantee.to_proto(),
+            batch_size=self.batch_size,
+            seed=self.seed,
+            remainder=f"REMAINDER_{self.remainder.upper()}",
+            on_error=f"ON_ERROR_{self.on_error.upper()}",
+            batch_stride=self.batch_stride,
+            server_version=self.server_version,
+            engine=f"ENGINE_{self.engine.upper()}",
+            remainder_scope=f"REMAINDER_SCOPE_{self.remainder_scope.upper()}",
+            source_kind=self.source_kind,
+            shuffle_mode=self.shuffle_mode,
+        )
+
+    @classmethod
+    def from_proto(cls, message: spec_pb2.Pipeline) -> PipelineSpec:
+        return cls(
+            name=message.name,
+            element_spec=spec_from_proto(message.element_spec),
+            wire_spec=spec_from_proto(message.wire_spec),
+            finish_transforms=tuple(finish_from_proto(t) for t in message.finish_transforms),
+            sample_count=message.sample_count if message.HasField("sample_count") else None,
+            fingerprint=message.fingerprint,
+            guarantee=Guarantee.from_proto(message.guarantee),
+            batch_size=message.batch_size,
+            seed=message.seed,
+            remainder=enum_name(spec_pb2.Remainder, message.remainder, "REMAINDER_"),
+            on_error=enum_name(spec_pb2.OnError, message.on_error, "ON_ERROR_"),
+            batch_stride=message.batch_stride,
+            server_version=message.server_version,
+            engine=enum_name(spec_pb2.Engine, message.engine or spec_pb2.ENGINE_LOCAL, "ENGINE_"),
+            remainder_scope=enum_name(
+                spec_pb2.RemainderScope,
+                message.remainder_scope or spec_pb2.REMAINDER_SCOPE_JOB,
+                "REMAINDER_SCOPE_",
+            ),
+            source_kind=message.source_kind,
+            shuffle_mode=message.shuffle_mode,
+        )

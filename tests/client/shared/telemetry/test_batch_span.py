@@ -1,0 +1,78 @@
+"""The span of a batch: its phases, its end, its headers."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("opentelemetry.sdk.trace")
+
+from tests.harness.spans import Spans, attribute
+
+from infeed.shared.telemetry.batch_span import BatchSpan, address_attributes
+
+
+def begin(spans: Spans, ended: list[BatchSpan]) -> BatchSpan:
+    tracer = spans.provider.get_tracer("test")
+    span = tracer.start_span("infeed.batch", attributes={"infeed.position": 0})
+    return BatchSpan(tracer, span, ended.append)
+
+
+def test_second_end_has_no_effect() -> None:
+    spans, ended = Spans(), []  # type: ignore[var-annotated]
+    span = begin(spans, ended)
+    span.add("finish", 0.5)
+    span.end("taken")
+    span.end("dropped", "a problem")
+    (batch,) = spans.batches
+    assert attribute(batch, "outcome") == "taken"
+    assert batch.status.is_unset
+    assert [each.name for each in spans.all] == ["infeed.finish", "infeed.batch"]
+    assert ended == [span]
+
+
+def test_phase_is_cut_at_the_begin_of_the_batch() -> None:
+    spans = Spans()
+    span = begin(spans, [])
+    now = span.began_ns + 2_000_000
+    span.add_interval("wait", span.began_ns - 10**9, now)
+    span.add_interval("receive", now - 10, now)
+    span.end("taken", at_ns=now)
+    phases = spans.phases(spans.batches[0])
+    assert (phases["wait"].start_time, phases["wait"].end_time) == (span.began_ns, now)
+    assert (phases["receive"].start_time, phases["receive"].end_time) == (now - 10, now)
+
+
+def test_phase_before_the_batch_has_no_length() -> None:
+    spans = Spans()
+    span = begin(spans, [])
+    span.add_interval("wait", span.began_ns - 10, span.began_ns - 5)  # the clock was set back
+    span.end("taken")
+    wait = spans.phases(spans.batches[0])["wait"]
+    assert wait.start_time == wait.end_time == span.began_ns
+
+
+def test_problem_is_the_status_of_an_error() -> None:
+    spans = Spans()
+    begin(spans, []).end("lost", "the stream ended")
+    assert not spans.batches[0].status.is_ok
+    assert spans.batches[0].status.description == "the stream ended"
+
+
+def test_headers_are_those_of_trace_context() -> None:
+    span = begin(Spans(), [])
+    traceparent, tracestate = span.headers()
+    version, trace_id, _, flags = traceparent.split("-")
+    assert (version, trace_id, tracestate) == ("00", span.trace_id, "")
+    assert int(flags, 16) & 1
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("10.0.0.7:7470", {"server.address": "10.0.0.7", "server.port": 7470}),
+        ("[::1]:7470", {"server.address": "::1", "server.port": 7470}),
+        ("unix:/run/infeed.sock", {"server.address": "unix:/run/infeed.sock"}),
+    ],
+)
+def test_address_has_host_and_port(address: str, expected: dict[str, object]) -> None:
+    assert address_attributes("server", address) == expected
