@@ -12,7 +12,7 @@ from infeed_server.cli.logs import set_up_logging
 
 
 def demo(
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs to train.")] = 4,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs to train.")] = 6,
     directory: Annotated[
         Path | None,
         typer.Option(
