@@ -77,35 +77,6 @@ def test_process_1_is_the_program_itself_and_gets_the_signals(target: str) -> No
 
 
 @pytest.mark.parametrize("target", IMAGES)
-def test_an_image_has_the_environment_of_its_packages_alone(target: str) -> None:
-    assert environment(target)["PATH"].startswith("/opt/venv/bin:")
-    # Otherwise a line of the log can be lost when the process is killed.
-    assert environment(target)["PYTHONUNBUFFERED"] == "1"
-    copies = [each.text for each in image(target) if each.name == "COPY"]
-    assert copies[:2] == [
-        f"--from={target}-packages /opt/venv /opt/venv",
-        "--from=code /opt/venv /opt/venv",
-    ]
-    # Last and small: a change of the code keeps the layer with TensorFlow.
-    assert all(each.startswith("deploy/") for each in copies[2:])
-
-
-@pytest.mark.parametrize("target", IMAGES)
-def test_packages_are_those_of_the_image_in_the_versions_of_the_tests(target: str) -> None:
-    runs = [each.text for each in stages()[f"{target}-packages"] if each.name == "RUN"]
-    (install,) = [each for each in runs if "pip" in each]
-    assert "--constraint /opt/constraints.txt" in install
-    assert f"--requirement /opt/{target}.txt" in install
-    copied = [each.text for each in image(f"{target}-packages") if each.name == "COPY"]
-    assert "--from=build /src/requirements/dev.txt /opt/constraints.txt" in copied
-    build = " ".join(each.text for each in stages()["build"])
-    extra = {"server": "server", "trainer": "cli"}[target]
-    assert f"tools/requirements_of.py pyproject.toml {extra} >/dist/{target}.txt" in build
-    code = [each.text for each in stages()["code"] if each.name == "RUN"]
-    assert all("--no-deps" in each for each in code)
-
-
-@pytest.mark.parametrize("target", IMAGES)
 def test_an_image_is_labelled(target: str) -> None:
     labels = " ".join(each.text for each in image(target) if each.name == "LABEL")
     found = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', labels))
@@ -148,17 +119,3 @@ def test_the_health_check_runs_the_copied_file_and_allows_a_slow_start() -> None
     assert seconds["retries"] >= 3
     # A trainer has no control plane.
     assert "HEALTHCHECK" not in [each.name for each in image("trainer")]
-
-
-def test_the_trainers_command_is_the_copied_file() -> None:
-    program, file = json.loads(last("trainer", "CMD"))
-    assert program == "python"
-    copied = [each.text for each in image("trainer") if each.name == "COPY"]
-    assert f"deploy/{file.rpartition('/')[2]} {file.rpartition('/')[0]}/" in copied
-
-
-def test_only_what_tensorflow_does_not_load_is_removed_from_it() -> None:
-    (install,) = [each.text for each in stages()["server-packages"] if "rm -rf" in each.text]
-    removed = re.findall(r'"\$packages/([^"]+)"', install)
-    assert removed == ["tensorflow/include", "clang"]
-    assert "strip --strip-unneeded" in install

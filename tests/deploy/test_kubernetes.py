@@ -14,7 +14,6 @@ from tests.deploy.manifests import (
     FOLDER,
     KUSTOMIZATIONS,
     Manifest,
-    all_pods,
     infeed_containers,
     of_kind,
     pods,
@@ -82,36 +81,10 @@ def test_every_container_is_restricted(manifests: list[Manifest]) -> None:
             assert "/tmp" in [each["mountPath"] for each in container["volumeMounts"]]
 
 
-def test_memory_is_requested_as_it_is_limited(manifests: list[Manifest]) -> None:
-    for pod in pods(manifests):
-        for container in pod.containers:
-            requests = container["resources"]["requests"]
-            limits = container["resources"]["limits"]
-            assert requests["memory"] == limits["memory"], (pod.owner, container["name"])
-            assert int(requests["cpu"]) >= 1
-
-
 def test_the_cli_accepts_the_arguments_of_every_container(manifests: list[Manifest]) -> None:
     for pod in pods(manifests):
         for container in infeed_containers(pod):
             parsed(container)
-
-
-def test_the_cli_refuses_an_option_that_it_does_not_have() -> None:
-    with pytest.raises(Exception, match="No such option"):
-        parsed({"command": ["infeed", "serve"], "args": ["pipelines.yaml", "--lissten=x"]})
-
-
-def test_the_commands_are_those_of_the_roles() -> None:
-    commands = {
-        (path, parsed(each)[0]) for path, pod in all_pods() for each in infeed_containers(pod)
-    }
-    assert commands == {
-        ("base", "serve"),
-        ("overlays/production", "serve"),
-        *(("overlays/data-service", each) for each in ("serve", "dispatcher", "worker")),
-        ("sidecar", "serve"),
-    }
 
 
 def test_no_port_is_that_of_a_tpu_runtime(manifests: list[Manifest]) -> None:
@@ -279,43 +252,6 @@ def test_the_pipelines_are_valid(manifests: list[Manifest]) -> None:
 # --- each kustomization ---
 
 
-def test_production_has_tls_tokens_and_an_autoscaler() -> None:
-    manifests = render("overlays/production")
-    (deployment,) = of_kind("Deployment", manifests)
-    assert "replicas" not in deployment["spec"], "would fight with the autoscaler"
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    options = parsed(container)[1]
-    assert options["tls_cert"]
-    assert options["tls_key"]
-    assert options["tokens"]
-    (scaled,) = of_kind("ScaledObject", manifests)
-    spec = scaled["spec"]
-    assert spec["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
-    (trigger,) = spec["triggers"]
-    assert trigger["metadata"]["ignoreNullValues"] == "false"
-    assert "activationThreshold" in trigger["metadata"]
-    assert "infeed_desired_servers" in trigger["metadata"]["query"]
-    # Without a server no trainer can report, and the number would stay 0.
-    assert spec["minReplicaCount"] >= 1
-
-
-def test_an_overlay_changes_only_its_options() -> None:
-    def options(folder: str) -> dict[str, Any]:
-        (deployment,) = of_kind("Deployment", render(folder))
-        return parsed(deployment["spec"]["template"]["spec"]["containers"][0])[1]
-
-    base = options("base").items()
-    assert {name for name, value in options("overlays/production").items() - base} == {
-        *("tls_cert", "tls_key", "tokens")
-    }
-    changed = {
-        name
-        for name, value in options("overlays/data-service").items()
-        if (name, value) not in base
-    }
-    assert changed == {"engine", "dispatcher"}
-
-
 def test_roles_advertise_names_of_their_services() -> None:
     manifests = render("overlays/data-service")
     services = {each["metadata"]["name"]: each["spec"] for each in of_kind("Service", manifests)}
@@ -386,26 +322,6 @@ def test_servers_of_another_version_share_nothing_with_the_first(tmp_path: Path)
     assert scaled["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
     query = scaled["spec"]["triggers"][0]["metadata"]["query"]
     assert query == f'max(infeed_desired_servers{{namespace="{name}"}})'
-
-
-def test_trainers_of_production_have_an_authority_and_a_token() -> None:
-    (pod,) = pods(render("overlays/trainers"))
-    (container,) = pod.containers
-    environment = {each["name"]: each.get("value") for each in container["env"]}
-    names = {"INFEED_TLS_CA", "INFEED_TOKEN_FILE"}
-    program = (FOLDER.parent / "trainer.py").read_text()
-    assert "INFEED_TLS_CA" in program
-    assert "INFEED_TOKEN_FILE" in program
-    (volume,) = [each for each in pod.spec["volumes"] if "secret" in each]
-    (mount,) = [each for each in container["volumeMounts"] if each["name"] == volume["name"]]
-    (command,) = re.findall(
-        rf"kubectl create secret generic {volume['secret']['secretName']} .*", README.read_text()
-    )
-    files = {f"{mount['mountPath']}/{name}" for name in re.findall(r"--from-file=(\S+)", command)}
-    assert {environment[name] for name in names} == files
-    (plain,) = pods(render("trainers"))
-    before = {each["name"] for each in plain.containers[0]["env"]}
-    assert set(environment) - before == names
 
 
 def test_a_sidecar_shares_its_socket_with_the_trainer() -> None:

@@ -38,22 +38,6 @@ def seconds_until_failure(probe: Manifest) -> int:
 # --- replicas, rollouts and disruptions ---
 
 
-def test_replicas_of_each_workload() -> None:
-    replicas = {
-        (folder, each["metadata"]["name"]): each["spec"].get("replicas")
-        for folder in IN_NAMESPACE
-        for each in workloads(folder)
-    }
-    assert replicas == {
-        ("base", "infeed"): 2,
-        ("overlays/production", "infeed"): None,  # the autoscaler sets it
-        # A feed of the data service uses one gateway, and there is one journal.
-        ("overlays/data-service", "infeed"): 1,
-        ("overlays/data-service", "infeed-dispatcher"): 1,
-        ("overlays/data-service", "infeed-worker"): 3,
-    }
-
-
 @pytest.mark.parametrize("folder", IN_NAMESPACE)
 def test_a_rollout_keeps_the_number_of_servers_that_trainers_use(folder: str) -> None:
     (deployment,) = of_kind("Deployment", render(folder))
@@ -92,15 +76,6 @@ def test_no_selector_chooses_the_pods_of_another_workload(folder: str) -> None:
         assert len([pod for pod in templates if selects(selector, pod.labels)]) == 1
 
 
-def test_workers_start_and_return_independently_of_each_other() -> None:
-    (worker,) = [
-        each
-        for each in workloads("overlays/data-service")
-        if each["metadata"]["name"] == "infeed-worker"
-    ]
-    assert worker["spec"]["podManagementPolicy"] == "Parallel"
-
-
 def test_one_pod_at_a_time_writes_the_journal() -> None:
     (dispatcher,) = [
         each
@@ -117,30 +92,6 @@ def test_one_pod_at_a_time_writes_the_journal() -> None:
 
 
 # --- placement ---
-
-
-@pytest.mark.parametrize("folder", IN_NAMESPACE)
-def test_pods_prefer_different_hosts_and_keep_off_accelerators(folder: str) -> None:
-    for each in workloads(folder):
-        spec = each["spec"]["template"]["spec"]
-        required = spec["affinity"]["nodeAffinity"][
-            "requiredDuringSchedulingIgnoredDuringExecution"
-        ]
-        (term,) = required["nodeSelectorTerms"]
-        assert {(one["key"], one["operator"]) for one in term["matchExpressions"]} == {
-            ("cloud.google.com/gke-tpu-accelerator", "DoesNotExist"),
-            ("cloud.google.com/gke-accelerator", "DoesNotExist"),
-        }
-        if each["metadata"]["name"] == "infeed-dispatcher":
-            continue  # there is one
-        spread = {
-            one["topologyKey"]: (one["maxSkew"], one["whenUnsatisfiable"])
-            for one in spec["topologySpreadConstraints"]
-        }
-        # A cluster with one host or zone runs them all the same.
-        assert spread["kubernetes.io/hostname"] == (1, "ScheduleAnyway")
-        if each["kind"] == "Deployment":
-            assert spread["topology.kubernetes.io/zone"] == (1, "ScheduleAnyway")
 
 
 def test_a_job_set_places_one_trainer_on_each_host_of_its_slice() -> None:
@@ -189,29 +140,6 @@ def test_probes_allow_a_slow_start_and_a_busy_node_but_no_traffic_to_one_that_is
                 assert probe["timeoutSeconds"] >= 3, pod.owner  # the default is 1
 
 
-def test_processors_are_requested_as_they_are_limited() -> None:
-    for _, pod in all_pods():
-        for container in infeed_containers(pod):
-            resources = container["resources"]
-            assert resources["requests"]["cpu"] == resources["limits"]["cpu"], pod.owner
-
-
-def gibibytes(quantity: str) -> int:
-    match = re.fullmatch(r"(\d+)Gi", quantity)
-    assert match, quantity
-    return int(match[1])
-
-
-def test_temporary_files_are_limited_and_fit_the_ephemeral_storage() -> None:
-    for _, pod in all_pods():
-        sizes = {each["name"]: each.get("emptyDir", {}) for each in pod.spec["volumes"]}
-        for container in infeed_containers(pod):
-            resources = container["resources"]
-            limit = gibibytes(resources["limits"]["ephemeral-storage"])
-            assert gibibytes(resources["requests"]["ephemeral-storage"]) <= limit, pod.owner
-            assert gibibytes(sizes["tmp"]["sizeLimit"]) <= limit, pod.owner
-
-
 def test_what_a_server_writes_is_below_a_writable_mount() -> None:
     for _, pod in all_pods():
         for container in infeed_containers(pod):
@@ -235,20 +163,6 @@ def test_the_pipelines_file_is_a_key_of_the_mounted_config_map() -> None:
             assert key in maps[volume["configMap"]["name"]]["data"]
 
 
-def test_data_is_mounted_where_the_pipelines_read_it() -> None:
-    for folder, pod in all_pods():
-        for container in infeed_containers(pod):
-            if container["command"] == ["infeed", "dispatcher"]:
-                continue
-            (data,) = [each for each in container["volumeMounts"] if each["mountPath"] == "/data"]
-            (volume,) = [each for each in pod.spec["volumes"] if each["name"] == data["name"]]
-            assert volume["persistentVolumeClaim"]["readOnly"]
-            assert data["readOnly"]
-        configs = of_kind("ConfigMap", render(folder))
-        for each in configs:
-            assert all(": /data" in text for text in each["data"].values())
-
-
 def test_pods_have_the_user_and_group_of_the_image_and_no_variables_of_services() -> None:
     for folder, pod in all_pods():
         security = pod.spec["securityContext"]
@@ -257,18 +171,6 @@ def test_pods_have_the_user_and_group_of_the_image_and_no_variables_of_services(
             assert security["fsGroup"] == 10001, pod.owner
         # For a Service `infeed` they would begin with INFEED_, as options do.
         assert pod.spec["enableServiceLinks"] is False, pod.owner
-
-
-def test_only_the_group_can_read_secrets() -> None:
-    (pod,) = pods(render("overlays/production"))
-    modes = {each["name"]: each["secret"] for each in pod.spec["volumes"] if "secret" in each}
-    assert {name: each["defaultMode"] for name, each in modes.items()} == {
-        "tls": 0o440,
-        "tokens": 0o440,
-    }
-    (container,) = pod.containers
-    mounts = {each["name"]: each for each in container["volumeMounts"]}
-    assert all(mounts[name]["readOnly"] for name in modes)
 
 
 @pytest.mark.parametrize("folder", IN_NAMESPACE)
@@ -337,20 +239,3 @@ def test_prometheus_sets_the_label_of_the_autoscalers_query() -> None:
     name, _, value = selector["label"].partition("=")
     for folder in IN_NAMESPACE:
         assert all(pod.labels[name] == value for pod in pods(render(folder)))
-
-
-def test_autoscaler_keeps_servers_without_data_and_ends_them_slowly() -> None:
-    spec = autoscaler()
-    assert 2 <= spec["minReplicaCount"] < spec["maxReplicaCount"]
-    assert spec["fallback"] == {
-        "failureThreshold": 3,
-        "replicas": spec["minReplicaCount"],
-        "behavior": "currentReplicasIfHigher",
-    }
-    behavior = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
-    assert behavior["scaleUp"]["stabilizationWindowSeconds"] == 0
-    assert all(each["periodSeconds"] <= 30 for each in behavior["scaleUp"]["policies"])
-    assert behavior["scaleDown"] == {
-        "stabilizationWindowSeconds": 300,
-        "policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}],
-    }
