@@ -112,15 +112,16 @@ class ClientSocket:
         """Ends the connection at once, from any thread, and wakes the threads that wait on it."""
         with self._lock:
             self._aborted = True
-            for each in (self._socket, *self._attempts):
-                if each is not None:
+            for connection in (self._socket, *self._attempts):
+                if connection is not None:
                     with contextlib.suppress(OSError):
-                        each.shutdown(socket.SHUT_RDWR)
+                        connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Frees the socket; no thread may be using it."""
         self.abort()
-        self._free()
+        if self._socket is not None:
+            self._socket.close()
 
     def _begin_attempt(self, host: SocketAddress) -> None:
         family, address = host
@@ -149,11 +150,6 @@ class ClientSocket:
         with self._lock:
             self._attempts.remove(attempt)
             attempt.close()
-
-    def _free(self) -> None:
-        with self._lock:
-            if self._socket is not None:
-                self._socket.close()
 
     def _connected_socket(self) -> socket.socket:
         if self._socket is None:

@@ -1,4 +1,4 @@
-"""TLS without I/O: one end of a connection, between plaintext and records in memory.
+"""TLS without I/O: the client's end of a connection, between plaintext and records in memory.
 
 OpenSSL's own socket needs two system calls for every 16 KiB, and does not allow one thread to read
 while another writes. Imported only where TLS is used.
@@ -9,24 +9,17 @@ from __future__ import annotations
 import ssl
 import threading
 
-EOF = 0
-"""What `read` returns when the peer has ended the connection."""
-
 
 class TLSEngine:
-    """One end of a TLS connection. One thread may read while another writes.
+    """The client's end of a TLS connection. One thread may read while another writes.
 
     Methods raise `ssl.SSLError`, an `OSError`, when the peer violates the protocol or sends a
     fatal alert.
     """
 
-    def __init__(
-        self, context: ssl.SSLContext, *, server_side: bool = False, server_name: str | None = None
-    ) -> None:
+    def __init__(self, context: ssl.SSLContext, server_name: str) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._ssl = context.wrap_bio(
-            self._incoming, self._outgoing, server_side=server_side, server_hostname=server_name
-        )
+        self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
         self._read_error: ssl.SSLError | None = None
         self._lock = threading.Lock()
 
@@ -49,10 +42,6 @@ class TLSEngine:
                 return False
             return True
 
-    def peer_certificate(self) -> bytes | None:
-        """Returns the peer's certificate in DER, after the handshake; None if it showed none."""
-        return self._ssl.getpeercert(binary_form=True)
-
     def feed(self, data: memoryview) -> None:
         """Passes in bytes received from the peer; none: the peer has closed the connection."""
         with self._lock:
@@ -62,8 +51,8 @@ class TLSEngine:
                 self._incoming.write_eof()
 
     def read(self, into: memoryview) -> int | None:
-        """Decrypts as much as there is, and returns its size; None: more of the peer's bytes are
-        needed first."""
+        """Decrypts as much as there is, and returns its size: 0 at the end of the connection, None
+        if more of the peer's bytes are needed first."""
         filled = 0
         with self._lock:
             while filled < len(into):
@@ -83,7 +72,7 @@ class TLSEngine:
                 if not count:
                     break
                 filled += count
-        return filled or EOF
+        return filled
 
     def write(self, data: memoryview) -> None:
         """Encrypts data, in the order of the calls; `take` then returns it."""

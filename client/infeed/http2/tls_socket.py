@@ -56,7 +56,7 @@ class TLSClientSocket(ClientSocket):
         """`server_name`: the name that the server's certificate must be valid for."""
         super().__init__(address)
         self._server_name = server_name
-        self._engine = TLSEngine(context, server_name=server_name)
+        self._engine = TLSEngine(context, server_name)
         self._received = memoryview(bytearray(_RECEIVE_BYTES))
         self._send_lock = threading.Lock()
 

@@ -80,13 +80,6 @@ def test_send_and_receive_at_once(peer: Any, new_socket: Any) -> None:
     sender.join()
 
 
-def test_receive_returns_zero_at_the_end(peer: Any, new_socket: Any) -> None:
-    connection = new_socket(peer(lambda talk: talk.send(b"ab")))
-    connection.open()
-    assert receive_exactly(connection, 2) == b"ab"
-    assert connection.receive(memoryview(bytearray(9)), HANG_SECONDS) == 0
-
-
 def test_receive_times_out(peer: Any, new_socket: Any) -> None:
     connection = new_socket(peer(echo))
     connection.open()
@@ -167,12 +160,6 @@ def test_families_of_hosts_alternate() -> None:
     assert socket_module._alternate_families(hosts) == [(six, 1), (four, 4), (six, 2), (six, 3)]  # type: ignore[arg-type, comparison-overlap]
 
 
-def test_name_without_addresses(new_socket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket_module, "resolve", lambda address: [])
-    with pytest.raises(ConnectionError, match="nowhere:1 has no address"):
-        new_socket("nowhere:1").open()
-
-
 @pytest.mark.parametrize("form", ["unix:{}/s", "unix://{}/s"])
 def test_unix_sockets(form: str, new_socket: Any, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
@@ -184,11 +171,6 @@ def test_unix_sockets(form: str, new_socket: Any, tmp_path: Path) -> None:
         other, _ = listener.accept()
         with other:
             assert other.recv(9) == b"x"
-
-
-def test_missing_unix_socket_is_an_error_at_once(new_socket: Any, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        new_socket(f"unix:{tmp_path}/none").open()
 
 
 def test_abort_wakes_open(full: str, new_socket: Any) -> None:
@@ -216,31 +198,6 @@ def test_abort_wakes_send(
     connection.open()
     with meanwhile(connection.abort), pytest.raises(BrokenPipeError):
         connection.send(bytes(50_000_000))
-
-
-def test_aborted_socket_does_not_open(peer: Any, new_socket: Any) -> None:
-    connection = new_socket(peer(echo))
-    connection.abort()
-    with pytest.raises(ConnectionAbortedError):
-        connection.open()
-    connection.close()
-    connection.close()
-    connection.abort()
-
-
-def test_closed_socket_does_not_open(peer: Any, new_socket: Any) -> None:
-    connection = new_socket(peer(echo))
-    connection.close()
-    with pytest.raises(ConnectionAbortedError):
-        connection.open()
-    with pytest.raises(ConnectionAbortedError, match="was closed"):
-        connection.send(b"x")
-
-
-def test_small_sends_are_not_delayed(peer: Any, new_socket: Any) -> None:
-    connection = new_socket(peer(echo))
-    connection.open()
-    assert connection._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_more_open_files_than_select_supports(peer: Any, new_socket: Any) -> None:

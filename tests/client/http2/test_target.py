@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import ipaddress
 import socket
 import string
 
@@ -97,22 +96,6 @@ def test_authority(address: str, expected: str) -> None:
     assert authority(address) == expected
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:7", "ipv4:127.0.0.1:7", "dns:///127.0.0.1:7"])
-def test_resolve_ipv4_address(address: str) -> None:
-    assert resolve(address) == [(socket.AF_INET, ("127.0.0.1", 7))]
-
-
-@pytest.mark.parametrize("address", ["[::1]:7", "ipv6:[::1]:7"])
-def test_resolve_ipv6_address(address: str) -> None:
-    assert resolve(address) == [(socket.AF_INET6, ("::1", 7))]
-
-
-def test_resolve_name() -> None:
-    addresses = resolve("localhost:7")
-    assert addresses
-    assert {family for family, _ in addresses} <= {socket.AF_INET, socket.AF_INET6}
-
-
 @pytest.mark.parametrize(
     ("address", "path"),
     [
@@ -180,14 +163,6 @@ def test_host_name(address: str, name: str) -> None:
 )
 def test_is_local(address: str, local: bool) -> None:
     assert is_local(address) == local
-
-
-@given(texts)
-def test_local_addresses_are_loopback(text: str) -> None:
-    with contextlib.suppress(InvalidRequestError):
-        for address in parse_target(text):
-            if is_local(address) and not is_unix(address) and host_name(address) != "localhost":
-                assert ipaddress.ip_address(host_name(address)).is_loopback
 
 
 def test_expand_hosts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ import contextlib
 import errno
 import os
 import re
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -217,19 +216,6 @@ def encode(value: str | bytes) -> str:
     return value if isinstance(value, str) else base64.b64encode(value).decode().rstrip("=")
 
 
-def test_error_after_messages(peer: Any, dial: Open) -> None:
-    trailers = [("grpc-status", "14"), ("grpc-message", "going%20away")]
-    opened = dial(peer(responding(message(b"one"), trailers=trailers)))
-    assert opened.next() == b"one"
-    with pytest.raises(ServerUnavailableError, match="going away"):
-        opened.next()
-
-
-def test_empty_response(peer: Any, dial: Open) -> None:
-    headers = ((":status", "200"), ("content-type", "application/grpc+proto"), *TRAILERS)
-    assert dial(peer(only_headers(*headers))).call.next() is None
-
-
 @pytest.mark.parametrize("body", [b"", message(b"one")])
 def test_end_without_trailers_is_a_lost_server(peer: Any, dial: Open, body: bytes) -> None:
     def script(talk: Any) -> None:
@@ -317,12 +303,6 @@ def test_responses_of_proxies(
         opened.next()
 
 
-def test_grpc_status_precedes_the_http_status(peer: Any, dial: Open) -> None:
-    headers = ((":status", "404"), ("grpc-status", "14"), ("grpc-message", "soon"))
-    with pytest.raises(ServerUnavailableError, match="soon"):
-        dial(peer(only_headers(*headers))).call.next()
-
-
 def test_http1_server_is_refused(peer: Any, dial: Open) -> None:
     def script(talk: Any) -> None:
         talk.socket.recv(1 << 16)
@@ -346,14 +326,6 @@ def test_server_that_hangs_up_in_http2_is_only_lost(peer: Any, dial: Open) -> No
     with pytest.raises(ServerUnavailableError) as caught:
         dial(peer(lambda talk: talk.greet())).call.next()
     assert "TLS" not in str(caught.value)
-
-
-def test_connection_refused(dial: Open) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        opened = dial(f"127.0.0.1:{probe.getsockname()[1]}")
-        with pytest.raises(ServerUnavailableError, match="Connection refused"):
-            opened.call.next()
 
 
 @pytest.mark.parametrize(
@@ -462,10 +434,6 @@ def cancel_while(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return cancel_and_read
 
 
-def test_cancel_while_connecting(full: str, dial: Open, cancel_while: Any) -> None:
-    cancel_while(dial(full), "reader", "_wait", "open")
-
-
 def test_cancel_while_reading(peer: Any, dial: Open, cancel_while: Any) -> None:
     opened = dial(peer(responding(message(b"one"), message(b"two")[:6], trailers=None)))
     cancel_while(opened, "reader", "_wait", "receive")
@@ -552,28 +520,6 @@ def test_error_before_the_end_of_the_request(
 
 def answer_headers() -> list[tuple[str, str]]:
     return [(":status", "200"), ("content-type", "application/grpc")]
-
-
-def test_bug_is_not_mapped_to_a_lost_server(
-    peer: Any, dial: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: Any) -> int:
-        raise ZeroDivisionError("a bug")
-
-    opened = dial(peer(responding()))
-    monkeypatch.setattr(opened.call._http2, "read_data", broken)
-    with pytest.raises(ZeroDivisionError, match=r"^a bug$"):
-        opened.call.next()
-
-
-def test_calls_leave_no_threads(peer: Any, dial: Open) -> None:
-    address = peer(responding(STREAM))
-    before = set(threading.enumerate())
-    for _ in range(20):
-        opened = Opened(address, [service.GetPipelineRequest()], None)
-        assert opened.read_all() == SEVERAL
-        opened.call.close()
-    until(lambda: set(threading.enumerate()) <= before)  # those of the peer too
 
 
 GOOD = service.GetPipelineRequest(name="x").SerializeToString()

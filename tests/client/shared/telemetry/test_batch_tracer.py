@@ -11,12 +11,11 @@ import pytest
 pytest.importorskip("opentelemetry.sdk.trace")
 
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
+from tests.client.plans import plan_of
 from tests.harness.spans import Spans, attribute
 
 import infeed
 from infeed.prefetch.coordinator import Coordinator
-from infeed.prefetch.feed_options import FeedOptions
-from infeed.prefetch.feed_plan import plan_feed
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import Normalize
 from infeed.shared.telemetry.batch_tracer import BatchTracer
@@ -166,8 +165,7 @@ def test_batch_that_an_interrupt_has_kept_is_taken_once() -> None:
 def test_batch_that_is_not_needed_any_more_is_a_duplicate(monkeypatch: pytest.MonkeyPatch) -> None:
     spans = Spans()
     span = BatchTracer(spans.provider, {}).begin("a:1", 0, 0)
-    options = FeedOptions(prefetch_bytes=1 << 20)
-    plan = plan_feed(RecordingTransport().spec, cursor=None, **vars(options))
+    plan = plan_of(RecordingTransport().spec)
     coordinator = Coordinator("-", plan, lambda _: None)
     coordinator.add_servers(["a:1"])
     monkeypatch.setattr(coordinator._scheduler, "on_received", lambda *_: False)
