@@ -460,7 +460,7 @@ def test_tls_output_is_flushed_after_a_send(
     def send(self: ClientSocket, data: bytes) -> None:
         sent.append(data)
         if len(sent) == 1:
-            client._engine._outgoing.write(b"answer")
+            client._outgoing.write(b"answer")
             client._flush_output()
             assert len(sent) == 1
 
