@@ -66,15 +66,6 @@ def test_batches_hold_the_samples_of_the_arrays(fake: FakeTransport, arrays: Any
     until(lambda: not infeed_threads())
 
 
-def test_seed_determines_the_order(fake: FakeTransport) -> None:
-    first, repeated, default, other = (
-        ids(connect(fake, epochs=1, **options))
-        for options in ({"seed": 3}, {"seed": 3}, {}, {"seed": 4})
-    )
-    assert first == repeated == default
-    assert first != other
-
-
 def test_remainder_pad_fills_up_the_last_batch(fake: FakeTransport) -> None:
     with connect(fake, epochs=1, batch_size=20, remainder="pad") as feed:
         *_, last = feed
@@ -138,17 +129,6 @@ def test_resumed_feed_uses_the_seed_of_the_cursor(fake: FakeTransport) -> None:
     assert first + ids(connect(fake, epochs=1, state=state)) == ids(connect(fake, epochs=1, seed=8))
     with pytest.raises(CursorError, match="seed is 8, expected 9"):
         connect(fake, seed=9, state=state)
-
-
-def test_state_behind_the_end_is_kept(fake: FakeTransport) -> None:
-    with connect(fake) as feed:
-        for _ in range(15):
-            next(feed)
-        state = feed.state()
-    assert state["position"] == 60
-    with connect(fake, epochs=1, state=state) as feed:  # of 50 positions
-        assert list(feed) == []
-        assert feed.state() == state
 
 
 def test_cursor_of_another_pipeline_is_rejected(fake: FakeTransport, arrays: Any) -> None:
@@ -564,36 +544,6 @@ def without_checksums(message: bytes) -> bytes:
     return response.SerializeToString()
 
 
-class EndsAt(FakeTransport):
-    """Answers the third request with an end of the data, at position `count`."""
-
-    count = 0
-
-    def answer(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Iterator[bytes]:
-        for number, message in enumerate(map(without_checksums, super().answer(requests))):
-            if number == 5:  # after the opening message and two batches of a header and a chunk
-                end = stream_pb2.EndOfData(request_id=2, position_count=self.count)
-                yield stream_pb2.StreamBatchesResponse(end=end).SerializeToString()
-            yield message
-
-
-@pytest.mark.parametrize(
-    ("epochs", "length_known", "count"),
-    [(None, True, 8), (None, False, 8), (1, True, 8), (1, False, -1), (1, False, 12)],
-)
-def test_impossible_end_of_data_is_a_protocol_error(
-    arrays: Any, epochs: int | None, length_known: bool, count: int
-) -> None:
-    fake = EndsAt(arrays, batch_size=4, length_known=length_known)
-    fake.count = count
-    with connect(fake, epochs=epochs) as feed:
-        assert [next(feed).start for _ in range(2)] == [0, 4]
-        with pytest.raises(
-            ProtocolError, match=f"end of the data at position {count}, .* requires 12"
-        ):
-            next(feed)
-
-
 class EndsWith(FakeTransport):
     """Sends `count` as the length of the data with each batch."""
 
@@ -660,50 +610,6 @@ def test_state_after_the_last_batch_is_exact_on_every_rank(arrays: Any, remainde
             positions[-1].append(feed.state()["position"])
         ended.clear()
     assert positions == [[48, 50, 50] if remainder == "pad" else [48, 48]] * 3
-
-
-class OldServer(FakeTransport):
-    """A server that supports neither `step_end` nor checksums of answers."""
-
-    def answer(self, requests: Iterator[stream_pb2.StreamBatchesRequest]) -> Iterator[bytes]:
-        def without_step_end() -> Iterator[stream_pb2.StreamBatchesRequest]:
-            for request in requests:
-                request.batch.ClearField("step_end") if request.HasField("batch") else None
-                yield request
-
-        return map(without_checksums, super().answer(without_step_end()))
-
-
-def test_state_at_the_end_is_exact_with_an_old_server(arrays: Any) -> None:
-    fake = OldServer(arrays, batch_size=4, remainder="pad", length_known=False)
-    with connect(fake, epochs=1) as feed:
-        assert len(list(feed)) == 13
-        assert feed.state()["position"] == 50
-
-
-class LastSlotMasked(FakeTransport):
-    """Has a bad sample in the last slot of the second batch, as with `on_error: mask`."""
-
-    def sample_ids(self, seed: int, start: int, count: int) -> Any:
-        ids = super().sample_ids(seed, start, count)
-        if start == 4:
-            ids[-1] = -1
-        return ids
-
-
-def test_empty_slot_does_not_end_an_endless_feed(arrays: Any) -> None:
-    with connect(LastSlotMasked(arrays, batch_size=4, length_known=False)) as feed:
-        assert [next(feed).start for _ in range(3)] == [0, 4, 8]
-
-
-def test_stall_error_of_a_server_ends_the_feed(arrays: Any) -> None:
-    def fail(start: int) -> None:
-        raise StallError("the server's own", path="x")
-
-    with connect(FakeTransport(arrays, batch_size=4, before_batch=fail)) as feed:
-        for _ in range(2):
-            with pytest.raises(StallError, match="the server's own"):
-                next(feed)
 
 
 def test_finish_none_leaves_the_transforms_to_the_consumer() -> None:

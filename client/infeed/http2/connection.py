@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 import h2.events
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.errors import ErrorCodes
 from h2.exceptions import H2Error
 from h2.settings import SettingCodes
 
@@ -46,9 +45,6 @@ _LOCAL_SETTINGS: dict[SettingCodes | int, int] = {
 
 _MAX_CONTROL_FRAME_BYTES = 1 << 20
 """Limit of frames other than DATA, which are far smaller; a larger one is corrupt."""
-
-_RESET_TIMEOUT_SECONDS = 0.05
-"""Longest wait of a reset for a send of another thread: far longer than one that does not block."""
 
 _FRAME_HEADER_BYTES = 9
 _DATA, _SETTINGS, _GOAWAY, _WINDOW_UPDATE = 0, 4, 7, 8
@@ -137,19 +133,6 @@ class Http2Request:
         count = self._receiver.read_some(into[: self._data_left])
         self._data_left -= count
         return count
-
-    def reset(self) -> None:
-        """Tells the peer that this end has ended the request, unless a send blocks; from any
-        thread. Nothing can be sent later."""
-        if not self._h2_changed.acquire(timeout=_RESET_TIMEOUT_SECONDS):
-            return
-        try:
-            self._h2.reset_stream(_STREAM_ID, ErrorCodes.CANCEL)
-            self._socket.send_now(self._h2.data_to_send())
-        except (H2Error, OSError):
-            pass  # the stream is not open, or the connection is lost
-        finally:
-            self._h2_changed.release()
 
     def cancel(self) -> None:
         """Makes waiting and later sends fail; from any thread."""

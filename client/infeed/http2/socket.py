@@ -82,10 +82,6 @@ class ClientSocket:
                         f"the peer accepted no data for {SEND_TIMEOUT_SECONDS:g} s"
                     ) from None
 
-    def send_now(self, data: bytes) -> None:
-        """Sends data without waiting, or part of it; nothing may be sent after it."""
-        self._connected_socket().send(data)
-
     def abort(self) -> None:
         """Ends the connection at once, from any thread, and wakes the threads that wait on it."""
         with self._lock:

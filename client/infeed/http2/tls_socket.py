@@ -103,13 +103,6 @@ class TLSClientSocket(ClientSocket):
                 rest = rest[_SEND_BYTES:]
         self._flush_output()
 
-    def send_now(self, data: bytes) -> None:
-        if self._send_lock.acquire(blocking=False):
-            try:
-                super().send_now(self._encrypt(memoryview(data)))
-            finally:
-                self._send_lock.release()
-
     def _handshake(self, deadline: float) -> None:
         is_first = True
         while not self._advance_handshake():

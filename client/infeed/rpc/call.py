@@ -123,7 +123,6 @@ class GrpcCall:
 
     def cancel(self) -> None:
         self._was_cancelled = True
-        self._http2.reset()  # so that the server knows that this trainer is not lost
         # The socket first: it wakes a blocked send, which holds the lock that `cancel` waits for.
         self._socket.abort()
         self._http2.cancel()

@@ -45,9 +45,6 @@ _ERRORS: dict[str, tuple[type[InfeedError], str]] = {
 }
 """The error and message, for target and details, of a status without infeed's own details."""
 
-_CONNECTION_LOST = ("RST_STREAM", "Stream removed", "GOAWAY")
-"""Phrases in the message of a call whose connection was lost, whatever its code."""
-
 _GATEWAY_STATUSES = {"429", "502", "503", "504"}
 """HTTP statuses of a proxy whose server is unavailable."""
 
@@ -104,8 +101,6 @@ def _unavailable(target: str, reason: str) -> ServerUnavailableError:
 
 
 def _error_of_code(code: str, details: str, target: str) -> InfeedError:
-    if any(phrase in details for phrase in _CONNECTION_LOST):
-        return _unavailable(target, details)
     kind, text = _ERRORS.get(code, (ServerError, "{} failed with {code}: {}"))
     exhausted = code if code == "RESOURCE_EXHAUSTED" else None
     return kind(text.format(target, details, code=code), target=target, code=exhausted)

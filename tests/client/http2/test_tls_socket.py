@@ -449,26 +449,6 @@ def test_sends_of_several_threads_are_not_interleaved(secure_peer: Any, new_clie
     assert all(data.count(letter) == 50 * 20_000 for letter in (b"a", b"b", b"c", b"d"))
 
 
-def test_tls_output_is_flushed_after_a_send(
-    secure_peer: Any, new_client: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The reading thread leaves it to the sending one."""
-    client = new_client(secure_peer(until_closed))
-    client.open()
-    sent: list[bytes] = []
-
-    def send(self: ClientSocket, data: bytes) -> None:
-        sent.append(data)
-        if len(sent) == 1:
-            client._outgoing.write(b"answer")
-            client._flush_output()
-            assert len(sent) == 1
-
-    monkeypatch.setattr(ClientSocket, "send", send)
-    client.send(b"x")
-    assert sent[1:] == [b"answer"]
-
-
 def test_abort_wakes_receive(secure_peer: Any, new_client: Any, once_it_waits: Any) -> None:
     client = new_client(secure_peer(echo))
     client.open()

@@ -17,7 +17,6 @@ from infeed.cursor import Cursor
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.ready_batches import EndOfFeed, FeedItem
-from infeed.prefetch.server_speeds import MIN_HEDGE_DELAY_SECONDS
 from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, Stream
 from infeed.prefetch.step_failures import CONFIRMATION_TIMEOUT_SECONDS
 from infeed.shared.errors import (
@@ -116,18 +115,6 @@ def test_feed_fails_when_its_only_server_stays_lost(new_coordinator: Any, clock:
     assert isinstance(error, ServerUnavailableError)
     assert "target: connection lost at position 0" in error.message
     assert "within 60 s; last errors: a: cut" in error.message
-    assert coordinator.ended
-
-
-def test_reconnect_timeout_runs_from_the_first_loss(new_coordinator: Any, clock: Clock) -> None:
-    coordinator = new_coordinator()
-    connect(coordinator, "a")
-    coordinator.end("a", LOST)
-    clock.now += 70
-    connect(coordinator, "a")
-    coordinator.check_timeouts()
-    assert not coordinator.ended  # a server is connected
-    coordinator.end("a", LOST)
     assert coordinator.ended
 
 
@@ -350,30 +337,6 @@ def test_wait_for_another_answer_begins_with_the_batch_before(
     clock.now += 0.1
     coordinator.check_timeouts()
     assert coordinator.items() == [error]
-
-
-def test_errors_of_two_servers_for_an_answered_step_do_not_end_the_feed(
-    new_coordinator: Any, clock: Clock
-) -> None:
-    coordinator = new_coordinator("abc")
-    first, second, third = connect(coordinator, "a", "b", "c")
-    assert [coordinator.next_request(each) for each in (second, third)] == [0, 1]
-    coordinator.on_batch(third, batch(1))
-    clock.now += 2 * MIN_HEDGE_DELAY_SECONDS
-    assert coordinator.next_request(first) == 2
-    coordinator.on_stream_ended(first, MISMATCH)
-    clock.now += 2 * MIN_HEDGE_DELAY_SECONDS
-    (first,) = connect(coordinator, "a")
-    assert coordinator.next_request(first) == 0, "a probe"
-    while (step := coordinator.next_request(third)) != 0:
-        coordinator.on_batch(third, batch(step))
-    coordinator.on_batch(third, batch(0))
-    delivered = coordinator.items()
-    for stream in (first, second):
-        coordinator.on_stream_ended(stream, SampleError("late"))
-    coordinator.on_consumed(len(delivered))
-    assert coordinator.next_request(third) == len(delivered)
-    assert not coordinator.ended
 
 
 def test_steps_before_a_failed_one_are_requested_from_another_server(

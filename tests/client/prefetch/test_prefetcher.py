@@ -7,7 +7,6 @@ import threading
 import weakref
 from typing import Any
 
-import grpc
 import h2.events
 import numpy as np
 import pytest
@@ -97,31 +96,6 @@ def test_other_pipeline_after_a_restart_fails_the_feed(
         server.start()
         with pytest.raises(FingerprintError, match=fake.spec.fingerprint):
             consume(feed, 10)
-
-
-def test_large_batch_is_readable_by_a_plain_grpc_client(serve: Any) -> None:
-    """Reads 20 MB in one batch over a channel with the default limit of 4 MB for a message."""
-    slots, width = 20, 1 << 20
-    image = np.zeros((slots, width), np.uint8)
-    image[:, 0] = np.arange(slots)
-    image[:, -1] = 7
-    fake = FakeTransport({"image": image}, batch_size=slots, shuffle=False)
-    server = serve(fake)
-    requests = [
-        stream_pb2.StreamBatchesRequest(open=stream_pb2.StreamOpen(pipeline="fake")),
-        stream_pb2.StreamBatchesRequest(batch=stream_pb2.BatchRequest(count=slots)),
-    ]
-    with grpc.insecure_channel(server.address) as channel:
-        method: Any = channel.stream_stream(
-            "/infeed.v1.FeedService/StreamBatches",
-            stream_pb2.StreamBatchesRequest.SerializeToString,
-            stream_pb2.StreamBatchesResponse.FromString,
-        )
-        opened, head, *chunks = method(iter(requests))
-    assert opened.opened.batch_size == slots
-    payload = b"".join(message.chunk.data for message in chunks)
-    assert len(payload) == head.header.payload_size == slots * width
-    assert np.array_equal(np.frombuffer(payload, np.uint8).reshape(slots, width), image)
 
 
 class PeerTransport:
@@ -331,12 +305,6 @@ def test_close_waits_for_a_reader_that_is_being_started(
     assert starting.wait(HANG_SECONDS)
     feed.close()
     assert not infeed_threads()
-
-
-def test_ended_feed_has_no_threads(fake: FakeTransport) -> None:
-    with infeed.connect("-", "fake", epochs=1, transport=fake) as feed:
-        list(feed)
-        until(lambda: not infeed_threads())
 
 
 def test_stop_after_a_fork_leaves_the_parent_connected(fake: FakeTransport) -> None:

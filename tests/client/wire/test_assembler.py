@@ -152,13 +152,6 @@ def assemble_words(payload_size: int | None = None) -> list[Any]:
     return [read(assembler, data) for data in (opened(spec=spec), head, *chunks)]
 
 
-def test_payload_size_of_byte_strings_is_bounded() -> None:
-    assert assemble_words()[-1].batch["word"].tolist() == [b"a", b"", b"longer"]
-    for size in (-1, wire.MAX_PAYLOAD_BYTES + 1):
-        with pytest.raises(ProtocolError, match=f"{size}"):
-            assemble_words(size)
-
-
 def test_wrong_fingerprint_is_refused() -> None:
     with pytest.raises(FingerprintError, match=r"'cd'.*'ab'"):
         assemble(opened(fingerprint="cd"))
@@ -348,12 +341,3 @@ def test_invalid_header_allocates_no_memory(
     with pytest.raises(ProtocolError):
         assemble(opened(), message.SerializeToString())
     assert sizes == []
-
-
-def test_batch_that_does_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def allocate(self: BufferPool, size: int) -> Any:
-        raise MemoryError
-
-    monkeypatch.setattr(BufferPool, "allocate", allocate)
-    with pytest.raises(ProtocolError, match="does not fit into memory"):
-        assemble(opened(), HEAD)

@@ -46,8 +46,6 @@ class _ScriptedSocket:
     def send(self, data: bytes) -> None:
         """Discards the data."""
 
-    send_now = send
-
     def abort(self) -> None:
         """Does nothing: there is no connection."""
 
