@@ -12,16 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.client.interrupts import Interrupt, instructions_behind_the_delivery, interrupt
+from tests.client.plans import plan_of
 from tests.client.waiting import HANG_SECONDS, infeed_threads, until
 
 import infeed
 from infeed.batch import Batch
-from infeed.cursor import Shard
 from infeed.feed import Feed
-from infeed.prefetch.feed_item import EndOfFeed
-from infeed.prefetch.feed_plan import plan_feed
-from infeed.prefetch.ready_batches import ReadyBatches
-from infeed.prefetch.reporter import Reporter
+from infeed.prefetch.ready_batches import EndOfFeed, ReadyBatches
 from infeed.shared.spec import Normalize
 from infeed.stats import PrefetchCounters, StatsRecorder
 from infeed.testing import FakeTransport
@@ -52,31 +49,16 @@ def feed_of(*, ready_at_once: bool) -> Feed:
         for item in items:
             ready.put(item)
         items.clear()
-    plan = plan_feed(
-        FakeTransport({"x": np.arange(50)}, batch_size=4).spec,
-        batch_size=None,
-        shard=Shard(),
-        seed=None,
-        epochs=None,
-        remainder=None,
-        cursor=None,
-        finish="trainer",
-        job_name=None,
-        prefetch_bytes=1,
-        reconnect_timeout=60.0,
-    )
     recorder = StatsRecorder()
     prefetcher: Any = SimpleNamespace(
         ready=ready,
         start=lambda: None,
         stop=lambda: None,
-        counters=PrefetchCounters(),
-        lost_servers=lambda **_: (),
+        stats=lambda **_: recorder.stats(ready.progress, PrefetchCounters()),
         recorder=recorder,
-        reporter=Reporter(recorder, dict, dict),
         tracer=None,
     )
-    return Feed(prefetcher, plan)
+    return Feed(prefetcher, plan_of(prefetch_bytes=1))
 
 
 @pytest.mark.parametrize("ready_at_once", [True, False])

@@ -75,16 +75,17 @@ def _fields(cls: type) -> Table:
 
 
 def _feed_members() -> Table:
-    public = {name: each for name, each in vars(infeed.Feed).items() if not name.startswith("_")}
+    own = [base for base in infeed.Feed.__mro__ if base.__module__.startswith("infeed.")]
+    public = {name: value for base in own for name, value in vars(base).items() if name[0] != "_"}
     methods = [
         (code(f"{name}({_signature(method)})"), cell(first_paragraph(method)))
         for name, method in public.items()
         if inspect.isfunction(method)
     ]
     properties = [
-        (code(name), cell(first_paragraph(each)))
-        for name, each in public.items()
-        if isinstance(each, property)
+        (code(name), cell(first_paragraph(value)))
+        for name, value in public.items()
+        if isinstance(value, property)
     ]
     return Table(("member", "meaning"), methods + properties)
 

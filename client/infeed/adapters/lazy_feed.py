@@ -16,7 +16,7 @@ from infeed.feed import Feed
 from infeed.prefetch.feed_options import FeedOptions
 from infeed.prefetch.feed_plan import FeedPlan, plan_feed
 from infeed.rpc.channel import open_transport
-from infeed.shared.arguments import check_seconds, check_text
+from infeed.shared.arguments import check_text
 from infeed.shared.copies import refuse_copy
 from infeed.shared.errors import FeedClosedError, InvalidRequestError
 from infeed.shared.spec import PipelineSpec
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from infeed.client import ConnectOptions
-
-
-_TIMEOUT_SECONDS = 20.0
-"""That of `infeed.connect`: how long a server may take to start."""
 
 
 class LazyFeed:
@@ -78,7 +74,7 @@ class LazyFeed:
     def initial_state(self) -> dict[str, Any] | None:
         """The cursor that an own feed begins at, for JSON; None for the beginning."""
         state = self._options.get("state")
-        return None if state is None else dict(state)
+        return None if state is None else Cursor.from_json(state).to_json()
 
     def first_state(self) -> dict[str, Any]:
         """Returns the state before the first batch, for JSON, without opening the feed.
@@ -95,9 +91,9 @@ class LazyFeed:
         if self._first_state is None:
             assert isinstance(self._target, str)
             assert self._pipeline is not None
-            spec = _fetch_spec(self._target, self._pipeline, self._options)
-            seed = FeedOptions(seed=self._options.get("seed")).seed
-            self._first_state = first_cursor(spec, seed).to_json()
+            options = FeedOptions(**self._options)
+            spec = _fetch_spec(self._target, self._pipeline, options)
+            self._first_state = first_cursor(spec, options.seed).to_json()
         return dict(self._first_state)
 
     def update_options(self, **options: Unpack[ConnectOptions]) -> None:
@@ -168,23 +164,17 @@ def fetch_plan(target: str, pipeline: str, options: ConnectOptions) -> FeedPlan:
 
     Opens no stream. Raises what `infeed.connect` raises.
     """
-    names = FeedOptions.__dataclass_fields__
-    checked = FeedOptions(**{name: x for name, x in options.items() if name in names})  # type: ignore[arg-type]
-    state = options.get("state")
-    cursor = None if state is None else Cursor.from_json(state)
-    spec = _fetch_spec(target, pipeline, options)
-    return plan_feed(spec, cursor=cursor, **vars(checked))
+    checked = FeedOptions(**options)
+    return plan_feed(_fetch_spec(target, pipeline, checked), checked)
 
 
-def _fetch_spec(target: str, pipeline: str, options: ConnectOptions) -> PipelineSpec:
+def _fetch_spec(target: str, pipeline: str, options: FeedOptions) -> PipelineSpec:
     check_text("pipeline", pipeline)
-    timeout = check_seconds("timeout", options.get("timeout", _TIMEOUT_SECONDS))
-    transport = options.get("transport")
-    channel = open_transport(target, options.get("token"), options.get("tls"), transport)
+    channel = open_transport(target, options.token, options.tls, options.transport)
     try:
-        return channel.get_pipeline(pipeline, timeout)
+        return channel.get_pipeline(pipeline, options.timeout)
     finally:
-        if transport is None:
+        if options.transport is None:
             channel.close()
 
 

@@ -12,9 +12,6 @@ _SCHEMES = ("dns", "ipv4", "ipv6")
 
 _ENCRYPTED_SCHEMES = ("https", "grpcs")
 
-_MAX_UNIX_PATH_BYTES = 107
-"""The longest path of a Unix socket on Linux. No wait and no retry makes a longer one work."""
-
 SocketAddress = tuple[socket.AddressFamily, str | tuple[str, int]]
 """Address family, and the address in the form that `socket.connect` takes."""
 
@@ -38,18 +35,7 @@ def parse_target(target: str) -> tuple[str, ...]:
                 "unix:/path, several separated by commas",
                 target=target,
             )
-        _refuse_long_path(address)
     return addresses
-
-
-def _refuse_long_path(address: str) -> None:
-    size = len(_socket_path(address).encode(errors="replace")) if is_unix(address) else 0
-    if size > _MAX_UNIX_PATH_BYTES:
-        raise InvalidRequestError(
-            f"target {address!r} has a path of {size} bytes; a socket's has at most "
-            f"{_MAX_UNIX_PATH_BYTES}: use a folder with a shorter one, such as /run/infeed",
-            target=address,
-        )
 
 
 def _refuse_url(address: str) -> None:

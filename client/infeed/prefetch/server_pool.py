@@ -119,4 +119,4 @@ class ServerPool:
             yield wakeup
         finally:
             with self._lock:
-                self._waiting = tuple(each for each in self._waiting if each is not wakeup)
+                self._waiting = tuple(other for other in self._waiting if other is not wakeup)

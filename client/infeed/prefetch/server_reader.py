@@ -13,19 +13,13 @@ from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.reporter import Reporter
 from infeed.prefetch.server_pool import REPORT_DUE, ServerPool
 from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, Stream
-from infeed.prefetch.thread_meter import ThreadMeter
 from infeed.shared.errors import ProtocolError, ServerUnavailableError
 from infeed.shared.report import REPORT_INTERVAL_SECONDS, ServerReport
 from infeed.transport import Call, Transport
 from infeed.v1 import stream_pb2
-from infeed.wire.assembler import (
-    BatchAssembler,
-    Draining,
-    EndOfData,
-    PendingRequest,
-    ReceivedBatch,
-)
+from infeed.wire.assembler import BatchAssembler
 from infeed.wire.buffer_pool import BufferPool
+from infeed.wire.received import Draining, EndOfData, PendingRequest, ReceivedBatch
 
 if TYPE_CHECKING:
     from infeed.shared.telemetry.batch_span import BatchSpan
@@ -55,7 +49,7 @@ class ServerReader:
         self._buffers = buffers
         self._reporter = reporter
         self._tracer = tracer
-        self.meter = ThreadMeter()
+        self._meter = reporter.new_meter()
         self._call: Call | None = None
         self._stream: Stream | None = None
         self._stopping = threading.Event()
@@ -154,9 +148,9 @@ class ServerReader:
                 return
 
     def _count(self, received: ReceivedBatch) -> None:
-        self.meter.bytes += received.payload_bytes
-        self.meter.receive_seconds += received.receive_seconds
-        self.meter.update_cpu()
+        self._meter.bytes += received.payload_bytes
+        self._meter.receive_seconds += received.receive_seconds
+        self._meter.update_cpu()
         if received.span is not None:
             received.span.on_received(received.receive_seconds, received.payload_bytes)
 

@@ -34,7 +34,7 @@ def consumption(ranks: Collection[RankReport], world_size: int) -> float:
 
     The slowest rank sets the pace, and each rank takes one batch in a step.
     """
-    steps = [_step_seconds(each) for each in ranks if each.report.steps]
+    steps = [_step_seconds(rank) for rank in ranks if rank.report.steps]
     slowest = max(steps, default=0.0)
     return world_size / slowest if slowest else math.inf
 
@@ -49,9 +49,9 @@ def _step_seconds(rank: RankReport) -> float:
 
 def is_fed(ranks: Collection[RankReport], world_size: int) -> bool:
     """Returns whether every rank of a job has taken batches, and none was input-bound."""
-    reports = [each.report for each in ranks]
+    reports = [rank.report for rank in ranks]
     return len(reports) == world_size and all(
-        each.steps and each.wait_share < MODERATE_SHARE for each in reports
+        report.steps and report.wait_share < MODERATE_SHARE for report in reports
     )
 
 
@@ -60,8 +60,8 @@ def servers_in_use(ranks: Collection[RankReport], world_size: int) -> int:
 
     Behind one address, each server has the streams of some ranks alone.
     """
-    streams = max((each.report.streams for each in ranks), default=0)
-    return math.ceil(streams * world_size / max(1, len({each.rank for each in ranks})))
+    streams = max((rank.report.streams for rank in ranks), default=0)
+    return math.ceil(streams * world_size / max(1, len({rank.rank for rank in ranks})))
 
 
 def capacity(server: ServerReport, *, alone: bool = False) -> float | None:
@@ -91,13 +91,13 @@ def enough_servers(
 
     None if it is unknown: the training does no work, or the servers have sent few batches.
     """
-    capacities = [each for each in map(capacity, servers) if each is not None]
+    capacities = [known for known in map(capacity, servers) if known is not None]
     demand = consumption(ranks, world_size)
-    few = sum(each.batches for each in servers) < MIN_BATCHES
+    few = sum(server.batches for server in servers) < MIN_BATCHES
     if not capacities or few or not math.isfinite(demand):
         return None
-    sent = sum(each.batches / each.seconds for each in servers)
-    own = sum(each.report.steps / each.report.seconds for each in ranks if each.report.seconds)
+    sent = sum(server.batches / server.seconds for server in servers)
+    own = sum(rank.report.steps / rank.report.seconds for rank in ranks if rank.report.seconds)
     others = max(0.0, sent - own * world_size / max(1, len(ranks)))
     needed = (demand + others) * len(capacities) / sum(capacities)
     return max(1, math.ceil(min(needed, MAX_SERVERS)))

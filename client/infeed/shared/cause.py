@@ -105,10 +105,10 @@ class _Servers:
 
     @classmethod
     def of(cls, servers: Collection[ServerReport]) -> _Servers:
-        seconds = sum(each.seconds for each in servers)
+        seconds = sum(server.seconds for server in servers)
 
         def share(name: str) -> float:
-            return float(sum(getattr(each, name) for each in servers)) / seconds
+            return float(sum(getattr(server, name) for server in servers)) / seconds
 
         return cls(
             busy=share("busy_seconds"),
@@ -117,8 +117,8 @@ class _Servers:
             shortage=share("shortage_seconds"),
             encoding=share("encode_seconds"),
             cpu=share("cpu_seconds"),
-            cores=sum(each.seconds * each.cores for each in servers) / seconds,
-            usable=sum(each.seconds * each.usable_cores for each in servers) / seconds,
+            cores=sum(server.seconds * server.cores for server in servers) / seconds,
+            usable=sum(server.seconds * server.usable_cores for server in servers) / seconds,
         )
 
     @property
@@ -160,8 +160,8 @@ def advice_for(cause: Cause, servers: Collection[ServerReport], demand: float) -
     if cause != "Python workers":
         return _ADVICE[cause]
     used = _Servers.of(servers)
-    workers = max(each.python_workers for each in servers)
-    rate = sum(each.batches / each.seconds for each in servers)
+    workers = max(server.python_workers for server in servers)
+    rate = sum(server.batches / server.seconds for server in servers)
     growth = demand / rate if rate else math.inf
     if not _workers_wait(servers):  # those that compute can use the idle processors
         growth = min(growth, used.usable / max(used.cpu, 1e-6))
@@ -171,9 +171,9 @@ def advice_for(cause: Cause, servers: Collection[ServerReport], demand: float) -
 
 def _cause_at_servers(used: _Servers, servers: Collection[ServerReport]) -> tuple[Cause, str]:
     is_from_source = used.source >= used.busy / 2
-    workers = sum(each.python_workers for each in servers)
-    python = sum(each.python_seconds for each in servers) / max(
-        1e-9, sum(each.seconds * each.python_workers for each in servers)
+    workers = sum(server.python_workers for server in servers)
+    python = sum(server.python_seconds for server in servers) / max(
+        1e-9, sum(server.seconds * server.python_workers for server in servers)
     )
     if is_from_source and workers and python >= _BUSY_SHARE:
         noun = "Python worker was" if workers == 1 else f"{workers} Python workers were"
@@ -184,7 +184,7 @@ def _cause_at_servers(used: _Servers, servers: Collection[ServerReport]) -> tupl
     if used.shortage >= 0.5 and (has_idle_workers or used.has_idle_processors):
         return "server budget", _shortage_text(used)
     if is_from_source:
-        slowest = max(servers, key=lambda each: each.slowest_sample_seconds)
+        slowest = max(servers, key=lambda server: server.slowest_sample_seconds)
         if _is_slow(slowest):
             return "slow samples", (
                 f"sample {slowest.slowest_sample} took {slowest.slowest_sample_seconds:.2g} s, "
@@ -193,7 +193,7 @@ def _cause_at_servers(used: _Servers, servers: Collection[ServerReport]) -> tupl
         return "storage", f"the pipeline waited {_percent(used.source)} of the time for the source"
     others = (used.cores - used.usable) / used.cores if used.cores else 0.0
     and_others = f", {_percent(others)} by other processes" * (others >= _OTHERS_SHARE)
-    what: Cause = "data set" if any(each.is_sequential for each in servers) else "transforms"
+    what: Cause = "data set" if any(server.is_sequential for server in servers) else "transforms"
     return what, (
         f"the pipeline waited {_percent(used.busy - used.source)} of the time for the {what}, "
         f"{used.processors_text}{and_others}"
@@ -202,8 +202,8 @@ def _cause_at_servers(used: _Servers, servers: Collection[ServerReport]) -> tupl
 
 def _workers_wait(servers: Collection[ServerReport]) -> bool:
     """Returns whether the Python workers were busy without using processors."""
-    busy = sum(each.python_seconds for each in servers)
-    return sum(each.cpu_seconds for each in servers) < _WAITING_CPU_SHARE * busy
+    busy = sum(server.python_seconds for server in servers)
+    return sum(server.cpu_seconds for server in servers) < _WAITING_CPU_SHARE * busy
 
 
 def _is_slow(server: ServerReport) -> bool:

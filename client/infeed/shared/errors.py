@@ -1,27 +1,8 @@
 """Exceptions of infeed, client and server.
 
-InfeedError
-├── ConfigError             INVALID_CONFIG         a definition or an option is invalid
-├── SourceError             BAD_SOURCE             a source cannot be opened or read
-├── SampleError             BAD_SAMPLE             one sample cannot be read or transformed
-├── UserCodeError           USER_CODE              a user's function raised an exception
-├── PipelineNotFoundError   PIPELINE_NOT_FOUND     no pipeline has that name
-├── InvalidRequestError     INVALID_REQUEST        a size, rank or position is out of range
-├── CursorError             CURSOR_MISMATCH        the cursor is of another pipeline or seed
-├── FingerprintError        FINGERPRINT_MISMATCH   the server's pipeline is another version
-├── ServerUnavailableError  SERVER_UNAVAILABLE     no server answers
-├── FieldNotFoundError      FIELD_NOT_FOUND        a batch has no field of that name
-├── StallError              STALLED                no batch within the timeout
-├── ProtocolError           PROTOCOL               the peer sent invalid data
-├── AuthenticationError     UNAUTHENTICATED        the token or a certificate was rejected
-├── PermissionDeniedError   PERMISSION_DENIED      the token gives no access to the pipeline
-├── FeedClosedError         FEED_CLOSED            the feed was closed or has ended
-├── MissingExtraError       MISSING_EXTRA          an optional dependency is not installed
-└── ServerError             INTERNAL               any other failure of the server
-
-The server sends an error as a gRPC status with one google.rpc.ErrorInfo: the reason above, the
-domain `infeed.dev`, and the variable parts of the message as metadata. The client raises the class
-of that reason (only `infeed.rpc.status` and `infeed.rpc.call` convert).
+The server sends an error as a gRPC status with one google.rpc.ErrorInfo: the reason of
+its class, the domain `infeed.dev`, and the variable parts of the message as metadata. The client
+raises the class of that reason.
 """
 
 from __future__ import annotations
@@ -32,8 +13,8 @@ from typing import ClassVar
 DOMAIN = "infeed.dev"
 
 MAX_TEXT_CHARACTERS = 1 << 16
-"""Characters of one message or record of the log. The text of a user's exception has any length:
-each copy of it takes memory, and each step through it time of the thread that answers others."""
+"""Characters of one message or record of the log: more let a user's exception take memory, and time
+of the thread that answers others."""
 
 
 def shorten(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
@@ -41,10 +22,8 @@ def shorten(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
     if len(text) <= limit:
         return text
     half = limit // 2
-    return (
-        f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n"
-        f"{text[len(text) - half :]}"
-    )
+    left_out = f"... ({len(text) - 2 * half} characters left out) ..."
+    return f"{text[:half]}\n{left_out}\n{text[len(text) - half :]}"
 
 
 class InfeedError(Exception):
@@ -252,11 +231,9 @@ class ServerError(InfeedError):
     """
 
 
-def _leaves(root: type[InfeedError]) -> dict[str, type[InfeedError]]:
-    return {error.reason: error for error in root.__subclasses__()}
-
-
-BY_REASON: Mapping[str, type[InfeedError]] = _leaves(InfeedError)
+BY_REASON: Mapping[str, type[InfeedError]] = {
+    error.reason: error for error in InfeedError.__subclasses__()
+}
 """Reason → class, for client and server."""
 
 
@@ -267,26 +244,5 @@ def from_reason(reason: str, message: str, metadata: Mapping[str, str]) -> Infee
     return error
 
 
-__all__ = [
-    "BY_REASON",
-    "DOMAIN",
-    "AuthenticationError",
-    "ConfigError",
-    "CursorError",
-    "FeedClosedError",
-    "FieldNotFoundError",
-    "FingerprintError",
-    "InfeedError",
-    "InvalidRequestError",
-    "MissingExtraError",
-    "PermissionDeniedError",
-    "PipelineNotFoundError",
-    "ProtocolError",
-    "SampleError",
-    "ServerError",
-    "ServerUnavailableError",
-    "SourceError",
-    "StallError",
-    "UserCodeError",
-    "from_reason",
-]
+for _public in (InfeedError, *BY_REASON.values()):
+    _public.__module__ = "infeed"  # the name in tracebacks and pickles

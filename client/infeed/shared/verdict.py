@@ -86,21 +86,21 @@ def judge(
 
     `lost` are the addresses of servers that no longer serve it; their reports are not among them.
     """
-    taken = [each for each in ranks if each.report.steps]
+    taken = [rank for rank in ranks if rank.report.steps]
     if not taken:
-        steps = max((each.report.total_steps for each in ranks), default=0)
+        steps = max((rank.report.total_steps for rank in ranks), default=0)
         return Verdict("unknown", detail=f"{steps} batch{'es' * (steps != 1)} taken")
-    measured = [each for each in taken if each.report.seconds >= MIN_SECONDS]
+    measured = [rank for rank in taken if rank.report.seconds >= MIN_SECONDS]
     if not measured:
         # Rounded down, so that it does not read as enough.
-        seconds = math.floor(10 * max(each.report.seconds for each in taken)) / 10
+        seconds = math.floor(10 * max(rank.report.seconds for rank in taken)) / 10
         return Verdict(
             "unknown", detail=f"{seconds:.1f} s measured, at least {MIN_SECONDS:g} s are needed"
         )
-    worst = max(measured, key=lambda each: each.report.wait_share)
+    worst = max(measured, key=lambda rank: rank.report.wait_share)
     share = worst.report.wait_share
     verdict = Verdict(_level(share), share, worst.rank, world_size)
-    reports = [each for each in servers if each.seconds]
+    reports = [server for server in servers if server.seconds]
     if not verdict.is_input_bound or not (reports or lost):
         return verdict
     demand = consumption(measured, world_size)

@@ -92,6 +92,8 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         self._ahead = ahead
         self._epochs = options.get("epochs")
         state = options.get("state")
+        if isinstance(state, Cursor):
+            state = state.to_json()
         self._first = self._begin_at = SavedPass.from_json(state, self._epochs)
         self._reader: TensorReader | None = None
         self._begins = False

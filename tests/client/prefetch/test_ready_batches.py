@@ -11,8 +11,7 @@ from tests.client.waiting import HANG_SECONDS, blocked_in, until
 
 from infeed.batch import Batch
 from infeed.prefetch import ready_batches
-from infeed.prefetch.feed_item import EndOfFeed
-from infeed.prefetch.ready_batches import ReadyBatches
+from infeed.prefetch.ready_batches import EndOfFeed, ReadyBatches
 from infeed.stats import Progress
 from infeed.wire.assembler import ReceivedBatch
 

@@ -39,15 +39,6 @@ def test_normalize_along_the_last_dimension() -> None:
     assert result.dtype == np.float32
 
 
-@pytest.mark.parametrize("data_type", ["float16", "float32", "float64", "bfloat16"])
-@pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
-def test_normalize_keeps_the_shape(data_type: str, shape: tuple[int, ...]) -> None:
-    result = apply(Normalize("x", scale=2.0, data_type=data_type), np.ones(shape, np.int64))
-    assert result.shape == shape
-    assert result.dtype.name == data_type
-    np.testing.assert_array_equal(result.astype(np.float64), np.full(shape, 0.5))
-
-
 @examples(50)
 @given(x=hnp.arrays(np.float64, 5, elements=st.floats(-100, 100)))
 def test_cast_truncates_floats_towards_zero(x: Any) -> None:
@@ -87,12 +78,6 @@ def test_one_hot_of_each_integer_type(dtype: str) -> None:
     expected = np.concatenate([np.eye(3), np.zeros((1, 3))])[labels.astype(int)]
     np.testing.assert_array_equal(result, expected)
     assert result.dtype == np.float32
-
-
-def test_one_hot_of_more_classes_than_the_labels_type_has() -> None:
-    result = apply(OneHot("x", 300), np.array([255, 43], np.uint8))
-    assert result.argmax(1).tolist() == [255, 43]
-    assert result.sum() == 2
 
 
 def test_one_hot_values_and_labels_out_of_range() -> None:
@@ -202,23 +187,6 @@ PER_CHANNEL: list[Any] = [
     Normalize("x", scale=255.0, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6)),
     Normalize("x", std=(0.4, 0.5, 0.6), data_type="float64"),
 ]
-
-
-@pytest.mark.parametrize(
-    ("transform", "shape"),
-    [(case, shape) for case in CASES for shape in SHAPES]
-    + [(case, shape) for case in PER_CHANNEL for shape in SHAPES if shape[-1:] == (3,)],
-)
-@pytest.mark.parametrize("dtype", ["uint8", "float32", "int64"])
-def test_blocks_do_not_change_the_result(
-    transform: Any, shape: tuple[int, ...], dtype: str
-) -> None:
-    rng = np.random.default_rng(0)
-    x = (rng.standard_normal(shape) * 300).astype(np.int64).astype(dtype)
-    result = apply(transform, x)
-    expected = reference(transform, x)
-    assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
-    assert result.tobytes() == expected.tobytes()
 
 
 @examples(100)

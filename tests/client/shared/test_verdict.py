@@ -11,7 +11,7 @@ import pytest
 from infeed.shared.capacity import MAX_SERVERS, capacity, consumption, enough_servers
 from infeed.shared.cause import find_cause
 from infeed.shared.report import RankReport, ServerReport, TrainerReport
-from infeed.shared.verdict import Verdict, judge
+from infeed.shared.verdict import judge
 
 SERVER = ServerReport(seconds=10.0, batches=100, bytes=10**9, cores=4.0, no_request_seconds=10.0)
 WAITING = TrainerReport(seconds=10.0, steps=100, wait_seconds=5.0, streams=1, bytes=10**9)
@@ -381,7 +381,3 @@ def test_verdict_names_the_number_of_servers() -> None:
     assert verdict.servers == 2
     assert "; 2 such servers would be enough; first: add servers or cores" in str(verdict)
     assert "; 1 such server would" in str(replace(verdict, servers=1))
-
-
-def test_verdicts_are_compared_by_value() -> None:
-    assert judge([], 1, []) == Verdict("unknown", detail="0 batches taken")

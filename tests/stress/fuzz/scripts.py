@@ -18,6 +18,7 @@ from tests.stress.fuzz.sessions import Session
 
 from infeed.http2.socket import ClientSocket
 from infeed.rpc.call import GrpcCall
+from infeed.rpc.credentials import Credentials
 from infeed.shared.errors import BY_REASON, DOMAIN
 from infeed.v1 import stream_pb2
 from infeed.wire.assembler import BatchAssembler, ReceivedBatch
@@ -45,12 +46,22 @@ class _ScriptedSocket:
     def send(self, data: bytes) -> None:
         """Discards the data."""
 
-    send_now = send
-
     def abort(self) -> None:
         """Does nothing: there is no connection."""
 
     close = abort
+
+
+class _ScriptedCredentials(Credentials):
+    """Credentials whose connection returns the given bytes."""
+
+    def __init__(self, data: Sequence[bytes]) -> None:
+        super().__init__()
+        object.__setattr__(self, "_data", data)
+
+    def create_socket(self, address: str) -> ClientSocket:
+        data: Sequence[bytes] = vars(self)["_data"]
+        return cast("ClientSocket", _ScriptedSocket(data))
 
 
 def scripted_call(data: Sequence[bytes]) -> GrpcCall:
@@ -62,7 +73,7 @@ def scripted_call(data: Sequence[bytes]) -> GrpcCall:
         timeout=None,
         on_draining=lambda: None,
         on_closed=lambda _: None,
-        socket=cast("ClientSocket", _ScriptedSocket(data)),
+        credentials=_ScriptedCredentials(data),
     )
 
 

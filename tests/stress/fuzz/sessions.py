@@ -14,6 +14,7 @@ from tests.stress.fuzz.server_under_test import ServerUnderTest
 
 from infeed.batch import Batch
 from infeed.cursor import Shard
+from infeed.prefetch.feed_options import FeedOptions
 from infeed.prefetch.feed_plan import FeedPlan, plan_feed
 from infeed.shared.spec import PipelineSpec
 from infeed.v1 import feed_service_pb2 as service
@@ -119,19 +120,7 @@ def request(plan: FeedPlan, step: int) -> stream_pb2.BatchRequest:
 
 def plan_epoch(spec: PipelineSpec) -> FeedPlan:
     """Returns the plan of one epoch of a pipeline for a single trainer."""
-    return plan_feed(
-        spec,
-        batch_size=None,
-        shard=Shard(),
-        seed=None,
-        epochs=1,
-        remainder="pad",
-        cursor=None,
-        finish="trainer",
-        job_name=None,
-        prefetch_bytes=1 << 20,
-        reconnect_timeout=0.1,
-    )
+    return plan_feed(spec, FeedOptions(shard=Shard(), epochs=1, remainder="pad"))
 
 
 def split(data: bytes) -> Iterator[bytes]:

@@ -23,10 +23,12 @@ CALL_METRICS = {
     "grpc.client.attempt.started": ("{attempt}", "Calls that have begun, by method and target"),
     "grpc.client.attempt.duration": ("s", "Duration of ended calls"),
     "grpc.client.attempt.sent_total_compressed_message_size": (
-        *("By", "Bytes of the messages that were sent in an ended call"),
+        "By",
+        "Bytes of the messages that were sent in an ended call",
     ),
     "grpc.client.attempt.rcvd_total_compressed_message_size": (
-        *("By", "Bytes of the messages that were received in an ended call"),
+        "By",
+        "Bytes of the messages that were received in an ended call",
     ),
 }
 """Unit and description by name."""
@@ -47,7 +49,8 @@ class CallMetrics:
         self._started = meter.create_counter(started, *CALL_METRICS[started])
         self._duration, self._sent, self._received = (
             meter.create_histogram(
-                *(name, *CALL_METRICS[name]),
+                name,
+                *CALL_METRICS[name],
                 explicit_bucket_boundaries_advisory=_SECONDS if "duration" in name else _BYTES,
             )
             for name in histograms

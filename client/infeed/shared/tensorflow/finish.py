@@ -48,7 +48,7 @@ def saturating_cast(x: tf.Tensor, data_type: tf.DType) -> tf.Tensor:
     """
     if not data_type.is_integer:
         return tf.cast(x, data_type)
-    source, target = (numpy_dtype(each.name) for each in (x.dtype, data_type))
+    source, target = (numpy_dtype(kind.name) for kind in (x.dtype, data_type))
     if np.can_cast(source, target):
         return tf.cast(x, data_type)
     low, high = shared_range(source, target)

@@ -30,27 +30,6 @@ def test_second_end_has_no_effect() -> None:
     assert ended == [span]
 
 
-def test_phase_is_cut_at_the_begin_of_the_batch() -> None:
-    spans = Spans()
-    span = begin(spans, [])
-    now = span.began_ns + 2_000_000
-    span.add_interval("wait", span.began_ns - 10**9, now)
-    span.add_interval("receive", now - 10, now)
-    span.end("taken", at_ns=now)
-    phases = spans.phases(spans.batches[0])
-    assert (phases["wait"].start_time, phases["wait"].end_time) == (span.began_ns, now)
-    assert (phases["receive"].start_time, phases["receive"].end_time) == (now - 10, now)
-
-
-def test_phase_before_the_batch_has_no_length() -> None:
-    spans = Spans()
-    span = begin(spans, [])
-    span.add_interval("wait", span.began_ns - 10, span.began_ns - 5)  # the clock was set back
-    span.end("taken")
-    wait = spans.phases(spans.batches[0])["wait"]
-    assert wait.start_time == wait.end_time == span.began_ns
-
-
 def test_problem_is_the_status_of_an_error() -> None:
     spans = Spans()
     begin(spans, []).end("lost", "the stream ended")

@@ -14,16 +14,11 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from tests.harness.spans import Spans, attribute
 
 import infeed
-from infeed.prefetch.coordinator import Coordinator
-from infeed.prefetch.feed_options import FeedOptions
-from infeed.prefetch.feed_plan import plan_feed
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.spec import Normalize
-from infeed.shared.telemetry.batch_tracer import BatchTracer
 from infeed.testing import FakeTransport
 from infeed.transport import Call
 from infeed.v1 import stream_pb2
-from infeed.wire.assembler import ReceivedBatch
 
 
 class RecordingTransport(FakeTransport):
@@ -86,14 +81,6 @@ def test_nothing_is_made_or_sent_when_not_sampled() -> None:
     assert set(transport.contexts) == {""}
 
 
-def test_step_that_is_the_parent_has_no_link() -> None:
-    spans = Spans()
-    with spans.provider.get_tracer("training").start_as_current_span("job") as job:
-        assert read_all(RecordingTransport(), spans.provider) == 10
-    assert [span.parent for span in spans.batches] == [job.get_span_context()] * 10
-    assert [span.links for span in spans.batches] == [()] * 10
-
-
 def test_parent_is_the_span_of_connect_then_that_of_the_last_next() -> None:
     spans = Spans(ParentBased(root=ALWAYS_OFF))
     job = Spans()  # a sampled job; without it, no batch would be
@@ -148,32 +135,6 @@ def test_requests_of_a_lost_stream_are_lost() -> None:
     assert not any(span.status.is_ok for span in lost)
     taken = [span for span in spans.batches if attribute(span, "outcome") == "taken"]
     assert [attribute(span, "step") for span in taken] == list(range(10))
-
-
-def test_batch_that_an_interrupt_has_kept_is_taken_once() -> None:
-    """`Feed.next` may be interrupted behind the tracer, and is then called again."""
-    spans = Spans()
-    tracer = BatchTracer(spans.provider, {})
-    span = tracer.begin("a:1", 0, 0)
-    tracer.on_taken(span, 0.25)
-    tracer.on_taken(span, 0.5)
-    tracer.flush()
-    (batch,) = spans.batches
-    assert attribute(batch, "wait_seconds") == 0.25
-    assert list(spans.phases(batch)) == ["wait"]
-
-
-def test_batch_that_is_not_needed_any_more_is_a_duplicate(monkeypatch: pytest.MonkeyPatch) -> None:
-    spans = Spans()
-    span = BatchTracer(spans.provider, {}).begin("a:1", 0, 0)
-    options = FeedOptions(prefetch_bytes=1 << 20)
-    plan = plan_feed(RecordingTransport().spec, cursor=None, **vars(options))
-    coordinator = Coordinator("-", plan, lambda _: None)
-    coordinator.add_servers(["a:1"])
-    monkeypatch.setattr(coordinator._scheduler, "on_received", lambda *_: False)
-    batch = infeed.Batch({}, start=0, epoch=0, sample_ids=np.arange(4), mask=np.ones(4, bool))
-    coordinator.on_batch(coordinator.start_stream("a:1"), ReceivedBatch(0, batch, 4, span=span))
-    assert [attribute(each, "outcome") for each in spans.batches] == ["duplicate"]
 
 
 def test_wrong_provider_is_refused() -> None:
