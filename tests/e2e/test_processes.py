@@ -295,13 +295,16 @@ def test_dataset_without_an_order_ends_each_process(command_line: Any, folder: P
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (ServerOptions("unix:/tmp/none/s", None), "processes cannot share unix:/tmp/none/s"),
-        (ServerOptions("0.0.0.0:0", None), "--insecure"),
-        (ServerOptions("127.0.0.1:0", "0.0.0.0:0"), "--http 0.0.0.0:0"),
+        (
+            ServerOptions("unix:/tmp/none/s", None, processes=2),
+            "processes cannot share unix:/tmp/none/s",
+        ),
+        (ServerOptions("0.0.0.0:0", None, processes=2), "--insecure"),
+        (ServerOptions("127.0.0.1:0", "0.0.0.0:0", processes=2), "--http 0.0.0.0:0"),
     ],
 )
 def test_options_that_processes_cannot_share_are_refused(
     options: ServerOptions, message: str
 ) -> None:
     with pytest.raises(infeed.ConfigError, match=message):
-        serve_processes("pipelines.yaml", options, 2, pytest.fail, pytest.fail)
+        serve_processes("pipelines.yaml", options, pytest.fail, pytest.fail)

@@ -8,10 +8,23 @@ from typing import Annotated
 import typer
 
 from infeed_server.cli import logs
-from infeed_server.cli.commands import Http, HttpHosts
 from infeed_server.cli.console import announce
 from infeed_server.imports import without_gc
 
+Http = Annotated[
+    str,
+    typer.Option(
+        metavar="HOST:PORT", help="Address of the dashboard, API, metrics and health, or 'off'."
+    ),
+]
+HttpHosts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--http-host",
+        help="Name under which they may be requested, besides addresses and this machine's own "
+        "name; can be repeated.",
+    ),
+]
 Advertise = Annotated[
     str | None,
     typer.Option(

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import grpc
-
-from infeed.shared.errors import AuthenticationError, InfeedError, ServerUnavailableError
+from infeed.shared.errors import AuthenticationError, ServerUnavailableError
 from infeed_server.engines.monitor import Refusal
 from infeed_server.rpc.call import ServerCall
-from infeed_server.rpc.limits import ConcurrencyLimit, LimitReachedError, Limits, client_name
-from infeed_server.rpc.resources import OutOfResourcesError, ThreadReserve
-from infeed_server.rpc.status import to_status_error
-from infeed_server.rpc.status_error import StatusError
+from infeed_server.rpc.limits import Limits, client_name
+from infeed_server.rpc.resources import OutOfThreadsError, require_threads
+from infeed_server.rpc.status import CallError
 from infeed_server.serving.auth import Authenticator
 
 _STREAM_SUFFIX = "/StreamBatches"
@@ -23,31 +21,59 @@ _HEALTH_PREFIX = "/grpc.health.v1.Health/"
 """Health checks need no token, and reveal nothing else."""
 
 MAX_HEALTH_CALLS = 32
-"""Open health calls, each with a thread, which clients without a token can hold."""
+"""Calls with a thread each: more let clients without a token hold more threads."""
 
 _MAX_PEER_HEALTH_CALLS = 8
-"""Open health calls of one client; with fewer, the probes of a proxy could not overlap."""
+"""Calls of one client: with fewer, the probes of a proxy could not overlap."""
 
 
-class CallRefusedError(StatusError):
-    """A call is refused, with a status and the reason for the metrics."""
+class OpenCalls:
+    """The calls of one kind that are open, in total and by client. Not thread-safe."""
 
-    def __init__(self, reason: Refusal, status: StatusError) -> None:
-        super().__init__(status.code, status.details, status.trailers)
-        self.refusal: Refusal = reason
+    def __init__(self, kind: str, limit: int, peer_limit: int, options: bool = True) -> None:
+        """`kind` is a plural for messages; with `options`, `--max-KIND` and `--peer-KIND` exist."""
+        self._kind = kind
+        self._limit = limit
+        self._peer_limit = peer_limit
+        self._options = options
+        self._open: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return self._open.total()
+
+    def add(self, client: str) -> None:
+        """Counts one more call of the client. Raises `CallError` if that is too many."""
+        if len(self) >= self._limit:
+            raise self._full(None, self._limit)
+        # All clients of a Unix socket are the empty one, which has no limit of its own.
+        if client and self._open[client] >= self._peer_limit:
+            raise self._full(client, self._peer_limit)
+        self._open[client] += 1
+
+    def remove(self, client: str) -> None:
+        self._open[client] -= 1
+        if not self._open[client]:
+            del self._open[client]
+
+    def _full(self, client: str | None, limit: int) -> CallError:
+        text = f"{client or 'the server'} has {limit} {self._kind} open already: close some"
+        if self._options:
+            text += f", or raise --{'peer' if client else 'max'}-{self._kind}"
+        error = ServerUnavailableError(text, limit=self._kind, client=client)
+        reason: Refusal = "streams" if self._kind == "streams" else "calls"
+        return CallError(error, "RESOURCE_EXHAUSTED", reason)
 
 
 class Admission:
-    """Counts open calls, and refuses those that are too many. Thread-safe."""
+    """Authenticates calls, counts those that are open, and refuses too many. Thread-safe."""
 
     def __init__(self, limits: Limits, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
-        self.streams = ConcurrencyLimit("streams", limits.streams, limits.peer_streams)
-        self.calls = ConcurrencyLimit("calls", limits.calls, limits.peer_calls)
-        self._health_calls = ConcurrencyLimit(
-            "health calls", MAX_HEALTH_CALLS, _MAX_PEER_HEALTH_CALLS
+        self.streams = OpenCalls("streams", limits.max_streams, limits.peer_streams)
+        self.calls = OpenCalls("calls", limits.max_calls, limits.peer_calls)
+        self.health_calls = OpenCalls(
+            "health calls", MAX_HEALTH_CALLS, _MAX_PEER_HEALTH_CALLS, options=False
         )
-        self._threads = ThreadReserve()
         self._lock = threading.Lock()
         self._stopping = False
 
@@ -58,45 +84,33 @@ class Admission:
 
     @contextmanager
     def admit(self, call: ServerCall) -> Iterator[None]:
-        """Authenticates a call, and counts it in the block. Raises `CallRefusedError`."""
+        """Authenticates a call, and counts it in the block. Raises `CallError`."""
         client = client_name(call.peer(), call.client_certificate)
-        if not call.method.startswith(_HEALTH_PREFIX):
+        if call.method.startswith(_HEALTH_PREFIX):
+            kind = self.health_calls
+        else:
+            kind = self.streams if call.method.endswith(_STREAM_SUFFIX) else self.calls
             try:
                 call.caller = self._authenticator.authenticate(call.authorization, client)
             except AuthenticationError as error:
-                raise _refused("unauthenticated", error) from None
+                raise CallError(error, refusal="unauthenticated") from None
             client = call.caller.name
         with self._lock:
-            limit = self._count(call.method, client)
+            self._add(kind, client)
         try:
             yield
         finally:
             with self._lock:
-                limit.release(client)
+                kind.remove(client)
 
-    def _count(self, method: str, client: str) -> ConcurrencyLimit:
+    def _add(self, kind: OpenCalls, client: str) -> None:
         if self._stopping:
-            status = StatusError(grpc.StatusCode.UNAVAILABLE, "the server is shutting down")
-            raise CallRefusedError("stopping", status)
-        limit = self._limit_of(method)
+            raise CallError(
+                ServerUnavailableError("the server is shutting down"), refusal="stopping"
+            )
         try:
-            self._threads.require(streams=int(limit is self.streams))
-            limit.acquire(client)
-        except OutOfResourcesError as error:
-            raise _refused(
-                "threads", ServerUnavailableError(str(error)), "RESOURCE_EXHAUSTED"
-            ) from None
-        except LimitReachedError as error:
-            problem = ServerUnavailableError(str(error), limit=error.kind, client=error.client)
-            reason: Refusal = "streams" if limit is self.streams else "calls"
-            raise _refused(reason, problem, "RESOURCE_EXHAUSTED") from None
-        return limit
-
-    def _limit_of(self, method: str) -> ConcurrencyLimit:
-        if method.startswith(_HEALTH_PREFIX):
-            return self._health_calls
-        return self.streams if method.endswith(_STREAM_SUFFIX) else self.calls
-
-
-def _refused(reason: Refusal, error: InfeedError, code: str | None = None) -> CallRefusedError:
-    return CallRefusedError(reason, to_status_error(error, code))
+            require_threads(streams=int(kind is self.streams))
+        except OutOfThreadsError as error:
+            problem = ServerUnavailableError(str(error))
+            raise CallError(problem, "RESOURCE_EXHAUSTED", "threads") from None
+        kind.add(client)

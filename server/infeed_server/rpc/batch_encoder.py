@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -53,8 +54,11 @@ class BatchEncoder:
         # Must not refer to `answer`, which refers to it: such a cycle would keep a batch in memory
         # until the next garbage collection.
         def on_answer(answered: Future[Answer]) -> None:
+            def make() -> EncodedAnswer:
+                return self._encode(stream, request, answered.result(), span)
+
             try:
-                self._pool.submit(self._encode, stream, request, answered, encoded, span)
+                self._pool.submit(_settle, encoded, make)
             except RuntimeError:  # the pool is shut down
                 encoded.set_exception(ServerUnavailableError("the server is shutting down"))
 
@@ -65,21 +69,6 @@ class BatchEncoder:
         self._pool.shutdown()
 
     def _encode(
-        self,
-        stream: BatchStream,
-        request: stream_pb2.BatchRequest,
-        answer: Future[Answer],
-        encoded: Future[EncodedAnswer],
-        span: BatchSpan | None,
-    ) -> None:
-        try:
-            encoded.set_result(self._encode_answer(stream, request, answer.result(), span))
-        except CancelledError:
-            encoded.cancel()
-        except Exception as error:  # noqa: BLE001 - raised by `encoded.result()`
-            encoded.set_exception(error)
-
-    def _encode_answer(
         self,
         stream: BatchStream,
         request: stream_pb2.BatchRequest,
@@ -95,3 +84,13 @@ class BatchEncoder:
         record_stage(self._monitor, stream.pipeline.name, "encode", begin, span)
         samples = sum(sample >= 0 for sample in batch.header.sample_ids)
         return EncodedAnswer(messages, samples, batch.header.payload_size, span)
+
+
+def _settle(future: Future[EncodedAnswer], make: Callable[[], EncodedAnswer]) -> None:
+    """Sets the result of a future, or the error that prevents it."""
+    try:
+        future.set_result(make())
+    except CancelledError:
+        future.cancel()
+    except Exception as error:  # noqa: BLE001 - raised by `future.result()`
+        future.set_exception(error)

@@ -12,14 +12,14 @@ from typing import Any, NoReturn
 
 import grpc
 from google.protobuf.message import DecodeError
+from grpc_status import rpc_status
 
-from infeed.shared.errors import InvalidRequestError
+from infeed.shared.errors import InvalidRequestError, ProtocolError
 from infeed_server.engines.monitor import EndedCall, Monitor
-from infeed_server.rpc.admission import Admission, CallRefusedError
+from infeed_server.rpc.admission import Admission
 from infeed_server.rpc.call import ServerCall
 from infeed_server.rpc.log_context import logged_call
-from infeed_server.rpc.status import to_call_error
-from infeed_server.rpc.status_error import StatusError
+from infeed_server.rpc.status import CallError, to_call_error
 from infeed_server.rpc.trainer_log import TrainerLog
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class CallInterceptor(grpc.ServerInterceptor):
     ) -> Iterator[bytes]:
         with self._call(method, handler is not None, context) as call:
             if handler is None:
-                raise StatusError(grpc.StatusCode.UNIMPLEMENTED, "unknown method")
+                raise CallError(ProtocolError("unknown method"), "UNIMPLEMENTED")
             requests = _requests(messages, call, handler.request_deserializer)
             serialize = handler.response_serializer or bytes
             for response in _responses(handler, requests, call):
@@ -87,15 +87,14 @@ class CallInterceptor(grpc.ServerInterceptor):
         else:
             call.status = grpc.StatusCode.OK
 
-    def _abort(self, call: ServerCall, context: Any, error: StatusError) -> NoReturn:
-        if isinstance(error, CallRefusedError):
+    def _abort(self, call: ServerCall, context: Any, error: CallError) -> NoReturn:
+        if error.refusal is not None:
             self._monitor.on_refused(error.refusal)
-        if error.code in _LOGGED_CODES:
-            log.info("%s was refused: %.*s", call.peer(), _MAX_LOGGED_CHARS, error.details)
-        call.status = error.code
-        context.set_trailing_metadata(tuple(error.trailers))
-        # Stripped: HTTP/2 forbids spaces at the ends of a header, which C-core does not encode.
-        context.abort(error.code, error.details.strip(" "))
+        status = rpc_status.to_status(error.status)
+        if status.code in _LOGGED_CODES:
+            log.info("%s was refused: %.*s", call.peer(), _MAX_LOGGED_CHARS, status.details)
+        call.status = status.code
+        context.abort_with_status(status)
         raise AssertionError("abort() returned")
 
     def _on_end(self, call: ServerCall, name: str) -> None:
@@ -123,7 +122,9 @@ def _requests(
             try:
                 request = parse(message) if parse else message
             except DecodeError:
-                raise InvalidRequestError(f"a message of {len(message)} bytes is invalid") from None
+                name = parse.__self__.DESCRIPTOR.name  # type: ignore[union-attr]
+                text = f"a message of {len(message)} bytes is not a valid {name}"
+                raise InvalidRequestError(text) from None
             yield request
     finally:
         timer.cancel()

@@ -24,12 +24,12 @@ from infeed_server.engines.monitor import Monitor
 from infeed_server.observe.jobs import Jobs
 from infeed_server.rpc.admission import MAX_HEALTH_CALLS, Admission
 from infeed_server.rpc.batch_encoder import BatchEncoder
+from infeed_server.rpc.batch_stream import BatchStreams
 from infeed_server.rpc.health import HealthServicer
 from infeed_server.rpc.interceptor import CallInterceptor
 from infeed_server.rpc.limits import Limits
 from infeed_server.rpc.resources import max_connections
 from infeed_server.rpc.servicer import SERVICE, FeedServicer
-from infeed_server.rpc.shutdown import Shutdown
 from infeed_server.rpc.status import to_client_text
 from infeed_server.rpc.trainer_log import TrainerLog
 from infeed_server.serving.auth import AllowAll, Authenticator
@@ -42,9 +42,6 @@ log = logging.getLogger(__name__)
 
 # It would log a traceback for each header of a peer that is no UTF-8.
 logging.getLogger("grpc._cython.cygrpc").setLevel(logging.CRITICAL)
-
-MAX_CONNECTION_AGE_GRACE_SECONDS = 60.0
-"""Time that the streams of an old connection have to end."""
 
 _MAX_REQUEST_BYTES = 64 << 10
 """The largest message that a client may send; requests have a few dozen bytes."""
@@ -68,60 +65,72 @@ _END_TIMEOUT_SECONDS = 1.0
 
 
 class RpcServer:
-    """A gRPC server. It listens from its construction, and `start` begins to answer."""
+    """A gRPC server: `open` binds its port, `start` begins to answer, `stop` drains it."""
 
     def __init__(
         self,
         catalog: Catalog,
         monitor: Monitor,
-        address: Address,
         *,
-        share_port: bool = False,
-        credentials: grpc.ServerCredentials | None = None,
-        authenticator: Authenticator | None = None,
         limits: Limits = Limits(),  # noqa: B008 - immutable
-        connection_age: float | None = None,
-        connection_age_grace: float = MAX_CONNECTION_AGE_GRACE_SECONDS,
+        authenticator: Authenticator | None = None,
         jobs: Jobs | None = None,
         tracer: RequestTracer | None = None,
     ) -> None:
-        """Without `credentials`, nothing is encrypted; without `authenticator`, every client has
-        access.
-
-        `connection_age` is the time in seconds after which clients open new connections. `jobs`
-        keeps the trainers' reports, `tracer` makes the spans of batches. Raises `ConfigError` when
-        the address cannot be bound.
-        """
+        """Without `authenticator`, every client has access. `jobs` keeps the trainers' reports,
+        `tracer` makes the spans of batches."""
+        self.port = 0
+        self._limits = limits
         self._requires_token = authenticator is not None
         self._admission = Admission(limits, authenticator or AllowAll())
         self._health = HealthServicer()
         self._encoder = BatchEncoder(monitor)
-        self._shutdown = Shutdown()
         self._trainers = TrainerLog()
         jobs = jobs or Jobs(lambda *_: ServerReport())
-        servicer = FeedServicer(
-            catalog, self._encoder, monitor, self._shutdown, self._trainers, jobs, tracer
-        )
-        self._pool = _CallThreads(
-            limits.streams + limits.calls + MAX_HEALTH_CALLS + _SPARE_THREADS, "infeed-rpc"
-        )
+        self._streams = BatchStreams(catalog, self._encoder, monitor, self._trainers, jobs, tracer)
+        self._servicer = FeedServicer(catalog, self._streams)
+        self._interceptor = CallInterceptor(self._admission, monitor, self._trainers)
+        threads = limits.max_streams + limits.max_calls + MAX_HEALTH_CALLS + _SPARE_THREADS
+        self._pool = _CallThreads(threads, "infeed-rpc")
+
+    def open(
+        self,
+        address: Address,
+        credentials: grpc.ServerCredentials | None = None,
+        *,
+        shares_port: bool = False,
+    ) -> None:
+        """Listens on the address; without `credentials`, nothing is encrypted.
+
+        Raises `ConfigError` when the address cannot be bound.
+        """
+        if not shares_port:
+            # C-core gives no reason, and replaces the Unix socket of a live server.
+            address.require_free()
         self._server = grpc.server(
             self._pool,
-            handlers=[servicer],
-            interceptors=[CallInterceptor(self._admission, monitor, self._trainers)],
-            options=_options(connection_age, connection_age_grace, share_port=share_port),
+            handlers=[self._servicer],
+            interceptors=[self._interceptor],
+            options=_options(self._limits, shares_port=shares_port),
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
         try:
-            self.port = self._listen(address, credentials, share_port=share_port)
-        except ConfigError:
-            self._encoder.close()
-            raise
+            if credentials is None:
+                self.port = self._server.add_insecure_port(str(address))
+            else:
+                self.port = self._server.add_secure_port(str(address), credentials)
+        except RuntimeError as error:
+            message = f"cannot listen on {address}: {error}"
+            raise ConfigError(message, address=str(address)) from None
 
     def start(self) -> None:
         self._server.start()
+
+    def update(self) -> None:
+        """Does what is due every second."""
+        self._trainers.flush()
 
     def set_serving(self, serving: bool, reason: str = "", pipeline: str = "") -> None:
         """Sets the health status of a pipeline, else that of the server and of the feed service.
@@ -133,40 +142,29 @@ class RpcServer:
             return
         text = "" if self._requires_token else to_client_text(reason)
         for name in (pipeline,) if pipeline else ("", SERVICE):
-            self._health.set(name, serving, text)
+            self._health.set_serving(name, serving, text)
 
     def stop(self, grace: float) -> None:
         """Refuses new calls, waits up to `grace` seconds for open streams, and ends the rest.
 
         Streams announce it in a message too: proxies do not forward GOAWAY.
         """
-        self._health.end()
+        self._health.enter_graceful_shutdown()
         self._admission.stop()
         ended = self._server.stop(grace + 2 * _END_TIMEOUT_SECONDS)
-        self._shutdown.drain()
+        self._streams.drain()
         _wait_until(lambda: not len(self._admission.streams), grace)
-        self._shutdown.end()
+        self._streams.end()
         ended.wait(_END_TIMEOUT_SECONDS)
         self._server.stop(None).wait(_END_TIMEOUT_SECONDS)
+        self.close()
+
+    def close(self) -> None:
+        """Frees the threads of a server that is stopped, or was never opened."""
         # Not all threads may end: one can wait for storage on behalf of a call that has ended.
         self._pool.shutdown(wait=False)
         self._encoder.close()
-        self._trainers.close()
-
-    def _listen(
-        self, address: Address, credentials: grpc.ServerCredentials | None, *, share_port: bool
-    ) -> int:
-        """Returns the port. Raises `ConfigError`."""
-        if not share_port:
-            # C-core gives no reason, and replaces the Unix socket of a live server.
-            address.require_free()
-        try:
-            if credentials is None:
-                return self._server.add_insecure_port(str(address))
-            return self._server.add_secure_port(str(address), credentials)
-        except RuntimeError as error:
-            message = f"cannot listen on {address}: {error}"
-            raise ConfigError(message, address=str(address)) from None
+        self._trainers.flush()
 
 
 class _CallThreads(futures.ThreadPoolExecutor):
@@ -181,9 +179,7 @@ class _CallThreads(futures.ThreadPoolExecutor):
             return futures.Future()
 
 
-def _options(
-    connection_age: float | None, connection_age_grace: float, *, share_port: bool
-) -> list[tuple[str, int]]:
+def _options(limits: Limits, *, shares_port: bool) -> list[tuple[str, int]]:
     """Returns the channel arguments of C-core; times are in milliseconds."""
     seconds = {
         "grpc.keepalive_time_ms": SERVER_PING_INTERVAL_SECONDS,
@@ -194,11 +190,11 @@ def _options(
         "grpc.max_connection_idle_ms": _IDLE_SECONDS,
         "grpc.server_handshake_timeout_ms": _HANDSHAKE_TIMEOUT_SECONDS,
     }
-    if connection_age is not None:
-        seconds["grpc.max_connection_age_ms"] = connection_age
-        seconds["grpc.max_connection_age_grace_ms"] = connection_age_grace
+    if limits.max_connection_age is not None:
+        seconds["grpc.max_connection_age_ms"] = limits.max_connection_age
+        seconds["grpc.max_connection_age_grace_ms"] = limits.max_connection_age_grace
     return [
-        ("grpc.so_reuseport", int(share_port)),
+        ("grpc.so_reuseport", int(shares_port)),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.max_allowed_incoming_connections", max_connections()),
         ("grpc.max_concurrent_streams", _MAX_STREAMS_OF_CONNECTION),

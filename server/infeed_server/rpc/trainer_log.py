@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import threading
@@ -22,9 +21,6 @@ LINE_INTERVAL_SECONDS = 1.0
 
 _MAX_FEED_ID_CHARS = 8
 """Characters of the id of a feed in a line; the client chooses it, at random."""
-
-Schedule = Callable[[float, Callable[[], None]], Callable[[], None]]
-"""Calls a function after so many seconds; returns the function that cancels it."""
 
 
 class FeedProgress:
@@ -72,52 +68,37 @@ class FeedProgress:
         }
 
 
-def start_timer(seconds: float, function: Callable[[], None]) -> Callable[[], None]:
-    """Calls the function after so many seconds, on a thread; returns the one that cancels it."""
-    timer = threading.Timer(seconds, function)
-    timer.daemon = True
-    with contextlib.suppress(RuntimeError):  # no thread: the next line has the count
-        timer.start()
-    return timer.cancel
-
-
 class TrainerLog:
     """Logs the trainers of a server. Thread-safe."""
 
-    def __init__(
-        self, clock: Callable[[], float] = time.monotonic, schedule: Schedule = start_timer
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._schedule = schedule
         self._lock = threading.Lock()
         self._next_line_at = -math.inf
         self._left_out: Counter[str] = Counter()
-        self._cancel: Callable[[], None] | None = None
 
     def on_begin(self, feed: FeedProgress) -> None:
         """Logs a trainer that has sent its first request."""
-        self._add(logging.INFO, "connected", feed)
+        self._add("connected", feed)
 
     def on_end(self, feed: FeedProgress, status: grpc.StatusCode) -> None:
         """Logs the end of a stream: by the trainer, on purpose or not, or with an error."""
-        if feed.position is None:
-            return
-        if status in (grpc.StatusCode.OK, grpc.StatusCode.CANCELLED):
-            self._add(logging.INFO, "left", feed)
-        else:
-            self._add(logging.INFO, f"ended with {status.name}", feed)
+        if feed.position is not None:
+            left = status in (grpc.StatusCode.OK, grpc.StatusCode.CANCELLED)
+            self._add("left" if left else f"ended with {status.name}", feed)
 
-    def close(self) -> None:
-        """Logs the count of what was left out, at once."""
-        self._flush()
-
-    def _add(self, level: int, event: str, feed: FeedProgress) -> None:
+    def flush(self) -> None:
+        """Logs the count of what was left out; called every second."""
         with self._lock:
-            delay = self._next_line_at - self._clock()
-            if delay > 0:
+            left_out = self._begin_line() if self._left_out else None
+        if left_out:
+            fields = {"left_out": left_out.total()}
+            log.info("trainers%s", _describe(left_out), extra={"fields": fields})
+
+    def _add(self, event: str, feed: FeedProgress) -> None:
+        with self._lock:
+            if self._clock() < self._next_line_at:
                 self._left_out[event] += 1
-                if self._cancel is None:
-                    self._cancel = self._schedule(delay, self._flush)
                 return
             left_out = self._begin_line()
         fields: dict[str, Any] = {"event": event, **feed.fields}
@@ -125,22 +106,10 @@ class TrainerLog:
             "trainer %(event)s: %(pipeline)s, rank %(rank)d of %(world_size)d, feed %(feed)s, "
             "position %(position)d, %(peer)s"
         )
-        log.log(level, text + _describe(left_out), fields, extra={"fields": fields})
-
-    def _flush(self) -> None:
-        with self._lock:
-            if not self._left_out:
-                return
-            left_out = self._begin_line()
-        log.info(
-            "trainers%s", _describe(left_out), extra={"fields": {"left_out": left_out.total()}}
-        )
+        log.info(text + _describe(left_out), fields, extra={"fields": fields})
 
     def _begin_line(self) -> Counter[str]:
         """Returns the events that no line has yet, by their number."""
-        if self._cancel:
-            self._cancel()
-        self._cancel = None
         self._next_line_at = self._clock() + LINE_INTERVAL_SECONDS
         left_out, self._left_out = self._left_out, Counter()
         return left_out

@@ -9,11 +9,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import grpc
+from cryptography import x509
 
-from infeed.shared.errors import ConfigError
 from infeed.shared.pem import load_ca, load_certificate
 from infeed_server.config.reloading import ReloadingValue
-from infeed_server.runtime.validity import validity
+from infeed_server.runtime.options import ServerOptions
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class TLSFiles:
         """Returns the Unix time at which the certificate in the file expires; None: it cannot be
         read, so the server still uses the one before."""
         try:
-            return validity(self.cert)[1].timestamp()
+            return _validity(self.cert)[1].timestamp()
         except (OSError, ValueError):
             return None
 
@@ -87,21 +87,25 @@ class TLSFiles:
         return context
 
 
-def tls_files_from_options(
-    cert: str | None, key: str | None, client_ca: str | None
-) -> TLSFiles | None:
-    """Returns the files of the options `--tls-*`. Raises `ConfigError` without a certificate."""
-    if cert is None:
-        option = "--tls-key" if key else "--tls-client-ca" if client_ca else None
-        if option:
-            raise ConfigError(f"{option}: TLS needs the server's certificate too: --tls-cert")
+def tls_files(options: ServerOptions) -> TLSFiles | None:
+    """Returns the files of the options, None without TLS."""
+    if options.tls_cert is None:
         return None
-    return TLSFiles(cert, key, client_ca)
+    return TLSFiles(options.tls_cert, options.tls_key, options.tls_client_ca)
+
+
+def _validity(pem: str) -> tuple[datetime, datetime]:
+    """Returns the first and the last moment at which the file's first certificate is valid.
+
+    Raises `ValueError` for a file without a certificate.
+    """
+    cert = x509.load_pem_x509_certificates(Path(pem).read_bytes())[0]
+    return cert.not_valid_before_utc, cert.not_valid_after_utc
 
 
 def _warn_if_not_valid(cert: str) -> None:
     try:
-        first, last = validity(cert)
+        first, last = _validity(cert)
     except ValueError as error:  # OpenSSL accepts it, so the server does
         log.debug("--tls-cert %s: its dates cannot be read: %s", cert, error)
         return

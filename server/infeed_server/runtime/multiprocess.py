@@ -15,13 +15,14 @@ from infeed_server.config.address import Address
 from infeed_server.control.aggregate import MergedHealth, MergedMetrics, fetch_documents
 from infeed_server.control.app import ControlState
 from infeed_server.control.calls import Calls
-from infeed_server.control.http_server import open_control_server
 from infeed_server.control.metrics import DESIRED_SERVERS, desired_servers_gauge
 from infeed_server.control.peers import parse_peers
 from infeed_server.observe.merged import MergedStatus
 from infeed_server.observe.observer import UPDATE_INTERVAL_SECONDS
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.processes.supervisor import ProcessGroup
+from infeed_server.runtime.certificate import tls_files
+from infeed_server.runtime.control_plane import open_control_plane
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.serving.auth import hash_token, new_token, read_tokens
 from infeed_server.version import VERSION
@@ -39,25 +40,19 @@ _EXIT_TIMEOUT_SECONDS = 7.0
 """Time that processes have to exit after their grace, before they are killed: more than
 `processes.signals` gives them."""
 
-_SHARED_LIMITS = (
-    *("max_streams", "peer_streams", "max_calls", "peer_calls"),
-    *("max_connection_age", "max_connection_age_grace"),
-)
-"""Options that each process gets as they are."""
-
 
 def serve_processes(
     pipelines: str,
     options: ServerOptions,
-    count: int,
     stopped: Callable[[float], bool],
     announce: Callable[[str, str | None], None],
 ) -> None:
-    """Serves from `count` processes until `stopped`, which waits for so many seconds, is true.
+    """Serves from several processes until `stopped`, which waits for so many seconds, is true.
 
     Calls `announce` with the addresses of the trainers' port and of the control plane once all
     processes serve. Raises `ConfigError`, and `ServerError` when the first process does not start.
     """
+    count = options.processes
     if options.service is not None:
         raise ConfigError(
             f"--processes {count}: its workers make the batches of a tf-data-service, and the "
@@ -73,22 +68,19 @@ def serve_processes(
     listen.require_free()
     with ExitStack() as stack:
         address = stack.enter_context(_reserve_port(listen))
-        command = [sys.executable, "-m", "infeed", "serve", pipelines]
-        command += ["--listen", str(address), "--http", "127.0.0.1:0", "--one-of", str(count)]
-        token = new_token()  # the control planes of the processes answer this one alone
-        command += ["--parent-token", hash_token(token)]
-        command += _shared_arguments(options, count)
+        token = new_token()
+        command = _command(pipelines, options, address, token)
         processes = ProcessGroup("process", count, lambda _: command)
         health = MergedHealth(processes.http_addresses, token)
         registry = CollectorRegistry()
         registry.register(MergedMetrics(processes.http_addresses, {DESIRED_SERVERS}, token))
         status = MergedStatus(partial(fetch_documents, processes.http_addresses, token))
         registry.register(desired_servers_gauge(lambda: {(): status.desired_servers}))
-        peers = parse_peers(options.http_peers)
+        peers = parse_peers(tuple(options.http_peers or ()))
         state = ControlState(
             health, registry, VERSION, observer=status, calls=Calls(blocking=True), peers=peers
         )
-        control = open_control_server(state, options.control_access())
+        control = open_control_plane(state, options)
         if control:
             stack.enter_context(control)
         stack.callback(processes.stop, options.grace + _EXIT_TIMEOUT_SECONDS)
@@ -108,31 +100,27 @@ def serve_processes(
 
 def _check_files(options: ServerOptions) -> None:
     """Raises `ConfigError` for an invalid file, instead of each process."""
-    if options.tls:
-        options.tls.check()
+    if files := tls_files(options):
+        files.check()
     if options.tokens:
         read_tokens(options.tokens)
 
 
-def _shared_arguments(options: ServerOptions, count: int) -> list[str]:
-    """Returns the arguments of each of `count` processes that come from the options."""
-    arguments = ["--grace", str(options.grace), "--readiness", options.readiness]
-    for name in _SHARED_LIMITS:
-        value = getattr(options, name)
-        arguments += [] if value is None else [f"--{name.replace('_', '-')}", str(value)]
-    tls = options.tls
-    files = {
-        "--tls-cert": tls and tls.cert,
-        "--tls-key": tls and tls.key,
-        "--tls-client-ca": tls and tls.client_ca,
-        "--tokens": options.tokens,
+def _command(pipelines: str, options: ServerOptions, listen: Address, token: str) -> list[str]:
+    """Returns the command line of one process, whose control plane answers `token` alone."""
+    limit = options.memory_limit
+    changes = {
+        "listen": str(listen),
+        "http": "127.0.0.1:0",
+        **dict.fromkeys(("http_hosts", "http_peers", "http_tokens")),
+        "http_tls": False,
+        "memory_limit": None if limit is None else max(1, limit // options.processes),
+        "processes": 1,
+        "one_of": options.processes,
+        "parent_token": hash_token(token),
     }
-    for option, file in files.items():
-        arguments += [option, file] if file else []
-    if options.memory_limit is not None:
-        arguments += ["--memory-limit", str(max(1, (options.memory_limit >> 20) // count))]
-    arguments += ["--unready-on-bad-data"] if options.unready_on_bad_data else []
-    return [*arguments, "--insecure"] if options.insecure else arguments
+    own = options.model_copy(update=changes)
+    return [sys.executable, "-m", "infeed", "serve", pipelines, *own.to_arguments()]
 
 
 @contextmanager

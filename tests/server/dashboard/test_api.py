@@ -19,7 +19,6 @@ from infeed_server.control.http_server import ControlServer
 from infeed_server.control.metrics import Metrics
 from infeed_server.control.peers import parse_peers
 from infeed_server.observe.preview import BusyError
-from infeed_server.runtime.certificate import TLSFiles
 from infeed_server.runtime.options import ServerOptions
 
 PAGE = Path(__file__).parents[3] / "docs/api.md"
@@ -154,7 +153,7 @@ def test_a_server_without_previews_has_no_such_path(get: Get) -> None:
         (ServerOptions(http="[::1]:0"), True),
         (ServerOptions(http="0.0.0.0:0", insecure=True), False),
         (ServerOptions(http="127.0.0.1:0", tokens="tokens.yaml"), False),
-        (ServerOptions(http="127.0.0.1:0", tls=TLSFiles("a.pem", None, "ca.pem")), False),
+        (ServerOptions(http="127.0.0.1:0", tls_cert="a.pem", tls_client_ca="ca.pem"), False),
         (ServerOptions(http="off"), False),
     ],
     ids=["loopback", "ipv6", "network", "tokens", "client-certificates", "off"],

@@ -196,16 +196,17 @@ class RunningServer:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., RunningServer]]:
-    """Starts servers: `start(tls=..., authenticator=...)`, with the options of `RpcServer`."""
+    """Starts servers: `start(credentials=..., limits=...)`, with the options of `RpcServer`."""
     started: list[RunningServer] = []
 
-    def make(**options: Any) -> RunningServer:
+    def make(credentials: Any = None, **options: Any) -> RunningServer:
         held = FakeEngine("held")
         metrics = Metrics("1", "2")
         metrics.add_pipeline("held")
         metrics.watch("held", held)
         catalog = Catalog({"held": held, "other": FakeEngine("other")})
-        server = RpcServer(catalog, metrics, Address.parse("127.0.0.1:0"), **options)
+        server = RpcServer(catalog, metrics, **options)
+        server.open(Address.parse("127.0.0.1:0"), credentials)
         server.set_serving(True)
         server.start()
         started.append(RunningServer(server, held, metrics))

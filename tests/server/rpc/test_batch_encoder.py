@@ -106,14 +106,6 @@ def test_end_of_data_is_encoded(encoder: BatchEncoder, stream: Any) -> None:
     assert encoded.samples is None
 
 
-def test_encoding_waits_for_the_answer(encoder: BatchEncoder, stream: Any) -> None:
-    answer: Future[Any] = Future()
-    encoded = encoder.encode(stream, REQUEST, answer)
-    assert not encoded.done()
-    answer.set_result(batch())
-    assert encoded.result(60).samples == 2
-
-
 def test_encoding_does_not_block_the_engine(encoder: BatchEncoder, stream: Any) -> None:
     stream.may_encode.clear()
     answer: Future[Any] = Future()
@@ -129,11 +121,6 @@ def test_error_of_the_answer_is_passed_on(encoder: BatchEncoder, stream: Any) ->
     answer.set_exception(SampleError("a bad sample"))
     with pytest.raises(SampleError, match="a bad sample"):
         encoder.encode(stream, REQUEST, answer).result(60)
-
-
-def test_encoding_error_is_passed_on(encoder: BatchEncoder, stream: Any) -> None:
-    with pytest.raises(KeyError):
-        encoder.encode(stream, REQUEST, done_future(HostBatch(0, 0, {}, IDS, IDS >= 0))).result(60)
 
 
 def test_cancelled_answer_cancels_the_encoding(encoder: BatchEncoder, stream: Any) -> None:

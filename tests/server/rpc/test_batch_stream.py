@@ -11,13 +11,11 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.harness.waiting import wait_until
 
 from infeed.shared.errors import (
     InfeedError,
     InvalidRequestError,
     PermissionDeniedError,
-    ServerUnavailableError,
 )
 from infeed.shared.report import ServerReport
 from infeed.v1 import stream_pb2
@@ -25,8 +23,8 @@ from infeed_server.engines.monitor import Monitors
 from infeed_server.observe.jobs import Jobs
 from infeed_server.rpc import batch_stream as module
 from infeed_server.rpc.batch_encoder import BatchEncoder, EncodedAnswer
-from infeed_server.rpc.batch_stream import Once, RequestReader, serve_stream
-from infeed_server.rpc.shutdown import Shutdown
+from infeed_server.rpc.batch_stream import BatchStreams
+from infeed_server.rpc.request_reader import RequestReader
 from infeed_server.rpc.trainer_log import TrainerLog
 
 BATCH = stream_pb2.StreamBatchesRequest(batch=stream_pb2.BatchRequest(request_id=7))
@@ -76,21 +74,6 @@ def take_all(reader: RequestReader) -> list[Any]:
         else:
             result += [] if answer is None else [answer]
     return result
-
-
-def test_requests_keep_their_order_and_ids() -> None:
-    requests = [
-        stream_pb2.StreamBatchesRequest(batch=stream_pb2.BatchRequest(request_id=number))
-        for number in (5, 3, 9)
-    ]
-    assert read_all(iter(requests)) == [5, 3, 9]
-
-
-def test_error_follows_the_valid_requests() -> None:
-    again = stream_pb2.StreamBatchesRequest(open=stream_pb2.StreamOpen(pipeline="x"))
-    first, error = read_all(iter([BATCH, again, BATCH]))
-    assert first == 7
-    assert isinstance(error, InvalidRequestError)
 
 
 def test_too_many_pending_requests_are_an_error() -> None:
@@ -147,12 +130,6 @@ def test_reports_of_a_caller_without_access_are_an_error() -> None:
     assert reports == []
 
 
-@pytest.mark.parametrize("error", [RuntimeError("no more threads"), KeyError("slots")])
-def test_unexpected_error_is_passed_on(error: Exception) -> None:
-    (result,) = read_all(iter([BATCH]), error)
-    assert result is error
-
-
 def test_lost_client_ends_the_requests_without_error() -> None:
     def lost() -> Iterator[Any]:
         yield BATCH
@@ -204,23 +181,17 @@ def test_nothing_is_submitted_after_stop() -> None:
     assert reader.ended
 
 
-def test_once_runs_its_function_once() -> None:
-    calls: list[int] = []
-    once = Once(lambda: calls.append(1))
-    once()
-    once()
-    assert calls == [1]
-
-
 class FakeCall:
     """One StreamBatches call without a server; also its catalog, caller and encoder."""
 
     def __init__(self, *, is_active: bool = True, tracer: Any = None) -> None:
-        self.tracer = tracer
+        fake: Any = self
+        self.streams = BatchStreams(
+            fake, fake, Monitors(), TrainerLog(), Jobs(lambda _: ServerReport()), tracer
+        )
         self.caller = SimpleNamespace(require_access=lambda name: None)
         self.answers: list[Future[Any]] = []
         """The answer to each request."""
-        self.shutdown = Shutdown()
         self.closed = self.sent = 0
         self._is_active = is_active
         self._callbacks: list[Callable[[], None]] = []
@@ -263,25 +234,22 @@ class FakeCall:
         self.answers.append(Future())
         return self.answers[-1]
 
-    def serve(self, messages: Iterator[bytes]) -> Iterator[bytes]:
-        fake: Any = self
-        return serve_stream(
-            *(fake, fake, Monitors(), self.shutdown, TrainerLog()),
-            *(Jobs(lambda _: ServerReport()), self.tracer, messages, fake),
-        )
+    def serve(self, requests: Iterator[Any]) -> Iterator[bytes]:
+        call: Any = self
+        return self.streams.serve(requests, call)
 
 
 OPEN = stream_pb2.StreamBatchesRequest(open=stream_pb2.StreamOpen(pipeline="n"))
 
 
 @pytest.fixture
-def waiting_client() -> Iterator[Iterator[bytes]]:
+def waiting_client() -> Iterator[Iterator[Any]]:
     """Yields a request for one batch, then blocks until the test ends."""
     is_over = threading.Event()
 
-    def messages() -> Iterator[bytes]:
-        yield OPEN.SerializeToString()
-        yield BATCH.SerializeToString()
+    def messages() -> Iterator[Any]:
+        yield OPEN
+        yield BATCH
         is_over.wait(60)
 
     yield messages()
@@ -294,24 +262,15 @@ def frequent_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_HEARTBEAT_INTERVAL_SECONDS", 0.001)
 
 
-def test_call_cancelled_before_the_first_message_opens_nothing() -> None:
-    def lost() -> Iterator[bytes]:
-        raise grpc.RpcError
-        yield
-
-    with pytest.raises(grpc.RpcError):
-        list(FakeCall().serve(lost()))
-
-
 def test_call_that_ended_before_its_callback_closes_the_session(
-    waiting_client: Iterator[bytes],
+    waiting_client: Iterator[Any],
 ) -> None:
     call = FakeCall(is_active=False)
     assert next(call.serve(waiting_client), None) is None
     assert call.closed == 1
 
 
-def test_closed_generator_closes_the_session_once(waiting_client: Iterator[bytes]) -> None:
+def test_closed_generator_closes_the_session_once(waiting_client: Iterator[Any]) -> None:
     call = FakeCall()
     answer: Any = call.serve(waiting_client)
     next(answer)
@@ -322,7 +281,7 @@ def test_closed_generator_closes_the_session_once(waiting_client: Iterator[bytes
 
 @pytest.mark.parametrize("heartbeats", [0, 1])
 def test_call_that_ends_before_an_answer_closes_the_session(
-    waiting_client: Iterator[bytes], frequent_heartbeats: None, heartbeats: int
+    waiting_client: Iterator[Any], frequent_heartbeats: None, heartbeats: int
 ) -> None:
     call = FakeCall()
     answer = call.serve(waiting_client)
@@ -336,19 +295,7 @@ def test_call_that_ends_before_an_answer_closes_the_session(
     assert call.closed == 1
 
 
-def test_cancelled_answer_ends_the_stream(
-    waiting_client: Iterator[bytes], frequent_heartbeats: None
-) -> None:
-    call = FakeCall()
-    answer = call.serve(waiting_client)
-    while not call.answers:
-        next(answer)
-    call.answers[0].cancel()
-    call.answers[0].set_running_or_notify_cancel()
-    assert all(each is module._HEARTBEAT for each in answer)
-
-
-def test_sent_batch_is_released(waiting_client: Iterator[bytes], frequent_heartbeats: None) -> None:
+def test_sent_batch_is_released(waiting_client: Iterator[Any], frequent_heartbeats: None) -> None:
     call = FakeCall()
     answer = call.serve(waiting_client)
     while not call.answers:
@@ -363,7 +310,7 @@ def test_sent_batch_is_released(waiting_client: Iterator[bytes], frequent_heartb
 
 
 def test_batch_of_a_peer_that_leaves_with_it_counts_as_sent(
-    waiting_client: Iterator[bytes], frequent_heartbeats: None
+    waiting_client: Iterator[Any], frequent_heartbeats: None
 ) -> None:
     events: list[str] = []
     traces = SimpleNamespace(close=lambda: events.append("stream closed"))
@@ -390,54 +337,12 @@ def event(message: bytes) -> str | None:
 
 def test_half_closed_stream_ends_without_a_wait() -> None:
     call = FakeCall()
-    answer = call.serve(iter([OPEN.SerializeToString()]))
+    answer = call.serve(iter([OPEN]))
     assert [event(each) for each in answer] == ["opened"]  # no heartbeat, which takes 5 s
 
 
-def test_draining_is_announced_once_while_an_answer_is_awaited(
-    waiting_client: Iterator[bytes],
-) -> None:
+def test_stream_that_opens_during_a_drain_announces_it(waiting_client: Iterator[Any]) -> None:
     call = FakeCall()
-    answer = call.serve(waiting_client)
-    assert event(next(answer)) == "opened"
-    waiting = threading.Thread(target=lambda: kinds.append(event(next(answer))))
-    kinds: list[str | None] = []
-    waiting.start()
-    wait_until(lambda: call.answers, "the request is submitted")
-    call.shutdown.drain()  # the next heartbeat is 5 s away
-    waiting.join(60)
-    assert kinds == ["draining"]
-    batch = deque([b"batch"])
-    call.answers[0].set_result(EncodedAnswer(batch, 4, 5))
-    assert next(answer) == b"batch"
-
-
-def test_stream_that_opens_during_a_drain_announces_it(waiting_client: Iterator[bytes]) -> None:
-    call = FakeCall()
-    call.shutdown.drain()
+    call.streams.drain()
     answer = call.serve(waiting_client)
     assert [event(next(answer)) for _ in range(2)] == ["opened", "draining"]
-
-
-def test_end_of_the_server_ends_a_stream_that_waits_with_an_error(
-    waiting_client: Iterator[bytes],
-) -> None:
-    call = FakeCall()
-    answer = call.serve(waiting_client)
-    next(answer)
-    errors: list[Exception] = []
-
-    def read() -> None:
-        try:
-            for _ in answer:
-                pass
-        except Exception as error:  # noqa: BLE001 - checked below
-            errors.append(error)
-
-    waiting = threading.Thread(target=read)
-    waiting.start()
-    wait_until(lambda: call.answers, "the request is submitted")
-    call.shutdown.end()
-    waiting.join(60)
-    assert [type(error) for error in errors] == [ServerUnavailableError]
-    assert call.closed == 1

@@ -48,12 +48,6 @@ def test_sent_batches_are_freed(live: Any, new_call: Any, eventually: Any) -> No
         gc.enable()
 
 
-def test_engine_gets_the_batch_bytes(live: Any, new_call: Any) -> None:
-    call = new_call().open(batch_size=9)
-    call.next()
-    assert live.held.batch_bytes == 9 * 8
-
-
 def test_pending_requests_are_answered_after_half_close(
     live: Any, new_call: Any, eventually: Any
 ) -> None:
@@ -65,12 +59,6 @@ def test_pending_requests_are_answered_after_half_close(
     assert rpc_error is None
     kinds = [answer.WhichOneof("event") for answer in answers]
     assert kinds == ["opened", "header", "chunk", "header", "chunk"]
-
-
-def test_stream_without_requests_ends_without_error(new_call: Any) -> None:
-    answers, rpc_error = new_call().open().half_close().rest()
-    assert [answer.WhichOneof("event") for answer in answers] == ["opened"]
-    assert rpc_error is None
 
 
 def test_options_of_the_stream_are_used(live: Any, new_call: Any) -> None:
@@ -214,31 +202,6 @@ def test_unexpected_error_is_internal(
     assert "division by zero" in caplog.text
 
 
-def thread_names() -> set[str]:
-    return {thread.name for thread in threading.enumerate()}
-
-
-def test_requests_beyond_the_limit_are_refused(
-    live: Any, new_call: Any, error_of: Any, eventually: Any
-) -> None:
-    live.held.held = True
-    call = new_call().open()
-    for number in range(1024 + 2):
-        call.request(4 * number, request_id=number)
-    # One is being answered, 1024 may be pending. The reader's thread ends at the first too many.
-    eventually(lambda: live.gauge("queued_requests") >= 1024, "1024 requests are queued")
-    eventually(lambda: "infeed-requests" not in thread_names(), "a request is refused")
-    live.held.release()
-    live.held.held = False
-    answers, rpc_error = call.rest()
-    code, error = error_of(rpc_error)
-    assert code == "INVALID_ARGUMENT"
-    assert error.message == "more than 1024 requests are unanswered"
-    headers = [answer.header for answer in answers if answer.HasField("header")]
-    assert [header.request_id for header in headers] == list(range(len(headers)))
-    assert len(headers) in (1024, 1025)
-
-
 def test_heartbeats_are_sent_while_no_batch_is_ready(
     live: Any, new_call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,18 +256,6 @@ def test_many_cancelled_streams_leave_no_threads(live: Any, new_call: Any, event
     assert len(pool) < 60
     answers, rpc_error = new_call().open().request(0).half_close().rest()
     assert (len(answers), rpc_error) == (3, None)
-
-
-def test_streams_do_not_block_each_other(live: Any, new_call: Any) -> None:
-    live.held.held = True
-    waiting = [new_call().open().request(0) for _ in range(20)]
-    other = new_call().open("other").request(8).half_close()
-    answers, rpc_error = other.rest()
-    assert (len(answers), rpc_error) == (3, None)
-    live.held.held = False
-    live.held.release()
-    for call in waiting:
-        assert len(call.half_close().rest()[0]) == 3
 
 
 def report_message(steps: int = 5, **figures: float) -> stream_pb2.StreamBatchesRequest:

@@ -52,7 +52,6 @@ def test_span_is_the_child_of_the_trainers() -> None:
         f"00-{TRACE}-{'0' * 16}-01",
         f"ff-{TRACE}-{PARENT}-01",
         f"00-{TRACE}-{PARENT}-01-more",
-        f"01-{TRACE}-{PARENT}-01-{'x' * 300}",
         f"00-{TRACE.upper()}-{PARENT}-01",
         "00-" + "\x00" * 32,
         "\r\ntraceparent: 1",
@@ -68,10 +67,7 @@ def test_context_that_is_malformed_or_not_sampled_is_ignored(traceparent: str) -
     assert spans.all == []
 
 
-LONG_STATE = ",".join(f"{name}={'v' * 200}" for name in "abc")  # valid but for its length
-
-
-@pytest.mark.parametrize("tracestate", ["a=" + "b" * 600, "=,=,;", "\x00", LONG_STATE])
+@pytest.mark.parametrize("tracestate", ["a=" + "b" * 600, "=,=,;", "\x00"])
 def test_malformed_state_is_left_out(tracestate: str, caplog: pytest.LogCaptureFixture) -> None:
     span = open_stream(Spans()).begin(request(SAMPLED, tracestate))
     assert span is not None

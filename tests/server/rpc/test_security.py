@@ -27,13 +27,10 @@ from infeed.shared.errors import (
     AuthenticationError,
     InfeedError,
     PermissionDeniedError,
-    PipelineNotFoundError,
-    ServerUnavailableError,
 )
 from infeed.v1 import feed_service_pb2 as service
 from infeed.v1 import stream_pb2
 from infeed_server.config import reloading
-from infeed_server.rpc.limits import Limits
 from infeed_server.runtime.certificate import TLSFiles
 from infeed_server.serving.auth import TokenAuthenticator, hash_token
 
@@ -143,18 +140,6 @@ def test_mutual_tls_with_grpcs_own_client(start: Any, pki: Any, channels: Any) -
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
-def test_plaintext_to_a_tls_port_is_refused(secure_server: Any) -> None:
-    transport = GrpcTransport(secure_server.address, Credentials(ALL, tls=False))
-    with pytest.raises(ServerUnavailableError, match="if this port requires TLS"):
-        transport.get_pipeline("held", timeout=0.3)
-    transport.close()
-    with grpc.insecure_channel(secure_server.address) as channel:
-        with pytest.raises(grpc.RpcError) as caught:
-            get(channel, "held")
-        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-    assert secure_server.held.sessions == []
-
-
 def test_renewed_certificate_is_used_for_new_connections(
     start: Any, pki: Any, tmp_path: Path, transports: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,28 +244,6 @@ def test_pipeline_without_access_is_refused(
     assert max(map(len, lines)) < 1000
 
 
-def test_unknown_pipeline_error_lists_visible_pipelines(
-    start: Any, tokens: Any, files: TLSFiles, channels: Any, call_error: Any
-) -> None:
-    authenticator = TokenAuthenticator(tokens(held=["held", "none"], all=["*"]))
-    live = start(credentials=files.credentials(), authenticator=authenticator)
-    for token, known in ((HELD, "held"), (ALL, "held, other")):
-        code, error = call_error(lambda token=token: get(channels(live, token), "none"))
-        assert (code, type(error)) == ("NOT_FOUND", PipelineNotFoundError)
-        assert error.metadata["known"] == known
-        assert error.message.endswith(f"this server has: {known}")
-
-
-def test_token_without_any_pipeline_sees_nothing(
-    start: Any, tokens: Any, files: TLSFiles, transports: Any
-) -> None:
-    authenticator = TokenAuthenticator(tokens(held=["nothing-*"]))
-    live = start(credentials=files.credentials(), authenticator=authenticator)
-    assert transports(live, HELD).list_pipelines() == []
-    with pytest.raises(PipelineNotFoundError, match=r"this server has: $"):
-        transports(live, HELD).get_pipeline("nothing-here")
-
-
 def test_only_health_needs_no_token(secure_server: Any, channels: Any, call_error: Any) -> None:
     anonymous = channels(secure_server)
     health = health_pb2_grpc.HealthStub(anonymous)
@@ -303,27 +266,6 @@ def test_only_health_needs_no_token(secure_server: Any, channels: Any, call_erro
         assert call_error(lambda call=call: call(b"", timeout=100))[0] == "UNAUTHENTICATED"
     unknown = anonymous.unary_unary("/grpc.health.v1.Health/../x")
     assert call_error(lambda: unknown(b"", timeout=100))[0] == "UNIMPLEMENTED"
-
-
-def test_tokens_in_other_headers_are_ignored(
-    secure_server: Any, channels: Any, call_error: Any
-) -> None:
-    channel = channels(secure_server)
-    bearer = f"Bearer {HELD}"
-    for headers in (
-        [("authorization", "Bearer infeed_wrong"), ("x-authorization", bearer)],
-        [("proxy-authorization", bearer)],
-        [("token", HELD)],
-    ):
-        code, _ = call_error(lambda headers=headers: get(channel, "held", metadata=headers))
-        assert code == "UNAUTHENTICATED"
-
-
-def test_tokens_work_without_tls(start: Any, tokens: Any) -> None:
-    live = start(authenticator=TokenAuthenticator(tokens(held=["held"])))
-    transport = GrpcTransport(live.address, Credentials(HELD))
-    assert [spec.name for spec in transport.list_pipelines()] == ["held"]
-    transport.close()
 
 
 @pytest.mark.parametrize("has_tokens", [False, True])
@@ -431,46 +373,3 @@ def test_revoked_token_ends_an_open_stream(
 
 
 # Limits.
-
-
-def test_streams_are_limited_per_host(
-    start: Any,
-    tokens: Any,
-    files: TLSFiles,
-    transports: Any,
-    channels: Any,
-    open_call: Any,
-    eventually: Any,
-) -> None:
-    authenticator = TokenAuthenticator(tokens(all=["*"]))
-    live = start(
-        credentials=files.credentials(), authenticator=authenticator, limits=Limits(peer_streams=3)
-    )
-    channel = channels(live, ALL)
-    calls = [open_call(channel).open() for _ in range(3)]
-    for call in calls:
-        assert call.next().HasField("opened")
-    _, rpc_error = open_call(channel).open().rest()
-    assert rpc_error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert rpc_error.details().startswith("the token of 'all' has 3 streams open already: ")
-    fourth = ManualStream(transports(live, ALL))
-    with pytest.raises(ServerUnavailableError, match="has 3 streams"):
-        fourth.response()  # which the client retries
-    fourth.close()
-    assert get(channel, "held") == "held"  # other calls have their own limit
-    assert calls[0].half_close().rest() == ([], None)
-    # The stream is counted until a moment after its end.
-    eventually(lambda: len(live.server._admission.streams) < 3, "the stream is no longer counted")
-    assert open_call(channel).open().next().HasField("opened")
-
-
-def test_refused_streams_are_not_counted(
-    secure_server: Any, channels: Any, open_call: Any, eventually: Any
-) -> None:
-    channel = channels(secure_server)
-    for _ in range(5):
-        _, rpc_error = open_call(channel).open().rest()
-        assert rpc_error.code() is grpc.StatusCode.UNAUTHENTICATED
-    eventually(
-        lambda: not len(secure_server.server._admission.streams), "they are no longer counted"
-    )

@@ -14,7 +14,6 @@ from infeed.shared.errors import ConfigError, InvalidRequestError, PipelineNotFo
 from infeed.v1 import feed_service_pb2 as service
 from infeed_server.config.address import Address
 from infeed_server.engines.monitor import Monitors
-from infeed_server.rpc import servicer
 from infeed_server.rpc.limits import Limits
 from infeed_server.rpc.server import SERVICE, RpcServer
 from infeed_server.serving.catalog import Catalog
@@ -44,16 +43,6 @@ def test_pipelines_are_listed_in_pages(channel: grpc.Channel) -> None:
     assert list_names(channel, page_size=1) == (["held"], "held")
     assert list_names(channel, page_size=1, page_token="held") == (["other"], "")
     assert list_names(channel, page_size=2**31 - 1) == (["held", "other"], "")
-
-
-def test_page_size_is_limited(channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(servicer, "_MAX_PAGE_SIZE", 1)
-        assert list_names(channel, page_size=5) == (["held"], "held")
-    with monkeypatch.context() as patch:
-        patch.setattr(servicer, "_DEFAULT_PAGE_SIZE", 1)
-        assert list_names(channel) == (["held"], "held")
-        assert list_names(channel, page_size=5) == (["held", "other"], "")
 
 
 def test_page_token_of_an_unknown_name_continues_after_it(channel: grpc.Channel) -> None:
@@ -126,7 +115,7 @@ def test_health_works_while_streams_wait(
 
 
 def test_health_works_when_all_streams_are_open(start: Any, open_call: Any) -> None:
-    live = start(limits=Limits(streams=4))
+    live = start(limits=Limits(max_streams=4))
     with grpc.insecure_channel(live.address) as channel:
         for _ in range(4):  # each holds a thread of the pool
             assert open_call(channel).open().next().HasField("opened")
@@ -137,24 +126,9 @@ def test_health_works_when_all_streams_are_open(start: Any, open_call: Any) -> N
         assert list_names(channel) == (["held", "other"], "")
 
 
-def test_stop_ends_waiting_streams(live: Any, new_call: Any, eventually: Any) -> None:
-    live.held.held = True
-    call = new_call().open().request(0)
-    assert call.next().HasField("opened")
-    live.server.stop(0.1)
-    _, error = call.rest()
-    assert error.code() in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
-    eventually(lambda: live.gauge("streams") == 0, "the stream is closed")
-
-
 def test_port_in_use_raises(live: Any) -> None:
     with pytest.raises(ConfigError, match=f"{live.address}: address already in use"):
-        RpcServer(Catalog({}), Monitors(), Address.parse(live.address))
-
-
-def test_foreign_address_raises() -> None:
-    with pytest.raises(ConfigError, match=r"192\.0\.2\.1:0: cannot assign requested address"):
-        RpcServer(Catalog({}), Monitors(), Address.parse("192.0.2.1:0"))
+        RpcServer(Catalog({}), Monitors()).open(Address.parse(live.address))
 
 
 @pytest.mark.parametrize(
@@ -164,12 +138,13 @@ def test_foreign_address_raises() -> None:
 def test_invalid_unix_path_raises(tmp_path: Path, name: str, problem: str) -> None:
     address = f"unix:{tmp_path / name}"
     with pytest.raises(ConfigError) as caught:
-        RpcServer(Catalog({}), Monitors(), Address.parse(address))
+        RpcServer(Catalog({}), Monitors()).open(Address.parse(address))
     assert str(caught.value).startswith(f"cannot listen on {address}: {problem}")
 
 
 def test_port_is_free_after_stop() -> None:
-    server = RpcServer(Catalog({}), Monitors(), Address.parse(f"{ADDRESS}:0"))
+    server = RpcServer(Catalog({}), Monitors())
+    server.open(Address.parse(f"{ADDRESS}:0"))
     server.start()
     server.stop(0)
     with socket.socket() as probe:

@@ -173,15 +173,6 @@ def test_stop_waits_only_for_open_streams(
     assert not any(each.is_alive() for each in encoders)
 
 
-def test_call_before_the_goaway_is_refused(live: Any, new_call: Any) -> None:
-    assert new_call().open().next().HasField("opened")
-    live.server._admission.stop()  # as before the first connection is drained
-    answers, error = new_call().open().rest()
-    assert not answers
-    assert error.code() is grpc.StatusCode.UNAVAILABLE
-    assert error.details() == "the server is shutting down"
-
-
 def test_feed_behind_a_proxy_leaves_a_server_that_drains(
     live: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,11 +203,3 @@ def test_stream_that_is_open_after_the_grace_period_ends_with_a_status(
     assert code == "UNAVAILABLE"
     assert isinstance(reason, infeed.ServerUnavailableError)
     assert "shutting down" in str(reason)
-
-
-def test_watch_of_the_health_ends_with_a_status(live: Any, channel: grpc.Channel) -> None:
-    watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
-    assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
-    live.server.stop(0.2)
-    assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
-    assert list(watch) == []

@@ -12,11 +12,11 @@ from typing import Any
 import grpc
 import pytest
 import trustme
+from cryptography import x509
 
 from infeed.shared.errors import ConfigError
 from infeed_server.config import reloading
-from infeed_server.runtime.certificate import TLSFiles, tls_files_from_options
-from infeed_server.runtime.validity import validity
+from infeed_server.runtime.certificate import TLSFiles
 
 
 def files(pki: Any, **others: Any) -> TLSFiles:
@@ -54,16 +54,6 @@ def test_key_that_does_not_fit_is_refused(pki: Any) -> None:
         files(pki, key=str(pki.trainer_key)).check()
 
 
-def test_options_without_certificate_are_refused() -> None:
-    assert tls_files_from_options(None, None, None) is None
-    assert tls_files_from_options("c", None, None) == TLSFiles("c")
-    assert tls_files_from_options("c", "k", "a") == TLSFiles("c", "k", "a")
-    with pytest.raises(ConfigError, match=r"^--tls-key: TLS needs .*--tls-cert"):
-        tls_files_from_options(None, "k", None)
-    with pytest.raises(ConfigError, match=r"^--tls-client-ca: TLS needs .*--tls-cert"):
-        tls_files_from_options(None, None, "a")
-
-
 def test_certificate_that_is_not_valid_now_is_warned_of(
     pki: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -75,7 +65,11 @@ def test_certificate_that_is_not_valid_now_is_warned_of(
     files(pki, **expired).check()
     (record,) = caplog.records
     assert record.levelname == "WARNING"
-    first, last = (each.strftime("%Y-%m-%d %H:%M:%S UTC") for each in validity(expired["cert"]))
+    cert = x509.load_pem_x509_certificate(pki.server_expired.read_bytes())
+    first, last = (
+        time.strftime("%Y-%m-%d %H:%M:%S UTC")
+        for time in (cert.not_valid_before_utc, cert.not_valid_after_utc)
+    )
     begin = f"--tls-cert {expired['cert']}: expired: valid from {first} to {last}, and now it is 2"
     assert record.getMessage().startswith(begin)
     # Also if it comes with a reload.
@@ -156,9 +150,10 @@ def test_end_of_the_certificate_is_that_of_the_file(pki: Any, tmp_path: Path) ->
     copy = tmp_path / "server.pem"
     copy.write_bytes(pki.server.read_bytes())
     tls = TLSFiles(str(copy))
-    assert tls.expires_at() == validity(str(pki.server))[1].timestamp()
-    copy.write_bytes(pki.server_expired.read_bytes())
-    assert tls.expires_at() == validity(str(pki.server_expired))[1].timestamp()
+    for file in (pki.server, pki.server_expired):
+        copy.write_bytes(file.read_bytes())
+        cert = x509.load_pem_x509_certificate(file.read_bytes())
+        assert tls.expires_at() == cert.not_valid_after_utc.timestamp()
     copy.write_text("half")
     assert tls.expires_at() is None
     copy.unlink()

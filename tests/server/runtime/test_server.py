@@ -175,13 +175,6 @@ def test_endpoints_of_a_server_that_serves() -> None:
             assert line in text.splitlines()
 
 
-def test_without_a_control_plane() -> None:
-    with Server({"n": arrays()}, ServerOptions(LOCAL, None)) as server:
-        assert server.http_address is None
-        assert read_samples(server) == list(range(8))
-        assert "infeed-control" not in engine_threads()
-
-
 def test_control_plane_answers_while_sources_are_opened(new_address: Callable[[], str]) -> None:
     http = new_address()
     responses = []
@@ -272,7 +265,7 @@ def test_server_is_ready_when_a_fault_of_storage_at_its_start_has_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("infeed_server.sources.storage_faults._sleep", lambda _: None)
-    monkeypatch.setattr("infeed_server.runtime.server._WARM_UP_INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr("infeed_server.runtime.warm_up._WARM_UP_INTERVAL_SECONDS", 0.01)
     file, away = tmp_path / "a.tfrecord", tmp_path / "away"
     with tf.io.TFRecordWriter(str(file)) as writer:
         writer.write(b"")
@@ -295,31 +288,6 @@ def test_stopping_twice_does_no_harm(new_address: Callable[[], str]) -> None:
     never_started = Server({"n": arrays()}, ServerOptions(LOCAL, new_address()))
     never_started.stop(0)
     assert is_free(never_started.http_address)
-
-
-def test_stop_ends_waiting_feeds() -> None:
-    reached, gate = threading.Event(), threading.Event()
-
-    def slow() -> tf.data.Dataset:
-        def rows() -> Iterator[dict[str, int]]:
-            yield from ({"x": i} for i in range(4))
-            reached.set()
-            gate.wait(200)
-
-        return tf.data.Dataset.from_generator(
-            rows, output_signature={"x": tf.TensorSpec([], tf.int64)}
-        )
-
-    server = Server({"n": dataset(slow)}, ServerOptions(LOCAL, None))
-    server.start()
-    with infeed.connect(str(server.address), "n", reconnect_timeout=0.2) as feed:
-        assert feed.next(30)["x"].tolist() == [0, 1, 2, 3]
-        stopping = threading.Thread(target=lambda: reached.wait(60) and server.stop(0.1))
-        stopping.start()
-        with pytest.raises(infeed.ServerUnavailableError):
-            feed.next(120)  # before the gate opens
-        stopping.join(60)
-    gate.set()
 
 
 def test_error_while_opening_frees_everything(new_address: Callable[[], str]) -> None:
@@ -347,7 +315,7 @@ def test_exit_while_starting_frees_everything(
     def interrupted(*_: object) -> None:
         raise SystemExit(143)
 
-    monkeypatch.setattr(server, "_warm", interrupted)
+    monkeypatch.setattr(server._warm_up, "start", interrupted)
     with pytest.raises(SystemExit), server:
         pass
     assert is_free(server.address)
@@ -393,37 +361,6 @@ def test_invalid_address_is_refused(options: ServerOptions, message: str) -> Non
         Server({"n": arrays()}, options)
 
 
-def test_insecure_allows_all_addresses() -> None:
-    options = ServerOptions("0.0.0.0:0", "0.0.0.0:0", insecure=True)
-    with Server({"n": arrays()}, options) as server:
-        port = server.address.port
-        with infeed.connect(f"127.0.0.1:{port}", "n", epochs=1, timeout=60) as feed:
-            assert len(list(feed)) == 2
-
-
-def test_ipv6() -> None:
-    with Server({"n": arrays()}, ServerOptions("[::1]:0", "[::1]:0")) as server:
-        assert str(server.address).startswith("[::1]:")
-        assert read_samples(server) == list(range(8))
-        assert get(server.http_address, "/livez")[0] == 200
-
-
-def test_two_servers_in_one_process_are_independent() -> None:
-    one = Server({"n": arrays(8)}, ServerOptions(LOCAL, LOCAL))
-    two = Server({"n": arrays(12), "m": arrays(4)}, ServerOptions(LOCAL, LOCAL))
-    with one, two:
-        assert read_samples(one) == list(range(8))
-        assert read_samples(two) == list(range(12))
-        assert read_samples(two, "m") == list(range(4))
-        sent = [
-            server.metrics.registry.get_sample_value("infeed_samples_total", {"pipeline": "n"})
-            for server in (one, two)
-        ]
-        assert sent == [8, 12]
-        one.stop(0)
-        assert read_samples(two) == list(range(12))
-
-
 def test_unix_socket(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/s"
     with Server({"n": arrays()}, ServerOptions(address, None)) as server:
@@ -444,23 +381,14 @@ def test_leftover_socket_of_a_killed_server_is_replaced(tmp_path: Path) -> None:
         assert read_samples(server) == list(range(8))
 
 
-@pytest.mark.parametrize("name", ["nowhere/s", "taken", "taken/s"])
-def test_path_that_cannot_be_a_socket_is_refused(tmp_path: Path, name: str) -> None:
-    (tmp_path / "taken").write_text("another file")
-    address = f"unix:{tmp_path / name}"
-    with pytest.raises(infeed.ConfigError, match=f"cannot listen on {address}: "):
-        Server({"n": arrays()}, ServerOptions(address, None))
-    assert (tmp_path / "taken").read_text() == "another file"
-
-
 def test_readiness_returns_after_the_data_service_recovers(tmp_path: Path) -> None:
     one = parse({"source": {"arrays": {"x": np.arange(4)}}, "batch": {"size": 2}})
     with Server({"a": one, "b": one}, ServerOptions("127.0.0.1:0", None)) as server:
         server.health.set("b", ready=False, reason="its first batch fails")
         for problem in ("no dispatcher", "no dispatcher at all"):
-            server._on_service_status(problem)
+            server._warm_up.on_service_status(problem)
             assert {part.reason for part in server.health.parts.values()} == {problem}
-        server._on_service_status(None)
+        server._warm_up.on_service_status(None)
         assert server.health.parts["a"].ready
         assert server.health.parts["b"].reason == "its first batch fails"
 

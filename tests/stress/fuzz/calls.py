@@ -7,9 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from tests.stress.fuzz import frames
 from tests.stress.fuzz.case import Kinds
-from tests.stress.fuzz.peer import Response
 
 from infeed.rpc.status import CODES
 from infeed.shared.spec import PipelineSpec
@@ -17,39 +15,27 @@ from infeed.v1 import stream_pb2
 
 FEED = "/infeed.v1.FeedService/"
 HEALTH = "/grpc.health.v1.Health/"
-REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
 ALLOWED_CODES = frozenset(CODES) - {"UNKNOWN", "INTERNAL"}
 """Allowed status codes by default; the other two mean an unexpected error in the server."""
 
-PARSE_ERROR_TEXTS = {"Failed parsing HTTP/2", "Error parsing", "no encoding configured"}
-"""Parts of allowed INTERNAL messages: C-core's, for invalid headers, frames and messages."""
-
-READER_LIMIT_TEXT = "jobs that read at different positions"
-"""Part of allowed UNAVAILABLE messages: a sequential data set has its maximum of readers. Which
-calls get this depends on the concurrent calls."""
-
-HEALTH_LIMIT_TEXT = "health calls open already"
-"""Part of allowed RESOURCE_EXHAUSTED messages: a host has its maximum of open health calls."""
-
-Check: TypeAlias = "Callable[[Response], str | None]"
+Check: TypeAlias = "Callable[[list[bytes]], str | None]"
+"""Returns the problem of a call's responses, or None."""
 
 
 @dataclass
 class Call:
     """Request of one call, and its allowed outcomes."""
 
-    headers: frames.Fields
-    parts: list[bytes] = field(default_factory=list)
-    """Data, one frame per part."""
+    method: str
+    messages: list[bytes] = field(default_factory=list)
     end: bool = True
-    """Whether the request ends after the parts."""
+    """Whether the request ends after the messages."""
     cancel_after_seconds: float | None = None
     """Time after which the call is cancelled; None: the server must end it."""
     codes: frozenset[str] = ALLOWED_CODES
-    """Allowed status codes, by name; `HTTP 405` for an HTTP status."""
+    """Allowed status codes, by name."""
     check: Check | None = None
-    """Returns the problem of a response, or None."""
 
 
 @dataclass(frozen=True)
@@ -68,31 +54,9 @@ Draw: TypeAlias = "Callable[[random.Random, Catalog], Call]"
 CALLS: Kinds[Draw] = Kinds()
 
 
-def headers(path: str, **changes: str | None) -> frames.Fields:
-    """Returns a valid request's headers with changes; `_` in a name means `-`, `p_` means `:`.
-
-    None removes a header.
-    """
-    fields: dict[str, str | None] = {
-        ":method": "POST",
-        ":scheme": "http",
-        ":path": path,
-        ":authority": "fuzz",
-        "te": "trailers",
-        "content-type": "application/grpc",
-    }
-    for name, value in changes.items():
-        fields[name.replace("p_", ":").replace("_", "-")] = value
-    return [(name, value) for name, value in fields.items() if value is not None]
-
-
-def codes(*names: str) -> frozenset[str]:
-    return frozenset(names)
-
-
 def event(**values: Any) -> bytes:
-    """Returns a framed StreamBatchesRequest."""
-    return frames.message(stream_pb2.StreamBatchesRequest(**values).SerializeToString())
+    """Returns a StreamBatchesRequest."""
+    return stream_pb2.StreamBatchesRequest(**values).SerializeToString()
 
 
 def open_request(spec: PipelineSpec, **changes: Any) -> bytes:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from tests.stress.fuzz.case import Kinds
 from tests.stress.fuzz.client_fuzzer import bounded, fuzz_client, run_cases
-from tests.stress.fuzz.kinds import REPLIES
-from tests.stress.fuzz.replies import WrongResultError, compare, run_client
+from tests.stress.fuzz.replies import REPLIES, WrongResultError, compare, run_client
 from tests.stress.fuzz.report import Report
 from tests.stress.fuzz.scripts import replay_bytes
 from tests.stress.fuzz.sessions import NAMES, Session, replay_messages
