@@ -38,7 +38,7 @@ class ConnectOptions(TypedDict, total=False):
     seed: int | None
     epochs: int | None
     remainder: Remainder | None
-    state: Mapping[str, Any] | None
+    state: Mapping[str, Any] | Cursor | None
     finish: FinishPlacement
     job_name: str | None
     prefetch_bytes: int
@@ -79,7 +79,7 @@ def connect(
     seed: int | None = None,
     epochs: int | None = None,
     remainder: Remainder | None = None,
-    state: Mapping[str, Any] | None = None,
+    state: Mapping[str, Any] | Cursor | None = None,
     finish: FinishPlacement = "trainer",
     job_name: str | None = None,
     prefetch_bytes: int = PREFETCH_BYTES,

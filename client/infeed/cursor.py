@@ -66,8 +66,10 @@ class Cursor:
         return fields
 
     @classmethod
-    def from_json(cls, state: Mapping[str, Any]) -> Cursor:
+    def from_json(cls, state: Mapping[str, Any] | Cursor) -> Cursor:
         """Parses what `Feed.state()` returned. Raises `CursorError`."""
+        if isinstance(state, Cursor):
+            return state
         if not isinstance(state, Mapping):
             raise CursorError(
                 f"a cursor is the dict that Feed.state() returns, not {type(state).__name__}"

@@ -8,8 +8,7 @@
                 step(batch)
         print(fast.result())
 
-It replays batches that the feed has prefetched, while the feed keeps them: nothing is taken from
-it. Its cursor stays where it is, and it delivers these batches afterwards, in order.
+It replays batches that a connection of its own has read before: nothing is taken from the feed.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any
 
 from infeed.batch import Batch
@@ -26,7 +26,13 @@ from infeed.shared.errors import InvalidRequestError
 from infeed.shared.report import TrainerReport
 
 _MAX_BATCHES = 64
+
 _MIN_STEPS = 2
+"""Steps of the training: fewer have no step time to compare with."""
+
+_QUIET_SECONDS = 0.5
+"""Seconds without a new batch after which the prefetch is taken for complete: less can begin while
+the feed still receives."""
 
 
 @dataclass(frozen=True)
@@ -71,39 +77,41 @@ class Headspace:
 
 
 class Replay(Iterator[Batch]):
-    """Iterates over kept batches, again and again, and measures the steps. Not thread-safe."""
+    """Iterates over the same batches, again and again, and measures the steps. Not thread-safe."""
 
     def __init__(self, feed: Feed, batches: int, steps: int, timeout: float) -> None:
         self._feed = feed
-        self._wanted, self._steps, self._timeout = batches, steps, timeout
+        self._batches, self._steps, self._timeout = batches, steps, timeout
         self._before = TrainerReport()
         self._kept: list[Batch] = []
         self._count = 0
-        self._requests = 0
-        self._first_at = self._last_at = 0.0
+        self._times: list[float] = []
+        """When each step was asked for: `batches` steps that are not measured come first."""
 
     def __enter__(self) -> Replay:
-        """Waits until the feed has prefetched all that it may, and copies the first batches.
+        """Reads the batches, and waits until the feed has prefetched all that it may.
 
         From then on it receives nothing, and its servers make nothing for it: what they need of
         this machine, they would not need with an infinitely fast input.
 
-        Raises `InvalidRequestError` if it has none left, `StallError` if none comes in time, and
-        the error that ends the feed.
+        Raises `InvalidRequestError` for a feed without batches, and as `infeed.connect` and `next`.
         """
-        prefetcher = self._feed._prefetcher
-        self._before = prefetcher.reporter.report(has_ended=True)  # up to the last batch
-        # Copies: a step may change its batch, and the feed still has to deliver these.
-        self._kept = [
-            each.replaced({name: array.copy() for name, array in each.items()})
-            for each in prefetcher.peek(self._wanted, self._timeout)
-        ]
+        self._before = self._feed.stats().report
+        with self._feed.again() as other:
+            self._kept = list(islice(iter(lambda: other.next(self._timeout), None), self._batches))
         self._count = len(self._kept)
+        if not self._kept:
+            raise InvalidRequestError(f"the feed of {self._feed.spec.name!r} has no batches")
+        deadline = time.monotonic() + self._timeout
+        size, quiet_at = -1, deadline
+        while time.monotonic() < min(quiet_at, deadline):
+            if (now := self._feed.stats().prefetched_bytes) != size:
+                size, quiet_at = now, time.monotonic() + _QUIET_SECONDS
+            time.sleep(_QUIET_SECONDS / 10)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._kept = []
-        self._feed._prefetcher.ready.hold(0)
 
     def __iter__(self) -> Replay:
         return self
@@ -114,36 +122,30 @@ class Replay(Iterator[Batch]):
         As many steps as batches were asked for come before those that are measured: the first ones
         can be slower. Their number is the same on every rank, whose steps may wait for each other.
         """
-        now = time.monotonic()
-        if self._requests == self._wanted:
-            self._first_at = now
-        if self._requests >= self._wanted:
-            self._last_at = now
-        if self._requests == self._wanted + self._steps:
+        if len(self._times) <= self._batches + self._steps:
+            self._times.append(time.monotonic())
+        if len(self._times) > self._batches + self._steps:
             raise StopIteration
         if not self._kept:
             raise InvalidRequestError("headspace: enter it with `with`, and loop over it there")
-        kept = self._kept[self._requests % self._count]
-        self._requests += 1
+        kept = self._kept[(len(self._times) - 1) % len(self._kept)]
         return kept.replaced(kept)
 
     def result(self) -> Headspace:
         """Returns the step times. Raises `InvalidRequestError` before the first measured step."""
-        measured = self._requests - self._wanted
-        if self._last_at > self._first_at and self._requests < self._wanted + self._steps:
-            measured -= 1  # the loop was left within a step
-        if measured < 1 or self._last_at <= self._first_at:
+        measured = self._times[self._batches :]
+        if len(measured) < 2:
             raise InvalidRequestError(
-                f"headspace has no result yet: its loop made {self._requests} steps, and measures "
-                f"those after the first {self._wanted}"
+                f"headspace has no result yet: its loop made {len(self._times)} steps, and "
+                f"measures the steps after the first {self._batches}"
             )
         before, has_steps = self._before, self._before.steps >= _MIN_STEPS
         return Headspace(
-            step_seconds=(self._last_at - self._first_at) / measured,
+            step_seconds=(measured[-1] - measured[0]) / (len(measured) - 1),
             current_step_seconds=before.seconds / before.steps if has_steps else None,
             wait_seconds=before.wait_seconds / before.steps if has_steps else None,
             batches=self._count,
-            steps=measured,
+            steps=len(measured) - 1,
         )
 
 
@@ -151,14 +153,15 @@ def headspace(feed: Feed, batches: int = 8, steps: int = 50, timeout: float = 60
     """Returns batches to replay in `with`, to measure the steps with an infinitely fast input.
 
     feed       a feed of `connect`, of which the training has taken some batches
-    batches    batches to keep, 1 to 64; fewer if the feed prefetches or has fewer
+    batches    batches to replay, 1 to 64; fewer if the feed has fewer
     steps      steps to measure, after as many as `batches`, which are not measured
-    timeout    seconds to wait for the prefetch to be complete; then it begins without
+    timeout    seconds to wait for a batch, and for the prefetch to be complete; then it begins
+               without
 
-    The feed keeps the batches, and delivers them afterwards: nothing is lost, and its cursor stays
-    where it is. The steps themselves are the training's own, so run them on a copy of the model, or
-    before a checkpoint is loaded. A step that returns before its accelerator is done must wait for
-    it, as a training does that reads its loss. The copies take memory of the host.
+    The batches are the first ones of the feed's run, by a connection of their own: the feed and its
+    cursor stay where they are. The steps are the training's own, so run them on a copy of the
+    model, or before a checkpoint is loaded. A step that returns before its accelerator is done must
+    wait for it, as a training does that reads its loss.
     """
     if not isinstance(feed, Feed):
         raise InvalidRequestError(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -16,11 +15,11 @@ from typing import Any, Protocol
 import numpy as np
 import pytest
 from tests.client.conftest import Server
-from tests.client.waiting import HANG_SECONDS, infeed_threads, until
+from tests.client.waiting import infeed_threads, until
 
 import infeed
 from infeed.shared.errors import FingerprintError, ServerUnavailableError
-from infeed.shared.spec import Normalize, PipelineSpec
+from infeed.shared.spec import Normalize
 from infeed.testing import FakeTransport
 
 COUNT = 26
@@ -162,33 +161,6 @@ class AdapterContract:
             given = list(opened(fake(), **options))
             assert len(given) == len(expected) == steps
             assert_equal(given[-1], expected[-1])
-
-    def test_state_in_a_signal_handler_of_a_thread_that_connects(
-        self, opened: Callable[..., Adapter]
-    ) -> None:
-        states = []
-
-        class Transport(FakeTransport):
-            def get_pipeline(self, name: str, timeout: float = 20.0) -> PipelineSpec:
-                if adapters and not in_handler.is_set():  # else it has connected when it was made
-                    in_handler.set()
-                    states.append(adapters[0].state())
-                return super().get_pipeline(name, timeout)
-
-        in_handler = threading.Event()
-        adapters: list[Adapter] = []
-        options: Any = {"finish_transforms": [Normalize("image", scale=255.0)], "seed": 3}
-        adapters.append(opened(Transport(arrays(), batch_size=BATCH_SIZE, **options), epochs=1))
-        given: list[Any] = []
-        thread = threading.Thread(target=lambda: given.extend(adapters[0]), daemon=True)
-        thread.start()
-        thread.join(HANG_SECONDS)
-        assert not thread.is_alive()
-        expected = numpy_batches(fake(), epochs=1)
-        rest = [list(opened(fake(), epochs=1, state=state)) for state in states]
-        for batches in (given, *rest):
-            for batch, other in zip(batches, expected, strict=True):
-                assert_equal(batch, other)
 
     @pytest.mark.parametrize("steps", [0, 2])
     @pytest.mark.parametrize(

@@ -20,11 +20,9 @@ from tests.client.adapters.contract import (
     numpy_batches,
 )
 from tests.client.conftest import Server
-from tests.client.interrupts import check_that_nothing_is_lost
 from tests.client.waiting import infeed_threads, leave_out_running_threads, until
 
 import infeed
-from infeed.testing import FakeTransport
 
 grain = pytest.importorskip("grain")
 
@@ -172,15 +170,6 @@ def test_state_is_set_before_or_after_the_first_element(before: int) -> None:
     assert seen + labels(iterator) == EXPECTED
 
 
-def test_interrupt_at_any_bytecode_loses_and_counts_nothing() -> None:
-    transport = FakeTransport({"x": np.arange(4096)}, batch_size=1, shuffle=False)
-    iterator = iter(dataset(transport=transport))
-    assert next(iterator)["x"] == 0
-    position = lambda: iterator.get_state()["position"]  # noqa: E731
-    assert check_that_nothing_is_lost(iterator, lambda batch: int(batch["x"][0]), position) > 100
-    iterator.close()
-
-
 def test_state_that_was_set_connects_nothing() -> None:
     state = iter(dataset()).get_state()
     transport = fake()
@@ -326,8 +315,8 @@ def test_iterator_that_is_dropped_ends_its_threads() -> None:
 def test_copy_of_a_dataset_connects_itself() -> None:
     assert labels(copy.copy(dataset())) == EXPECTED
     options = {"batch_size": 2, "shard": infeed.Shard(1, 2)}
-    pickled = pickle.loads(pickle.dumps(FeedDataset("host:1", "photos", ids="_id", **options)))
-    assert vars(pickled) == vars(FeedDataset("host:1", "photos", ids="_id", **options))
+    original = FeedDataset("host:1", "photos", ids="_id", **options)
+    assert vars(pickle.loads(pickle.dumps(original))) == {**vars(original), "_is_copy": True}
 
 
 def test_missing_pipeline_is_an_error_at_once() -> None:
@@ -346,32 +335,43 @@ def test_worker_processes_are_refused() -> None:
 WORKERS = """
 import sys
 import grain
+import infeed
 from absl import flags
 from infeed.grain import FeedDataset
 
 if __name__ == "__main__":
     flags.FLAGS.mark_as_parsed()
     options = grain.multiprocessing.MultiprocessingOptions(num_workers=int(sys.argv[2]))
-    chain = FeedDataset(sys.argv[1], "fake", epochs=1).map(dict).mp_prefetch(options)
+    shard = infeed.Shard() if sys.argv[3:] else None
+    chain = FeedDataset(sys.argv[1], "fake", epochs=1, shard=shard).map(dict).mp_prefetch(options)
     try:
-        next(iter(chain))
+        print([label for batch in chain for label in batch["label"].tolist()])
     except Exception as error:
         print(type(error).__name__, error)
 """
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_worker_processes_of_a_chain_are_refused(tmp_path: Any, workers: int) -> None:
+def read_in_workers(tmp_path: Any, *arguments: str) -> str:
     script = tmp_path / "workers.py"
     script.write_text(WORKERS)
     server = Server(fake())
-    command = [sys.executable, str(script), server.address, str(workers)]
+    command = [sys.executable, str(script), server.address, *arguments]
     try:
         result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=200)
     finally:
         server.stop()
-    assert "InvalidRequestError" in result.stdout, result.stderr
-    assert "leave out mp_prefetch" in result.stdout
+    return result.stdout or result.stderr
+
+
+@pytest.mark.parametrize("arguments", ["1", "2", "2 shard"])
+def test_worker_processes_of_a_chain_are_refused(tmp_path: Any, arguments: str) -> None:
+    output = read_in_workers(tmp_path, *arguments.split())
+    assert "InvalidRequestError" in output
+    assert "leave out mp_prefetch" in output
+
+
+def test_one_worker_of_a_chain_with_a_shard_reads_every_batch(tmp_path: Any) -> None:
+    assert read_in_workers(tmp_path, "1", "shard") == f"{EXPECTED}\n"
 
 
 # --- package ---

@@ -222,17 +222,6 @@ def test_load_state_continues_there() -> None:
             batches.load_state({})
 
 
-def test_batch_that_another_consumer_took_is_noticed(batches: infeed.jax.DeviceFeed) -> None:
-    next(batches)
-    until(lambda: batches.feed.has_next)
-    next(batches.feed)
-    with pytest.raises(infeed.FeedClosedError, match="by another consumer; connect again"):
-        list(batches)
-    state = batches.state()
-    with infeed.jax.connect("fake", "fake", transport=fake(), state=state) as resumed:
-        assert first_of(next(resumed)) == state["position"]
-
-
 def test_close_ends_a_wait_in_another_thread() -> None:
     never = threading.Event()
     transport = fake(before_batch=lambda _: never.wait())

@@ -16,7 +16,6 @@ from tests.client.torch.fakes import STEPS, fake, passes  # noqa: E402
 from tests.client.torch.training import loss, model, weights  # noqa: E402
 from transformers import Trainer, TrainerCallback, TrainingArguments  # noqa: E402
 
-import infeed  # noqa: E402
 from infeed.torch import FeedDataset  # noqa: E402
 
 pytestmark = [
@@ -146,16 +145,6 @@ def test_skipped_batches_of_a_later_epoch_are_those_of_the_epoch(stop: int, tmp_
     first = run(stop, None)
     second = run(None, str(tmp_path / f"checkpoint-{stop}"))
     assert first.seen + second.seen == list(chain.from_iterable(passes(EPOCHS)))
-
-
-def test_own_loader_of_the_trainer_is_refused_with_the_remedy(tmp_path: Path) -> None:
-    with (
-        FeedDataset("fake", "fake", transport=fake(), epochs=1) as dataset,
-        pytest.raises(
-            infeed.InvalidRequestError, match="return the dataset from get_train_dataload"
-        ),
-    ):
-        Trainer(Model(), arguments(tmp_path), train_dataset=dataset).train()
 
 
 def test_checkpoint_without_a_state_is_refused(tmp_path: Path) -> None:
