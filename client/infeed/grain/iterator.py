@@ -12,7 +12,7 @@ from infeed.adapters.lazy_feed import LazyFeed
 from infeed.adapters.named_fields import NamedFields
 from infeed.cursor import Shard
 from infeed.feed import Feed
-from infeed.grain.checkpoint import load_into, save_of
+from infeed.grain.checkpoint import Checkpointable
 from infeed.ranks import evidence_of_ranks, jax_shard
 from infeed.shared.copies import refuse_copy
 from infeed.shared.errors import InvalidRequestError
@@ -88,13 +88,12 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
         garbage collector. A feed that is dropped ends by itself."""
 
     async def save(self, directory: Any) -> Awaitable[None]:
-        """Takes the state now; the result writes it. Part of Orbax's stateful-checkpointable
-        protocol, as in `Checkpointable`."""
-        return save_of(self, directory)
+        """Takes the state now, as `Checkpointable` does."""
+        return await Checkpointable(self).save(directory)
 
     async def load(self, directory: Any) -> Awaitable[None]:
         """Returns what reads and sets the state, saved by any number of processes."""
-        return load_into(self, directory)
+        return await Checkpointable(self).load(directory)
 
     __reduce__ = refuse_copy
 

@@ -67,9 +67,8 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         self._reader.track(feed)
         self._saved_at = self._completed
         self._epoch = 0
-        self._last_batch = -1
-        self._is_short = False
-        """Whether an execution of this epoch has had fewer batches than steps, as the last may."""
+        self._epoch_began = self._completed
+        """The completed steps at the beginning of the epoch."""
         self._rest_ends: int | None = None
         """The completed steps at which a continued epoch ends, by this callback."""
 
@@ -106,7 +105,7 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
                 f"fit begins with epoch {epoch}, but the checkpoint continues in epoch "
                 f"{self._saved.epoch}; give fit(..., initial_epoch=checkpoint.initial_epoch)"
             )
-        self._epoch, self._last_batch, self._is_short = epoch, -1, False
+        self._epoch, self._epoch_began = epoch, self._completed
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
         if self._saved is not None:
@@ -115,16 +114,16 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
             self._saved = None
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        steps = batch - self._last_batch  # several with steps_per_execution
-        completed = self._reader.complete(steps)
-        if not completed and self._last_batch == -1:
+        # An execution has several steps with steps_per_execution, the last perhaps too few batches.
+        missing = batch + 1 - (self._completed - self._epoch_began)
+        missing -= self._reader.complete(missing)
+        if self._completed == self._epoch_began:
             raise InvalidRequestError(
                 f"fit has trained on no batch of this feed of {self._name!r}, so its cursor would "
                 "not move; give FeedCheckpoint the feed that fit reads"
             )
-        if self._is_short or (completed < steps and self.model.steps_per_execution == 1):
+        if missing >= self.model.steps_per_execution:
             self._refuse_other_batches("more")
-        self._last_batch, self._is_short = batch, completed < steps
         if self._is_epoch_end(batch):
             # The end of an epoch is saved after its validation, with the number of the next.
             if self._rest_ends is not None and not self.model.stop_training:

@@ -80,6 +80,9 @@ def pickled(x: Any) -> Any:
 class AdapterContract:
     """Each test is one clause of the contract."""
 
+    names_fields = True
+    """Whether the adapter takes names of fields for sample ids and mask."""
+
     def open(self, transport: Any, **options: Any) -> Adapter:
         """Opens the adapter for the pipeline "fake" with options of `infeed.connect`.
 
@@ -149,6 +152,33 @@ class AdapterContract:
         seen = np.concatenate([*labels, *padded[0], *padded[1]])
         # Two empty slots are zeros.
         assert sorted(seen.tolist()) == sorted([*range(COUNT), 0, 0])
+
+    def test_ids_and_mask_are_fields_where_asked_for(self, opened: Callable[..., Adapter]) -> None:
+        if not self.names_fields:
+            return
+        options = {"epochs": 1, "remainder": "pad"}
+        with infeed.connect("fake", "fake", transport=fake(), **options) as feed:
+            expected = list(feed)
+        for names in ({"ids": "_id", "mask": "_mask"}, {"mask": "_mask"}):
+            for batch, other in zip(opened(fake(), **options, **names), expected, strict=True):
+                fields = {"ids": other.sample_ids, "mask": other.mask}
+                own = {name: fields[option] for option, name in names.items()}
+                assert_equal(batch, {**other, **own})
+
+    @pytest.mark.parametrize("name", ["label", "", 3])
+    def test_name_that_cannot_be_a_field_is_refused(
+        self, opened: Callable[..., Adapter], name: Any
+    ) -> None:
+        if self.names_fields:
+            with pytest.raises(infeed.InvalidRequestError, match=r"^ids"):
+                next(iter(opened(fake(), ids=name)))
+
+    def test_unknown_option_names_those_of_the_adapter(
+        self, opened: Callable[..., Adapter]
+    ) -> None:
+        if self.names_fields:
+            with pytest.raises(TypeError, match=r"has no option 'epoch' \(did you mean 'epochs'\?"):
+                list(opened(fake(), epoch=1))
 
     @pytest.mark.parametrize(("remainder", "steps"), [("drop", 3), ("pad", 4)])
     def test_all_ranks_end_at_the_same_step(

@@ -65,30 +65,6 @@ def test_elements_are_exact_dicts_that_own_their_arrays() -> None:
     np.testing.assert_array_equal(second["label"], kept)
 
 
-def test_ids_and_mask_are_fields_where_asked_for() -> None:
-    transport = fake(remainder="pad")
-    with infeed.connect("fake", "fake", epochs=1, transport=transport) as feed:
-        batches = list(feed)
-    elements = list(dataset(transport=fake(remainder="pad"), ids="_id", mask="_mask"))
-    assert sorted(elements[0]) == ["_id", "_mask", "flag", "half", "image", "label", "number"]
-    for element, batch in zip(elements, batches, strict=True):
-        np.testing.assert_array_equal(element["_id"], batch.sample_ids, strict=True)
-        np.testing.assert_array_equal(element["_mask"], batch.mask, strict=True)
-    assert elements[-1]["_mask"].tolist() == [True, True, False, False]
-    assert "_id" not in next(iter(dataset(mask="_mask")))
-
-
-def test_name_of_a_field_for_the_ids_is_an_error() -> None:
-    with pytest.raises(infeed.InvalidRequestError, match="ids='label' is the name of a field"):
-        next(iter(dataset(ids="label")))
-
-
-@pytest.mark.parametrize("names", [{"ids": "_x", "mask": "_x"}, {"ids": 3}, {"mask": ""}])
-def test_bad_names_are_an_error_at_once(names: dict[str, Any]) -> None:
-    with pytest.raises(infeed.InvalidRequestError):
-        dataset(**names)
-
-
 # --- transformations ---
 
 
@@ -376,16 +352,6 @@ def test_one_worker_of_a_chain_with_a_shard_reads_every_batch(tmp_path: Any) -> 
 
 # --- package ---
 
-MISSING = """
-import sys
-sys.modules["grain"] = None
-import infeed
-try:
-    infeed.grain
-except infeed.MissingExtraError as error:
-    print(error)
-"""
-
 ALONE = """
 import sys
 for name in ("tensorflow", "jax", "orbax", "torch"):
@@ -439,12 +405,11 @@ except infeed.MissingExtraError as error:
 @pytest.mark.parametrize(
     ("script", "output"),
     [
-        (MISSING, "infeed.grain needs Grain: pip install 'infeed[grain]'\n"),
         (AT_EXIT, "end\n"),
         (LEFT_IN_A_MODULE, "end\n"),
-        (WITHOUT_ORBAX, "infeed.grain.CheckpointSave needs Orbax: pip install orbax-checkpoint\n"),
+        (WITHOUT_ORBAX, "the handlers of infeed.grain need Orbax: pip install orbax-checkpoint\n"),
     ],
-    ids=["without Grain", "iterator left at exit", "left in a module", "without Orbax"],
+    ids=["iterator left at exit", "left in a module", "without Orbax"],
 )
 def test_process_ends_without_other_output(script: str, output: str) -> None:
     command = [sys.executable, "-c", script]
@@ -518,8 +483,3 @@ def test_processes_that_jax_learns_of_after_the_first_batch_are_refused() -> Non
     assert "connected before jax.distributed was initialized" in printed
     assert "give FeedDataset shard=" in printed
     assert printed.endswith("Shard(rank=1, world_size=2)\n")
-
-
-def test_unknown_option_names_those_of_the_dataset() -> None:
-    with pytest.raises(TypeError, match=r"infeed\.grain\.FeedDataset has no option .*first: ids, "):
-        dataset(id="number")

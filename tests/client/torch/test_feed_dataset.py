@@ -36,11 +36,6 @@ def test_nothing_connects_before_the_first_batch() -> None:
         assert transport.streams == 1
 
 
-def test_unknown_option_raises_at_once() -> None:
-    with pytest.raises(TypeError, match=r"FeedDataset has no option 'restar'.* first: restart, "):
-        dataset(restar=True)
-
-
 def test_two_iterators_are_one_stream() -> None:
     with dataset() as data:
         first = iter(data)

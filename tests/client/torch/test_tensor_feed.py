@@ -98,8 +98,3 @@ def test_tensor_outlives_its_feed() -> None:
     del feed
     gc.collect()
     assert ids([batch]) == stream(1)
-
-
-def test_unknown_option_names_those_of_the_adapter() -> None:
-    with pytest.raises(TypeError, match=r"infeed\.torch\.connect has no option .*: device, "):
-        connect("fake", "fake", devise="cpu")
