@@ -19,7 +19,6 @@ from infeed.rpc.channel import open_transport
 from infeed.shared.arguments import check_text
 from infeed.shared.copies import refuse_copy
 from infeed.shared.errors import FeedClosedError, InvalidRequestError
-from infeed.shared.spec import PipelineSpec
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 class LazyFeed:
     """A feed of `infeed.connect`, opened when it is first needed; thread-safe.
 
-    A signal handler may call every method, also while its thread is within another one.
-
     Raises `InvalidRequestError` for a target of another type, and if a feed comes with more
     arguments; `CursorError` if its option `state` is no cursor.
     """
@@ -40,28 +37,23 @@ class LazyFeed:
         self, target: str | Feed, pipeline: str | None = None, **options: Unpack[ConnectOptions]
     ) -> None:
         """Takes the arguments of `infeed.connect`, or a feed alone."""
-        self._feed: Feed | None = None
-        self._is_own = not isinstance(target, Feed)
-        if isinstance(target, Feed):
-            if pipeline is not None or options:
-                given = ["pipeline"] * (pipeline is not None) + sorted(options)
+        self._given = self._feed = target if isinstance(target, Feed) else None
+        if self._given is not None:
+            if given := ["pipeline"] * (pipeline is not None) + sorted(options):
                 raise InvalidRequestError(
                     f"a feed is connected already, so {', '.join(given)} cannot be given with it; "
                     "give them to infeed.connect"
                 )
-            self._feed = target
         else:
             check_text("target", target, '"localhost:7470"')
             if pipeline is None:
                 raise InvalidRequestError("pipeline is missing: give its name after the target")
-        self._target, self._pipeline = target, pipeline
+        self._target, self._pipeline = str(target), pipeline or ""
         if (state := options.get("state")) is not None:
-            options["state"] = Cursor.from_json(state).to_json()
+            options["state"] = Cursor.from_json(state)
         self._options = options
-        self._first_state: dict[str, Any] | None = None
         self._closed = False
-        # A signal handler may call `open` within the `open` of its thread.
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
 
     __reduce__ = refuse_copy
 
@@ -70,31 +62,18 @@ class LazyFeed:
         """Whether the feed is connected; it is without an error, also after `close`."""
         return self._feed is not None
 
-    @property
-    def initial_state(self) -> dict[str, Any] | None:
-        """The cursor that an own feed begins at, for JSON; None for the beginning."""
-        state = self._options.get("state")
-        return None if state is None else Cursor.from_json(state).to_json()
+    def state(self) -> dict[str, Any]:
+        """Returns the cursor after the last delivered batch, for JSON, without opening the feed.
 
-    def first_state(self) -> dict[str, Any]:
-        """Returns the state before the first batch, for JSON, without opening the feed.
-
-        For an own feed without `initial_state` it is the cursor of position 0, from the pipeline's
-        spec alone: frameworks take a state before they restore another one, and servers would make
-        batches of the beginning, to drop them. Raises as `infeed.connect` does for what it needs:
-        server, pipeline and seed.
+        Before it is open, that is the cursor to begin at, or position 0 by the pipeline's spec;
+        raises as `infeed.connect` then.
         """
         if (feed := self._feed) is not None:
-            return feed.state(steps=0)
-        if (state := self.initial_state) is not None:
-            return state
-        if self._first_state is None:
-            assert isinstance(self._target, str)
-            assert self._pipeline is not None
-            options = FeedOptions(**self._options)
-            spec = _fetch_spec(self._target, self._pipeline, options)
-            self._first_state = first_cursor(spec, options.seed).to_json()
-        return dict(self._first_state)
+            return feed.state()
+        cursor = self._options.get("state")
+        if not isinstance(cursor, Cursor):
+            cursor = first_cursor(fetch_plan(self._target, self._pipeline, self._options))
+        return cursor.to_json()
 
     def update_options(self, **options: Unpack[ConnectOptions]) -> None:
         """Sets options of `infeed.connect` that are known late, for an own feed's next `open`."""
@@ -104,24 +83,14 @@ class LazyFeed:
     def open(self) -> Feed:
         """Returns the feed, connected on the first call. Raises as `infeed.connect` does, and
         `FeedClosedError` after `close`."""
-        if (feed := self._feed) is not None:
-            return feed
         with self._lock:
-            while (feed := self._feed) is None:
+            if self._feed is None:
                 if self._closed:
                     raise FeedClosedError(f"the feed of {self._pipeline!r} was closed")
-                assert isinstance(self._target, str)
-                assert self._pipeline is not None
-                options = self._options
-                feed = connect(self._target, self._pipeline, **options)
-                # A signal handler has opened the feed or replaced its options meanwhile, if any.
-                if self._feed is None and self._options is options:
-                    self._feed = feed
-                    if self._closed:
-                        feed.close()
-                else:
-                    feed.close()
-            return feed
+                self._feed = connect(self._target, self._pipeline, **self._options)
+                if self._closed:
+                    self._feed.close()
+            return self._feed
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continues at a cursor: the next `open` connects there; an own feed is closed before.
@@ -129,34 +98,32 @@ class LazyFeed:
         Raises `CursorError` if it is none, and `InvalidRequestError` for a feed that was given,
         whose position was chosen by `infeed.connect`.
         """
-        loaded = Cursor.from_json(state).to_json()
+        cursor = Cursor.from_json(state)
+        if self._given is not None:
+            raise InvalidRequestError(
+                "the state of a feed that was given cannot be replaced: connect it with "
+                "infeed.connect(..., state=...), or give target and pipeline instead of it"
+            )
         with self._lock:
-            if not self._is_own:
-                raise InvalidRequestError(
-                    "the state of a feed that was given cannot be replaced: connect it with "
-                    "infeed.connect(..., state=...), or give target and pipeline instead of it"
-                )
-            if self._feed is not None:
-                self._feed.close()
-            # First: without a feed, an interrupted call must not leave the state before.
-            self._options = {**self._options, "state": loaded}
-            self._feed, self._closed = None, False
+            before, self._feed = self._feed, None
+            self._options = {**self._options, "state": cursor}
+            self._closed = False
+        if before is not None:
+            before.close()
 
     def close(self) -> None:
         """Closes the feed; one that was not opened stays so.
 
         Does not wait for a thread that connects, whose feed is closed as soon as there is one.
         """
-        # Without the lock, for a signal handler may call it while its thread connects. `open` sets
-        # these in the other order, so one of both sees the other.
         self._closed = True
         if (feed := self._feed) is not None:
             feed.close()
 
 
-def first_cursor(spec: PipelineSpec, seed: int | None) -> Cursor:
-    """Returns the cursor of position 0; without a seed, with the pipeline's."""
-    return Cursor(spec.name, spec.fingerprint, spec.seed if seed is None else seed, 0)
+def first_cursor(plan: FeedPlan) -> Cursor:
+    """Returns the cursor of position 0."""
+    return Cursor(plan.spec.name, plan.spec.fingerprint, plan.contract.seed, 0)
 
 
 def fetch_plan(target: str, pipeline: str, options: ConnectOptions) -> FeedPlan:
@@ -165,16 +132,12 @@ def fetch_plan(target: str, pipeline: str, options: ConnectOptions) -> FeedPlan:
     Opens no stream. Raises what `infeed.connect` raises.
     """
     checked = FeedOptions(**options)
-    return plan_feed(_fetch_spec(target, pipeline, checked), checked)
-
-
-def _fetch_spec(target: str, pipeline: str, options: FeedOptions) -> PipelineSpec:
     check_text("pipeline", pipeline)
-    channel = open_transport(target, options.token, options.tls, options.transport)
+    channel = open_transport(target, checked.token, checked.tls, checked.transport)
     try:
-        return channel.get_pipeline(pipeline, options.timeout)
+        return plan_feed(channel.get_pipeline(pipeline, checked.timeout), checked)
     finally:
-        if options.transport is None:
+        if checked.transport is None:
             channel.close()
 
 

@@ -22,8 +22,8 @@ class NamedFields:
     mask: str | None = None
 
     def __post_init__(self) -> None:
-        for option in ("ids", "mask"):
-            if (name := getattr(self, option)) is not None:
+        for option, name in vars(self).items():
+            if name is not None:
                 check_text(option, name, f'"_{option}"')
         if self.ids is not None and self.ids == self.mask:
             raise InvalidRequestError(f"ids and mask must be two names, not {self.ids!r} for both")
@@ -31,22 +31,18 @@ class NamedFields:
     def check(self, fields: Iterable[str]) -> None:
         """Raises `InvalidRequestError` if a name is that of a field of the pipeline already."""
         known = list(fields)
-        for option in ("ids", "mask"):
-            if (name := getattr(self, option)) in known:
+        for option, name in vars(self).items():
+            if name in known:
                 raise InvalidRequestError(
                     f"{option}={name!r} is the name of a field of the pipeline already; its "
                     f"fields: {', '.join(known)}; choose another name"
                 )
 
     def arrays(self, batch: Batch) -> dict[str, Array]:
-        """Returns a new dict of the batch's arrays, `[slots, ...]` each, an exact dict.
+        """Returns an exact dict of the batch's arrays, slots first, with int64 ids and bool mask.
 
-        Sample ids are int64 and the mask is bool, `[slots]` each. Raises as `check`.
+        Raises as `check`.
         """
         self.check(batch)
-        arrays = dict(batch)
-        if self.ids is not None:
-            arrays[self.ids] = batch.sample_ids
-        if self.mask is not None:
-            arrays[self.mask] = batch.mask
-        return arrays
+        named = {self.ids: batch.sample_ids, self.mask: batch.mask}
+        return {**batch, **{name: x for name, x in named.items() if name is not None}}

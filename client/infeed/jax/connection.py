@@ -62,8 +62,7 @@ def connect(
     that the sharding does not divide, or a sharding whose processes hold data unevenly.
     """
     check_option_names(options, connect)
-    requested = _as_sharding(sharding)
-    named = NamedFields(ids, mask)
+    requested, named = _as_sharding(sharding), NamedFields(ids, mask)
     if global_batch_size is not None:
         global_batch_size = check_integer("global_batch_size", global_batch_size, 1)
         if options.get("batch_size") is not None:
@@ -75,19 +74,17 @@ def connect(
         options["prefetch_batches"] = prefetch
     if not isinstance(target, Feed):
         options.setdefault("finish", "none")
-    lazy = LazyFeed(target, pipeline, **options)
     limit = check_integer("device_prefetch", device_prefetch, 0, MAX_BATCHES)
 
     def open_feed(lazy: LazyFeed) -> GlobalArrays:
         placement = requested or SingleDeviceSharding(jax.local_devices()[0])
         groups = data_groups(placement)
         spans = not placement.is_fully_addressable
-        if not isinstance(target, Feed):
+        if not lazy.is_open:
             shard = _shard(groups, options.get("shard"), spans=spans)
             lazy.update_options(shard=shard)
             if global_batch_size is not None:
-                size = _batch_size(global_batch_size, shard, groups)
-                lazy.update_options(batch_size=size)
+                lazy.update_options(batch_size=_batch_size(global_batch_size, shard, groups))
         feed = lazy.open()
         if spans and feed.shard != groups.shard:
             raise InvalidRequestError(
@@ -97,7 +94,7 @@ def connect(
         _check_size(feed, groups, global_batch_size)
         return GlobalArrays(feed, placement, groups.shard.world_size, named)
 
-    return DeviceFeed(lazy, open_feed, limit)
+    return DeviceFeed(LazyFeed(target, pipeline, **options), open_feed, limit)
 
 
 def _as_sharding(given: object) -> Sharding | None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from infeed.cursor import Cursor
 from infeed.shared.errors import CursorError, InvalidRequestError
 
-_NAME = re.compile(r"epoch-(\d+)-position-(\d+)")
+_NAME = re.compile(r"epoch-\d{6}-position-\d{16}")
 _UNFINISHED = ".unfinished-"
 _STATE_FILE = "feed.json"
 _WEIGHTS_FILE = "model.weights.h5"
@@ -97,15 +97,11 @@ class CheckpointFolder:
         (unfinished / _STATE_FILE).write_text(json.dumps(document), encoding="utf-8")
         older = self._checkpoints()
         unfinished.rename(target)
-        for each in older:
-            shutil.rmtree(each)
+        for folder in older:
+            shutil.rmtree(folder)
 
     def _checkpoints(self) -> list[Path]:
         """Returns the complete checkpoints, oldest first."""
         found = self.folder.iterdir() if self.folder.is_dir() else ()
-        numbers = {
-            path: tuple(map(int, match.groups()))
-            for path in found
-            if (match := _NAME.fullmatch(path.name))
-        }
-        return sorted(numbers, key=lambda path: numbers[path])
+        # The numbers have leading zeros.
+        return sorted(path for path in found if _NAME.fullmatch(path.name))

@@ -8,16 +8,11 @@ dataset that reads a pipeline of TensorFlow's data service straight from its wor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from infeed.shared.errors import MissingExtraError
+from infeed.adapters import import_lazily, require
 
-try:
-    import tensorflow  # noqa: F401 - only to see whether it is installed
-except ImportError:
-    raise MissingExtraError(
-        "infeed.tensorflow needs TensorFlow: pip install 'infeed[tensorflow]'"
-    ) from None
+require("tensorflow", "TensorFlow")
 
 from infeed.tensorflow.distribute import distribute
 from infeed.tensorflow.eager import TensorFeed, connect
@@ -29,16 +24,4 @@ if TYPE_CHECKING:
 
 __all__ = ["FeedCheckpoint", "TensorFeed", "connect", "distribute", "from_generator", "shard_of"]
 
-
-def __getattr__(name: str) -> Any:
-    # Imported on first use: it needs Keras, which takes a second.
-    if name != "FeedCheckpoint":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from infeed.keras.feed_checkpoint import FeedCheckpoint  # noqa: PLC0415
-
-    return FeedCheckpoint
-
-
-def __dir__() -> list[str]:
-    """Returns the public names."""
-    return __all__
+__getattr__ = import_lazily(__name__, {"FeedCheckpoint": "infeed.keras.feed_checkpoint"})

@@ -17,10 +17,7 @@ class TensorConverter:
     """Converts batches to exact dicts of field name → tensor, or list of `bytes`."""
 
     def __init__(
-        self,
-        device: str | torch.device | None = None,
-        ids: str | None = None,
-        mask: str | None = None,
+        self, device: str | torch.device | None, ids: str | None, mask: str | None
     ) -> None:
         """Takes the device of the tensors, and the names of the fields for ids and mask.
 

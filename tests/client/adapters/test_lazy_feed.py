@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.client.interrupts import interrupt
 from tests.client.waiting import HANG_SECONDS
 
 import infeed
@@ -93,6 +91,18 @@ def test_state_that_is_no_cursor_is_refused_and_changes_nothing() -> None:
     feed.close()
 
 
+def test_state_that_is_no_cursor_is_refused_at_once() -> None:
+    with pytest.raises(infeed.CursorError, match="lacks"):
+        LazyFeed("fake", "fake", transport=fake(), state={"position": 4})
+
+
+def test_integers_of_a_state_become_pythons() -> None:
+    with infeed.connect("fake", "fake", transport=fake()) as other:
+        state = other.state()
+    feed = LazyFeed("fake", "fake", state={**state, "position": np.int64(4)})
+    assert type(feed.state()["position"]) is int
+
+
 def test_closed_feed_is_not_opened() -> None:
     feed = LazyFeed("fake", "fake", transport=fake())
     feed.close()
@@ -121,112 +131,14 @@ def test_close_does_not_wait_for_a_thread_that_connects(monkeypatch: pytest.Monk
         next(opened[0])
 
 
-def test_close_in_a_signal_handler_of_the_thread_that_connects(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def connect(*args: Any, **options: Any) -> infeed.Feed:
-        feed.close()
-        return infeed.connect(*args, **options)
-
-    monkeypatch.setattr(lazy_feed, "connect", connect)
-    feed = LazyFeed("fake", "fake", transport=fake())
-    with pytest.raises(infeed.FeedClosedError):
-        next(feed.open())
-
-
-def open_with_handler(
-    monkeypatch: pytest.MonkeyPatch, feed: LazyFeed, handler: Any
-) -> list[infeed.Feed]:
-    """Opens a feed; calls a function within the first connection, as a signal handler would be.
-
-    Returns the feeds of all connections, and at last the one of `open`.
-    """
-    connected: list[infeed.Feed] = []
-
-    def connect(*args: Any, **options: Any) -> infeed.Feed:
-        feed = infeed.connect(*args, **options)
-        connected.append(feed)
-        if len(connected) == 1:
-            handler()
-        return feed
-
-    monkeypatch.setattr(lazy_feed, "connect", connect)
-    opened: list[infeed.Feed] = []
-    thread = threading.Thread(target=lambda: opened.append(feed.open()), daemon=True)
-    thread.start()
-    thread.join(HANG_SECONDS)
-    assert not thread.is_alive()
-    return connected + opened
-
-
-def test_open_in_a_signal_handler_of_the_thread_that_connects(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    feed = LazyFeed("fake", "fake", transport=fake())
-    opened: list[infeed.Feed] = []
-    first, second, last = open_with_handler(monkeypatch, feed, lambda: opened.append(feed.open()))
-    assert last is second is opened[0]
-    with pytest.raises(infeed.FeedClosedError):
-        next(first)
-    feed.close()
-
-
-def test_load_state_in_a_signal_handler_of_the_thread_that_connects(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with infeed.connect("fake", "fake", transport=fake()) as other:
-        next(other)
-        state = other.state()
-    feed = LazyFeed("fake", "fake", transport=fake())
-    first, second, last = open_with_handler(monkeypatch, feed, lambda: feed.load_state(state))
-    assert last is second
-    assert last.state() == state
-    with pytest.raises(infeed.FeedClosedError):
-        next(first)
-    feed.close()
-
-
-def test_state_is_checked_at_once_and_integers_become_pythons() -> None:
-    with infeed.connect("fake", "fake", transport=fake()) as other:
-        next(other)
-        state = other.state()
-    with pytest.raises(infeed.CursorError, match="lacks"):
-        LazyFeed("fake", "fake", transport=fake(), state={"position": 4})
-    feed = LazyFeed("fake", "fake", state={**state, "position": np.int64(4)})
-    assert feed.initial_state == state
-    assert type(feed.initial_state["position"]) is int
-    feed.load_state({**state, "position": np.int64(8)})
-    assert feed.initial_state is not None
-    assert type(feed.initial_state["position"]) is int
-
-
-def test_interrupted_load_state_never_goes_back_to_the_state_before() -> None:
-    with infeed.connect("fake", "fake", transport=fake()) as other:
-        states = [other.state() for _ in range(3) if next(other)]
-    for at in itertools.count():
-        feed = LazyFeed("fake", "fake", transport=fake(), state=states[0])
-        feed.open()
-        interrupted = interrupt(
-            lambda feed=feed: feed.load_state(states[2]),  # type: ignore[misc]
-            at,
-            folder=lazy_feed.__file__,
-        )
-        assert feed.is_open or feed.initial_state == states[2]
-        feed.close()
-        if not interrupted:
-            break
-    assert at > 10
-
-
 @pytest.mark.parametrize("seed", [None, 5])
 def test_first_state_is_that_of_the_feed_and_opens_no_stream(seed: int | None) -> None:
     transport = fake()
     feed = LazyFeed("fake", "fake", transport=transport, seed=seed)
-    state = feed.first_state()
+    state = feed.state()
     assert transport.streams == 0
     assert not feed.is_open
-    next(feed.open())
-    assert feed.first_state() == state == feed.open().state(steps=0)
+    assert feed.open().state() == state
     feed.close()
 
 
@@ -234,4 +146,4 @@ def test_first_state_is_the_one_to_continue_at() -> None:
     with infeed.connect("fake", "fake", transport=fake()) as other:
         next(other)
         state = other.state()
-    assert LazyFeed("fake", "fake", state=state).first_state() == state
+    assert LazyFeed("fake", "fake", state=state).state() == state

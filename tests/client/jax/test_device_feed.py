@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import subprocess
 import sys
 import threading
@@ -114,12 +113,6 @@ def test_state_before_connecting_is_for_json() -> None:
     assert json.loads(json.dumps(resumed.state())) == state
 
 
-def test_state_survives_json_and_pickle(batches: infeed.jax.DeviceFeed) -> None:
-    next(batches)
-    state = batches.state()
-    assert json.loads(json.dumps(state)) == pickle.loads(pickle.dumps(state)) == state
-
-
 def test_state_after_the_last_batch_and_after_close(batches: infeed.jax.DeviceFeed) -> None:
     for _ in range(5):
         next(batches)
@@ -145,11 +138,6 @@ def test_length_is_that_of_the_feed(batches: infeed.jax.DeviceFeed) -> None:
         pytest.raises(TypeError, match="endless"),
     ):
         len(endless)
-
-
-def test_stats_are_those_of_the_feed(batches: infeed.jax.DeviceFeed) -> None:
-    next(batches)
-    assert batches.stats().steps >= 1
 
 
 def test_second_loop_continues(batches: infeed.jax.DeviceFeed) -> None:
@@ -222,17 +210,6 @@ def test_load_state_continues_there() -> None:
             batches.load_state({})
 
 
-def test_batch_that_another_consumer_took_is_noticed(batches: infeed.jax.DeviceFeed) -> None:
-    next(batches)
-    until(lambda: batches.feed.has_next)
-    next(batches.feed)
-    with pytest.raises(infeed.FeedClosedError, match="by another consumer; connect again"):
-        list(batches)
-    state = batches.state()
-    with infeed.jax.connect("fake", "fake", transport=fake(), state=state) as resumed:
-        assert first_of(next(resumed)) == state["position"]
-
-
 def test_close_ends_a_wait_in_another_thread() -> None:
     never = threading.Event()
     transport = fake(before_batch=lambda _: never.wait())
@@ -287,11 +264,6 @@ def test_donated_array_is_not_memory_of_the_next_batch() -> None:
         results = [increment(batch["pixels"]) for batch in batches]
     assert len(results) == 16
     assert all((np.asarray(x) == 1).all() for x in results)
-
-
-def test_unknown_option_names_those_of_the_adapter() -> None:
-    with pytest.raises(TypeError, match=r"infeed\.jax\.connect has no .* first: device_prefetch, "):
-        infeed.jax.connect("fake", "fake", device_prefech=1)  # type: ignore[call-arg]
 
 
 def test_one_process_of_jax_among_several_warns_of_equal_batches(

@@ -94,7 +94,7 @@ def test_two_ranks_share_each_epoch_and_one_resumes_their_state(
     address: str, tmp_path: Path
 ) -> None:
     ranks = train(address, 2, tmp_path / "two")
-    assert [shard for _, _, shard, _ in ranks] == [vars(infeed.Shard(rank, 2)) for rank in range(2)]
+    assert [shard for _, _, shard in ranks] == [vars(infeed.Shard(rank, 2)) for rank in range(2)]
     assert ranks[0][1] == ranks[1][1]  # the same weights
     steps = -(-COUNT // 8)
     batches = [list(chain(*pair)) for pair in zip(ranks[0][0], ranks[1][0], strict=True)]
@@ -102,10 +102,6 @@ def test_two_ranks_share_each_epoch_and_one_resumes_their_state(
     epochs = [list(chain(*batches[e * steps :][:steps])) for e in range(2)]
     for epoch in epochs:
         assert sorted(i for i in epoch if i >= 0) == list(range(COUNT))
-    for *_, errors in ranks:
-        assert len(errors) == 2
-        assert all("leave the loader out of accelerator.prepare" in error for error in errors)
-
     (alone,) = train(address, 1, tmp_path / "one", f"{tmp_path}/two.state")
     resumed = [i for i in chain(*alone[0]) if i >= 0]
     expected = [i for i in chain(*batches[2:]) if i >= 0]

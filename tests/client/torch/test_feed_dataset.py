@@ -17,8 +17,6 @@ from torch.utils.data import DataLoader, IterableDataset  # noqa: E402
 import infeed  # noqa: E402
 from infeed.torch import FeedDataset  # noqa: E402
 
-CURSOR = {"version": 1, "pipeline": "fake", "fingerprint": "a", "seed": 3, "position": 4}
-
 
 def dataset(**options: Any) -> FeedDataset:
     return FeedDataset("fake", "fake", **{"transport": fake(), **options})
@@ -36,11 +34,6 @@ def test_nothing_connects_before_the_first_batch() -> None:
         assert transport.streams == 0
         next(iterator)
         assert transport.streams == 1
-
-
-def test_unknown_option_raises_at_once() -> None:
-    with pytest.raises(TypeError, match=r"FeedDataset has no option 'restar'.* first: restart, "):
-        dataset(restar=True)
 
 
 def test_two_iterators_are_one_stream() -> None:
@@ -158,22 +151,6 @@ def test_state_fits_another_world_size() -> None:
             data.load_state_dict(states[0])
             seen += [i for batch in data for i in batch["id"].tolist() if i >= 0]
     assert sorted(seen) == list(range(COUNT))
-
-
-@pytest.mark.parametrize(
-    ("state", "problem"),
-    [
-        ({}, "lacks version|lacks pipeline"),
-        ({"cursor": None}, "has the keys cursor and until_epoch, not cursor"),
-        ({"cursor": {}, "until_epoch": 1}, "lacks"),
-        ({"cursor": CURSOR, "until_epoch": 0}, "until_epoch must be from 1 to"),
-        ({"cursor": CURSOR, "until_epoch": "1"}, "until_epoch must be an integer from 1 to"),
-        (7, "not int"),
-    ],
-)
-def test_state_that_is_none_is_refused(state: Any, problem: str) -> None:
-    with pytest.raises(infeed.CursorError, match=problem):
-        dataset().load_state_dict(state)
 
 
 @pytest.mark.parametrize(("remainder", "steps"), [("drop", STEPS), ("pad", STEPS + 1)])
@@ -322,11 +299,11 @@ def test_batches_taken_ahead_are_counted_at_the_end() -> None:
 def test_copy_in_another_process_continues() -> None:
     with dataset() as data:
         next(iter(data))
-        assert data.__getstate__()["_reader"] is None
-        data._connector._options = {}  # the fake's lock cannot be pickled
+        assert data.__getstate__()["_feed"] is None
+        data._passes.options = {}  # the fake's lock cannot be pickled
         copy = pickle.loads(pickle.dumps(data))
     assert copy.state_dict() == data.state_dict()
-    copy._connector._options = {"transport": fake()}
+    copy._passes.options = {"transport": fake()}
     with copy:
         assert ids([next(iter(copy))]) == stream(2)[1:]
 
@@ -346,40 +323,6 @@ def test_worker_of_a_connected_dataset_is_refused_with_the_same_remedy() -> None
         loader = DataLoader(data, batch_size=None, num_workers=1, multiprocessing_context="fork")
         with pytest.raises(infeed.InvalidRequestError, match="give num_workers=0"):
             next(iter(loader))
-
-
-@pytest.mark.parametrize("options", [{}, {"batch_size": 2}])
-def test_loader_that_would_stack_batches_is_refused_with_the_remedy(options: Any) -> None:
-    with (
-        dataset() as data,
-        pytest.raises(
-            infeed.InvalidRequestError, match=r"give DataLoader\(\.\.\., batch_size=None"
-        ),
-    ):
-        next(iter(DataLoader(data, **options)))
-
-
-def test_loader_with_an_own_collation_gets_the_batches() -> None:
-    with dataset(epochs=1) as data:
-        assert ids(DataLoader(data, collate_fn=lambda batches: batches[0])) == passes(1)[0]
-
-
-def test_interrupt_while_a_feed_is_closed_leaves_the_new_position(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def interrupt(feed: infeed.Feed) -> None:
-        raise KeyboardInterrupt
-
-    with dataset(epochs=1) as data:
-        next(iter(data))
-        state = data.state_dict()
-        next(data)
-        with monkeypatch.context() as patch:
-            patch.setattr(infeed.Feed, "close", interrupt)
-            with pytest.raises(KeyboardInterrupt):
-                data.load_state_dict(state)
-        assert data.state_dict() == state
-        assert ids(data) == passes(1)[0][1:]
 
 
 def test_feed_is_refused_for_the_target_with_the_remedy() -> None:

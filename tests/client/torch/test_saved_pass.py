@@ -21,6 +21,25 @@ def dataset(**options: Any) -> FeedDataset:
     return FeedDataset("fake", "fake", **{"transport": fake(), **options})
 
 
+CURSOR = {"version": 1, "pipeline": "fake", "fingerprint": "a", "seed": 3, "position": 4}
+
+
+@pytest.mark.parametrize(
+    ("state", "problem"),
+    [
+        ({}, "lacks version|lacks pipeline"),
+        ({"cursor": None}, "has the keys cursor and until_epoch, not cursor"),
+        ({"cursor": {}, "until_epoch": 1}, "lacks"),
+        ({"cursor": CURSOR, "until_epoch": 0}, "until_epoch must be from 1 to"),
+        ({"cursor": CURSOR, "until_epoch": "1"}, "until_epoch must be an integer from 1 to"),
+        (7, "not int"),
+    ],
+)
+def test_state_that_is_none_is_refused(state: Any, problem: str) -> None:
+    with pytest.raises(infeed.CursorError, match=problem):
+        dataset().load_state_dict(state)
+
+
 def state_of_a_step(**options: Any) -> dict[str, Any]:
     """Returns the state after the first batch."""
     with dataset(**options) as data:

@@ -129,9 +129,9 @@ def test_length_of_another_world_size_is_refused_with_the_remedy(
     with dataset() as data:
         assert len(data) == STEPS
         if copied:
-            data._connector._options = {}  # the fake's lock cannot be pickled
+            data._passes.options = {}  # the fake's lock cannot be pickled
         used = pickle.loads(pickle.dumps(data)) if copied else data
-        used._connector._options = {"transport": fake(), "epochs": 1}
+        used._passes.options = {"transport": fake(), "epochs": 1}
         initialize(1, 2)
         for use in (len, lambda data: next(iter(data))):
             with pytest.raises(

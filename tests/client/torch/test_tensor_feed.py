@@ -56,27 +56,6 @@ def test_state_is_a_cursor_for_numpy_too() -> None:
         assert next(feed)["x"].tolist() == stream(2)[1]
 
 
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, RuntimeError])
-def test_interrupted_conversion_neither_loses_nor_counts_the_batch(
-    interrupt: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    feed = connect("fake", "fake", transport=fake())
-    next(feed)
-    before = feed.state()
-
-    def fail(*_: Any) -> Any:
-        raise interrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("infeed.torch.tensors.to_tensor", fail)
-        with pytest.raises(interrupt):
-            next(feed)
-    assert feed.state() == before
-    assert ids([next(feed)]) == stream(2)[1:]
-    assert feed.state() != before
-    feed.close()
-
-
 @pytest.mark.parametrize("finish", ["trainer", "server"])
 def test_memory_of_a_tensor_is_not_used_again(finish: Any) -> None:
     # Blocks above 128 KiB are pooled, and pooled ones are lent again at once.
@@ -119,8 +98,3 @@ def test_tensor_outlives_its_feed() -> None:
     del feed
     gc.collect()
     assert ids([batch]) == stream(1)
-
-
-def test_unknown_option_names_those_of_the_adapter() -> None:
-    with pytest.raises(TypeError, match=r"infeed\.torch\.connect has no option .*: device, "):
-        connect("fake", "fake", devise="cpu")

@@ -11,12 +11,10 @@ import sys
 from pathlib import Path
 
 import torch.distributed as dist
-from accelerate import Accelerator, DataLoaderConfiguration
 from tests.client.torch.training import Run, weights
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-import infeed
 from infeed.torch import FeedDataset, connect
 
 EPOCHS = 2
@@ -46,23 +44,9 @@ def main() -> None:
     dataset.close()
     with connect(address, "fake") as feed:
         shard = vars(feed.feed.shard)
-    print(json.dumps([seen, weights(run.model), shard, refusals(address)]))
+    print(json.dumps([seen, weights(run.model), shard]))
     dist.barrier()
     dist.destroy_process_group()
-
-
-def refusals(address: str) -> list[str]:
-    """Returns the errors of loaders that Accelerate prepares for several processes."""
-    errors = []
-    for dispatch in (None, False):
-        configuration = DataLoaderConfiguration(dispatch_batches=dispatch)
-        accelerator = Accelerator(cpu=True, dataloader_config=configuration)
-        loader = accelerator.prepare(DataLoader(FeedDataset(address, "fake"), batch_size=None))
-        try:
-            next(iter(loader))
-        except infeed.InvalidRequestError as error:
-            errors.append(str(error))
-    return errors
 
 
 if __name__ == "__main__":
