@@ -30,6 +30,8 @@ class FieldRange:
     field: str
     data_type: str
     shape: str
+    is_image: bool = False
+    """Whether it has images of any size, whose sizes are kept."""
     minimum: float = math.inf
     maximum: float = -math.inf
     not_finite: int = 0
@@ -52,12 +54,12 @@ class FieldRange:
     def is_empty(self) -> bool:
         return self._count == 0
 
-    def add(self, measures: Array, *, with_sizes: bool = False) -> None:
-        """Adds measures of samples, float64[n, WIDTH]. `with_sizes` keeps the sizes of images."""
+    def add(self, measures: Array) -> None:
+        """Adds measures of samples, float64[n, WIDTH]."""
         lows, highs, means, squares, not_finite, totals = measures[:, :6].T
         counts = totals - not_finite
         self.not_finite += int(not_finite.sum())
-        if with_sizes:
+        if self.is_image:
             self._sizes.append(measures[:, 6:8].astype(np.int32))
         if counts.any():
             self.minimum = min(self.minimum, float(lows.min()))

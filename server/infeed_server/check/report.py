@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from infeed.shared.errors import InfeedError
+from infeed.shared.spec import Array
 from infeed_server.check.ranges import SOURCE_STAGE, ClassCounts, FieldRange
 from infeed_server.config.document import Problem
+
+if TYPE_CHECKING:  # they load TensorFlow
+    import tensorflow as tf
+
+    from infeed_server.check.measures import Measures
+    from infeed_server.transforms.base import Step
 
 
 @dataclass
@@ -28,6 +37,24 @@ class PipelineReport:
     classes: list[ClassCounts] = field(default_factory=list)
     stages: dict[int, str] = field(default_factory=lambda: {SOURCE_STAGE: "source"})
     """The name of each stage."""
+
+    def measure(
+        self, measures: Measures, steps: Sequence[Step], names: tuple[str, ...] = ()
+    ) -> None:
+        """Begins without samples; `names` are the classes of the field `label`, if known."""
+        self.stages |= {number: f"{number}: {transform.name}" for number, transform in steps}
+        self.ranges = measures.ranges()
+        self.classes = [
+            ClassCounts(name, names=names if name == "label" else ())
+            for name in measures.class_fields
+        ]
+
+    def add(self, values: Array, classes: Mapping[str, tf.Tensor], rows: Any = slice(None)) -> None:
+        """Adds the measures of samples, or of these rows of them."""
+        for number, found in enumerate(self.ranges):
+            found.add(values[rows, number])
+        for counts in self.classes:
+            counts.add(np.asarray(classes[counts.field])[rows])
 
     def balances(self) -> list[ClassCounts]:
         """Returns the fields whose values are classes."""

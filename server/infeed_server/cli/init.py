@@ -93,14 +93,11 @@ def _starter(path: str, file: Path, output: str, labels: str | None) -> tuple[St
     Raises `ConfigError` with the commands that choose them.
     """
     from infeed_server.starter.detect import starter_for
-    from infeed_server.starter.draft import Place
-    from infeed_server.starter.label_choice import LabelOption, UnclearLabelsError
+    from infeed_server.starter.labels import UnclearLabelsError
 
-    place = Place(file.parent)
     while True:
         try:
-            option = None if labels is None else LabelOption.parse(labels)
-            return starter_for(path, place, option), labels
+            return starter_for(path, file.parent, labels), labels
         except UnclearLabelsError as error:
             if not _is_interactive():
                 given = "" if output == "pipelines.yaml" else f" --output {shlex.quote(output)}"

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 
 from infeed.shared.errors import ConfigError
-from infeed.shared.spec import Spec
 from infeed_server.engines import cgroup
+from infeed_server.engines.monitor import Monitors
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import plan_indexed
-from infeed_server.pipeline.sequential_plan import plan_sequential
-from infeed_server.profile.clock import Clock
-from infeed_server.profile.engine_run import run_dataset
+from infeed_server.profile.engine_run import run_engine
 from infeed_server.profile.figures import Profile
-from infeed_server.profile.indexed import WHOLE_PIPELINE, IndexedProfile, Options
-from infeed_server.profile.progress import OnStep, ignore_step
+from infeed_server.profile.stages import OnStep, StageProfile
+from infeed_server.profile.timing import Timing
+from infeed_server.runtime.engine_factory import build
 from infeed_server.sources import DatasetSource, ProgressCallback, open_source
-
-_DATASET_NOTE = (
-    "the transforms of a dataset are inside of the function that makes it, so only their sum can "
-    "be measured"
-)
+from infeed_server.transforms import Cache
 
 Opening = Callable[[str], AbstractContextManager[ProgressCallback]]
 """A function that returns a context in which the files of a pipeline are indexed."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to measure. `seconds` is the length of the whole run; a stage takes a tenth."""
+
+    seconds: float = 5.0
+    samples: int = 64
+    batch_size: int | None = None
 
 
 def measure(
@@ -32,8 +38,7 @@ def measure(
     definition: Pipeline,
     options: Options,
     opening: Opening,
-    clock: Clock | None = None,
-    on_step: OnStep = ignore_step,
+    on_step: OnStep = lambda _: None,
 ) -> None:
     """Measures the pipeline; adds each figure to `profile` as soon as it is known.
 
@@ -41,47 +46,42 @@ def measure(
     Raises the errors of a server that plans the pipeline, and `SampleError` where no sample is
     good.
     """
-    clock = clock or Clock()
     profile.cores = cgroup.cpu_count()
     profile.source_kind = definition.source.kind
     definition = _with_batch_size(definition, options.batch_size)
+    if not isinstance(definition.source, DatasetSource):
+        _measure_stages(profile, definition, options, opening, on_step)
+    on_step("the whole pipeline")
+    # Bad samples are left out and not logged, and each sample is made as in the first epoch.
+    transforms = tuple(each for each in definition.transforms if not isinstance(each, Cache))
+    changes = {"on_error": "substitute", "quarantine": os.devnull, "transforms": transforms}
     if isinstance(definition.source, DatasetSource):
-        on_step(WHOLE_PIPELINE)
-        _measure_dataset(profile, definition, definition.source, options, clock)
-        return
-    keep_damaged = definition.on_error != "raise"
-    # A bad sample is counted, and the whole run goes on without it.
-    definition = definition.model_copy(update={"on_error": "substitute"})
+        changes = {}
     with opening(profile.name) as on_open:
+        engine = build(profile.name, definition.model_copy(update=changes), Monitors(), on_open)
+    try:
+        profile.batch_size = engine.spec.batch_size
+        sizes = [field.sample_bytes for field in engine.spec.wire_spec]
+        if None not in sizes and profile.wire_bytes is None:
+            profile.wire_bytes = float(sum(size or 0 for size in sizes))
+        profile.run = run_engine(engine, profile.cores, options.seconds)
+    finally:
+        engine.close()
+
+
+def _measure_stages(
+    profile: Profile, definition: Pipeline, options: Options, opening: Opening, on_step: OnStep
+) -> None:
+    with opening(profile.name) as on_open:
+        keep_damaged = definition.on_error != "raise"
         source = open_source(definition.source, on_open, keep_damaged=keep_damaged)
     with ExitStack() as stack:
         stack.callback(source.close)
         plan = plan_indexed(profile.name, definition, source, cached=False)
         stack.callback(plan.source.close)
-        IndexedProfile(profile, plan, options, clock, on_step).measure()
-
-
-def _measure_dataset(
-    profile: Profile,
-    definition: Pipeline,
-    source: DatasetSource,
-    options: Options,
-    clock: Clock,
-) -> None:
-    plan = plan_sequential(profile.name, definition, source)
-    spec = plan.spec
-    profile.batch_size = spec.batch_size
-    profile.note = _DATASET_NOTE
-    profile.wire_bytes = _fixed_bytes(spec.wire_spec)
-    profile.finished_bytes = _fixed_bytes(spec.element_spec)
-    for run in run_dataset(clock, plan, options.seconds):
-        profile.run = run
-
-
-def _fixed_bytes(fields: Spec) -> float | None:
-    """Returns the bytes of a sample; None with byte strings, whose length varies."""
-    sizes = [field.sample_bytes for field in fields]
-    return None if None in sizes else float(sum(size or 0 for size in sizes))
+        profile.batch_size, profile.source_samples = plan.spec.batch_size, len(source)
+        timing = Timing(options.seconds / 10, profile.cores)
+        StageProfile(profile, plan, timing, options.samples, on_step).measure()
 
 
 def _with_batch_size(definition: Pipeline, size: int | None) -> Pipeline:

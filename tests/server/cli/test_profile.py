@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from infeed.cli import new_app
+from infeed.shared.report import ServerReport
 from infeed_server.cli.profile_text import print_profile
-from infeed_server.profile.figures import Cost, Profile, Run, Stage
+from infeed_server.profile.figures import Cost, Profile, Stage
 
 GOOD = """pipelines:
   numbers:
@@ -49,7 +51,7 @@ def test_text_has_the_stages_the_rates_and_the_servers(folder: Path) -> None:
     assert result.exit_code == 0, result.output
     for text in ("batches of 2; stages measured on 10 samples", "read arrays", "0: cast"):
         assert text in result.stdout
-    for text in ("measured: ", "the stages alone forecast ", "forecast: ", "server"):
+    for text in ("measured: ", "forecast: ", "server"):
         assert text in result.stdout
     assert "the trainers take 80 samples/s: 1 server like this host" in result.stdout
 
@@ -69,7 +71,6 @@ def test_json_of_a_dataset_has_its_total_and_no_print_of_its_function(folder: Pa
     assert (document["complete"], document["stages"], document["batch_size"]) == (True, [], 5)
     assert document["run"]["samples"] > 0
     assert document["forecast"]["samples"] > 0
-    assert "inside of the function" in document["note"]
 
 
 def test_unknown_pipeline_lists_the_available_ones(folder: Path) -> None:
@@ -142,39 +143,24 @@ def test_sigint_prints_what_was_measured_and_ends_the_process_with_130(folder: P
     assert document["samples"] == 64
 
 
-def test_text_says_what_other_processes_leave() -> None:
-    crop = Stage("transform", "crop", Cost(cpu=0.002, elapsed=0.001), 8, 8)
-    profile = Profile(
-        "p",
-        cores=2,
-        batch_size=8,
-        stages=[crop, Stage("encode", "encode", Cost(0, 0), 8, 8)],
-        run=Run(samples=1000, seconds=2.0, cpu_seconds=2.0, other_cpu_seconds=2.0),
-    )
+def text_of(run: ServerReport, cpu: float = 0.002) -> str:
+    crop = Stage("transform", "crop", Cost(cpu, cpu), 8, 8)
+    profile = Profile("p", cores=2, batch_size=8, stages=[crop], run=run)
+    file = StringIO()
+    print_profile(profile, None, file, complete=True)
+    return file.getvalue()
 
-    def text() -> str:
-        file = StringIO()
-        print_profile(profile, None, file, complete=True)
-        return file.getvalue()
 
-    assert "forecast: 1,000 samples/s" in text()
-    assert "500 samples/s beside the other processes, as long as they stay" in text()
-    profile.run = Run(samples=1000, seconds=2.0, cpu_seconds=2.0, other_cpu_seconds=0.1)
-    assert "beside" not in text()
+def test_text_has_the_cores_of_other_processes() -> None:
+    run = ServerReport(2.0, 125, cpu_seconds=2.0, cores=2.0, available_cores=1.0)
+    text = text_of(run)
+    assert "measured: 500 samples/s, 1.00 of 2 cores used" in text
+    assert "other processes of this host used 1.00 cores meanwhile" in text
+    assert "forecast: 1,000 samples/s, 125.0 batches/s with all 2 cores of this host" in text
+    assert "meanwhile" not in text_of(replace(run, cpu_seconds=4.0, available_cores=2.0))
 
 
 def test_text_calls_figures_that_differ_unreliable() -> None:
-    crop = Stage("transform", "crop", Cost(0.002, 0.001, spread=0.001), 8, 8, ordinal=3)
-    profile = Profile(
-        "p", cores=2, batch_size=8, stages=[crop, Stage("encode", "encode", Cost(0, 0), 8, 8)]
-    )
-    file = StringIO()
-    print_profile(profile, None, file, complete=True)
-    assert (
-        "warning: unreliable figures: the CPU time of a sample differed by 50%" in file.getvalue()
-    )
-    assert "forecast and gains may be as wrong: close other programs" in file.getvalue()
-    profile.run = Run(samples=500, seconds=2.0, cpu_seconds=1.0, other_cpu_seconds=2.0)
-    file = StringIO()
-    print_profile(profile, None, file, complete=True)
-    assert "end the other processes, and run it again" in file.getvalue()
+    run = ServerReport(2.0, 125, cpu_seconds=2.0, cores=2.0, available_cores=2.0)
+    assert "warning: unreliable figures: a sample took 4,000 µs" in text_of(run, cpu=0.004)
+    assert "warning" not in text_of(run)

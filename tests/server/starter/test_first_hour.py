@@ -17,7 +17,7 @@ KINDS = {
     "folders": {"folders": {"image": (8, 32, 32, 3), "label": (8,)}},
     "flat": {"flat": {"image": (8, 32, 32, 1)}},
     "csv/labels.csv": {"images": {"image": (8, 32, 32, 3), "label": (8,)}},
-    "other-csv/table.csv": {"other-csv": {"image": (8, 32, 32, 3), "label": (8,)}},
+    "other-csv/table.csv": {"pictures": {"image": (8, 32, 32, 3), "label": (8,)}},
     "parts": {
         "parts-train": {"image": (4, 30, 40, 3), "label": (4,)},
         "parts-val": {"image": (4, 30, 40, 3), "label": (4,)},
