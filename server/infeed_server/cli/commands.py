@@ -76,13 +76,6 @@ def serve(
     ] = "127.0.0.1:7470",
     http: Http = "127.0.0.1:7471",
     http_host: HttpHosts = None,
-    http_peer: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Control plane of another server, such as http://host-b:7471, to show beside "
-            "this one in the dashboards of both; can be repeated."
-        ),
-    ] = None,
     http_tls: Annotated[
         bool,
         typer.Option(
@@ -220,7 +213,6 @@ def serve(
     logs.set_up_service_logging(log_format, quiet=quiet, verbose=verbose)
     # Imported here: TensorFlow takes seconds, which `infeed --help` should not.
     from infeed_server.data_service.options import service_options
-    from infeed_server.processes.priority import lower_priority
     from infeed_server.processes.signals import ShutdownSignal
     from infeed_server.rpc.resources import (
         ThreadReserve,
@@ -251,7 +243,6 @@ def serve(
         max_connection_age=max_connection_age,
         max_connection_age_grace=max_connection_age_grace,
         http_hosts=tuple(http_host or ()),
-        http_peers=tuple(http_peer or ()),
         http_tls=http_tls,
         http_tokens=http_tokens,
         parent_token=parent_token,
@@ -276,7 +267,6 @@ def serve(
         return
     if one_of > 1:
         stop.set_when_parent_exits()
-    lower_priority()  # before TensorFlow and others start threads
     out = sys.stdout
     # What the user's code prints is not the ready line.
     with redirect_stdout(sys.stderr), tracing() as provider:

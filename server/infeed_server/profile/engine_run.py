@@ -17,7 +17,7 @@ from infeed_server.engines.base import Answer, HostBatch, Request, Trainer
 from infeed_server.engines.indexed.bad_samples import QuarantineLog
 from infeed_server.engines.indexed.engine import IndexedEngine
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
-from infeed_server.engines.monitor import Monitors
+from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.tf_iterator import TfIterator
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.pipeline.sequential_plan import SequentialPlan
@@ -41,7 +41,7 @@ def run_indexed(clock: Clock, plan: IndexedPlan, seconds: float) -> Iterator[Run
     Closes the plan's source.
     """
     spec = plan.spec
-    engine = IndexedEngine(plan, _NoLog(), Monitors(), MemoryBudget(default_limit()))
+    engine = IndexedEngine(plan, _NoLog(), Monitor(), MemoryBudget(default_limit()))
     try:
         yield from _timed(clock, _batches(engine, spec), seconds)
     finally:

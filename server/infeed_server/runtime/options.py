@@ -52,8 +52,6 @@ class ServerOptions:
     """Seconds that the streams of an old connection have to end."""
     http_hosts: tuple[str, ...] = ()
     """Names, besides this machine's, under which the control plane is requested."""
-    http_peers: tuple[str, ...] = ()
-    """Control planes of other servers, which the dashboard shows beside this one."""
     http_tls: bool = False
     """Whether the control plane is encrypted, with the certificate of `tls`."""
     http_tokens: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
@@ -14,17 +15,17 @@ from infeed_server.config.address import Address
 from infeed_server.control.app import ControlState
 from infeed_server.control.health import Health, Readiness
 from infeed_server.control.http_server import open_control_server
-from infeed_server.control.metrics import Metrics
-from infeed_server.control.peers import parse_peers
 from infeed_server.engines.base import Engine, mean_string_bytes
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
-from infeed_server.engines.monitor import Monitors, fault_of
-from infeed_server.observe.figures import Figures
+from infeed_server.engines.monitor import fault_of
+from infeed_server.observe.collectors import LabelledValues
+from infeed_server.observe.metrics import Metrics
 from infeed_server.observe.observer import UPDATE_INTERVAL_SECONDS, Observer
 from infeed_server.observe.preview import Previews
 from infeed_server.pipeline.load import Pipelines, located
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.rpc.server import RpcServer
+from infeed_server.runtime.certificate import TLSFiles
 from infeed_server.runtime.engine_factory import build, create_data_service
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.serving.auth import TokenAuthenticator
@@ -67,25 +68,24 @@ class Server:
         authenticator = TokenAuthenticator(options.tokens) if options.tokens else None
         self.health = Health(options.readiness)
         self.metrics = Metrics(version=VERSION, tensorflow=tf.__version__)
-        self.metrics.serving.watch_health(self.health)
+        self.metrics.read({"infeed_pipeline_ready": self._ready_pipelines})
         if options.tls:
-            self.metrics.serving.watch_certificate(options.tls.expires_at)
+            self.metrics.read(
+                {"infeed_certificate_expiry_timestamp_seconds": partial(_expiry, options.tls)}
+            )
         # Addresses first: an unusable one is an error at once, but opening a source takes minutes.
         if not options.share_port:
             listen.require_free()
         self._service = create_data_service(options)
         self._engines: dict[str, Engine] = {}
-        self.observer = Observer(VERSION)
-        self._monitor = Monitors(self.metrics, self.observer.totals)
-        self.metrics.watch_trainers(Figures(self.observer))
-        self._updates = PeriodicTask("observer", UPDATE_INTERVAL_SECONDS, self._update)
+        self.observer = Observer(VERSION, self.metrics)
+        self._updates = PeriodicTask("observer", UPDATE_INTERVAL_SECONDS, self.observer.update)
         state = ControlState(
             self.health,
             self.metrics.registry,
             VERSION,
-            observer=self.observer,
+            status=self.observer.status,
             previews=Previews(self._engines) if options.has_previews else None,
-            peers=parse_peers(options.http_peers),
         )
         self._control = open_control_server(state, options.control_access())
         self._string_bytes: dict[str, int] = {}
@@ -97,19 +97,25 @@ class Server:
         self._with_bad_data: set[str] = set()
         """Pipelines that stay unready until a restart."""
         if options.unready_on_bad_data:
-            self.observer.totals.source_errors.subscribe(self._on_source_error)
+            self.metrics.source_errors.subscribe(self._on_source_error)
         self._warm_ups = PeriodicTask("warm-up", _WARM_UP_INTERVAL_SECONDS, self.warm_cold)
         try:
             if self._control:
                 self._control.start()
             if self._service:
                 self._service.start()
-                self.metrics.watch_service(self._service)
+                self.metrics.read(
+                    {
+                        "infeed_service_workers": self._service.workers,
+                        "infeed_service_served_bytes": self._service.served,
+                        "infeed_service_work_dir_free_bytes": self._service.work_dir,
+                    }
+                )
             self._open(pipelines, MemoryBudget(options.memory_limit or default_limit()), progress)
             catalog = Catalog(self._engines, self._string_bytes)
             self._rpc = RpcServer(
                 catalog,
-                self._monitor,
+                self.metrics,
                 listen,
                 share_port=options.share_port,
                 credentials=credentials,
@@ -185,25 +191,23 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _update(self) -> None:
-        self.observer.update()
-        self.metrics.update()
+    def _ready_pipelines(self) -> LabelledValues:
+        return {(name,): float(part.ready) for name, part in self.health.parts.items()}
 
     def _open(
         self, pipelines: Pipelines, budget: MemoryBudget, progress: NamedProgress | None
     ) -> None:
-        self.metrics.set_limit(budget.limit)
+        self.metrics.read({"infeed_unsent_limit_bytes": lambda: {(): budget.limit}})
         for name, definition in pipelines.items():
             self.health.set(name, ready=False, reason="opening its source")
             self.metrics.add_pipeline(name)
             on_progress = progress(name) if progress else None
             with located(pipelines, name):
                 service = self._service.client if self._service else None
-                engine = build(name, definition, self._monitor, on_progress, budget, service)
+                engine = build(name, definition, self.metrics, on_progress, budget, service)
                 self._engines[name] = engine
                 if self._shares_port:
                     _require_shareable(engine)
-            self.metrics.watch(name, engine)
             self.observer.watch(name, engine)
             self.health.set(name, ready=False, reason="making its first batch")
 
@@ -253,6 +257,12 @@ class Server:
             self._service.stop()
         if self._control:
             self._control.stop()
+
+
+def _expiry(tls: TLSFiles) -> LabelledValues:
+    """Returns the end of the certificate, if it is known."""
+    end = tls.expires_at()
+    return {} if end is None else {(): end}
 
 
 def _request_tracer(provider: TracerProvider) -> RequestTracer:

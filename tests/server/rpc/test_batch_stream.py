@@ -21,7 +21,7 @@ from infeed.shared.errors import (
 )
 from infeed.shared.report import ServerReport
 from infeed.v1 import stream_pb2
-from infeed_server.engines.monitor import Monitors
+from infeed_server.engines.monitor import Monitor
 from infeed_server.observe.jobs import Jobs
 from infeed_server.rpc import batch_stream as module
 from infeed_server.rpc.batch_encoder import BatchEncoder, EncodedAnswer
@@ -266,7 +266,7 @@ class FakeCall:
     def serve(self, messages: Iterator[bytes]) -> Iterator[bytes]:
         fake: Any = self
         return serve_stream(
-            *(fake, fake, Monitors(), self.shutdown, TrainerLog()),
+            *(fake, fake, Monitor(), self.shutdown, TrainerLog()),
             *(Jobs(lambda _: ServerReport()), self.tracer, messages, fake),
         )
 

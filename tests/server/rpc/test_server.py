@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from infeed.shared.errors import ConfigError, InvalidRequestError, PipelineNotFoundError
 from infeed.v1 import feed_service_pb2 as service
 from infeed_server.config.address import Address
-from infeed_server.engines.monitor import Monitors
+from infeed_server.engines.monitor import Monitor
 from infeed_server.rpc import servicer
 from infeed_server.rpc.limits import Limits
 from infeed_server.rpc.server import SERVICE, RpcServer
@@ -149,12 +149,12 @@ def test_stop_ends_waiting_streams(live: Any, new_call: Any, eventually: Any) ->
 
 def test_port_in_use_raises(live: Any) -> None:
     with pytest.raises(ConfigError, match=f"{live.address}: address already in use"):
-        RpcServer(Catalog({}), Monitors(), Address.parse(live.address))
+        RpcServer(Catalog({}), Monitor(), Address.parse(live.address))
 
 
 def test_foreign_address_raises() -> None:
     with pytest.raises(ConfigError, match=r"192\.0\.2\.1:0: cannot assign requested address"):
-        RpcServer(Catalog({}), Monitors(), Address.parse("192.0.2.1:0"))
+        RpcServer(Catalog({}), Monitor(), Address.parse("192.0.2.1:0"))
 
 
 @pytest.mark.parametrize(
@@ -164,12 +164,12 @@ def test_foreign_address_raises() -> None:
 def test_invalid_unix_path_raises(tmp_path: Path, name: str, problem: str) -> None:
     address = f"unix:{tmp_path / name}"
     with pytest.raises(ConfigError) as caught:
-        RpcServer(Catalog({}), Monitors(), Address.parse(address))
+        RpcServer(Catalog({}), Monitor(), Address.parse(address))
     assert str(caught.value).startswith(f"cannot listen on {address}: {problem}")
 
 
 def test_port_is_free_after_stop() -> None:
-    server = RpcServer(Catalog({}), Monitors(), Address.parse(f"{ADDRESS}:0"))
+    server = RpcServer(Catalog({}), Monitor(), Address.parse(f"{ADDRESS}:0"))
     server.start()
     server.stop(0)
     with socket.socket() as probe:
