@@ -17,7 +17,7 @@ from infeed.shared.finish import finished_spec
 from infeed.shared.spec import FieldSpec, Guarantee, Normalize, OneHot, PipelineSpec
 from infeed_server.config.address import Address
 from infeed_server.engines.base import Answer, HostBatch, Request
-from infeed_server.engines.monitor import Monitors
+from infeed_server.engines.monitor import Monitor
 from infeed_server.rpc.server import RpcServer
 from infeed_server.serving.catalog import Catalog
 
@@ -72,7 +72,7 @@ class RecordedEngine(CountingEngine):
 @contextmanager
 def running_server() -> Iterator[str]:
     """Yields the address of a server of this session's pipeline."""
-    server = RpcServer(Catalog({NAME: RecordedEngine()}), Monitors(), Address.parse("127.0.0.1:0"))
+    server = RpcServer(Catalog({NAME: RecordedEngine()}), Monitor(), Address.parse("127.0.0.1:0"))
     server.set_serving(True)
     server.start()
     try:

@@ -8,10 +8,10 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 from tools.docs.markdown import Table, cell, code
 
-from infeed_server.control.metrics import Metrics
 from infeed_server.data_service.control import RoleMetrics
 from infeed_server.data_service.dispatcher.monitor import DispatcherStatus
 from infeed_server.data_service.worker.monitor import WorkerMonitor
+from infeed_server.observe.metrics import Metrics
 
 _SUFFIXES = {"counter": "_total", "info": "_info"}
 

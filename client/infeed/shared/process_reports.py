@@ -1,50 +1,52 @@
-"""Process reports: those of the processes of one host, merged into the report of one server.
+"""Process reports: the reports of the processes of one host, merged into the report of one server.
 
 `infeed serve --processes N` shares one address among N processes, each of which reports on itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
+from dataclasses import replace
 
 from infeed.shared.report import ServerReport
 
 _STATES = ("no_request_seconds", "no_budget_seconds", "source_seconds", "transform_seconds")
 
-_GROWING = (
-    *("batches", "bytes", "encode_seconds", "send_seconds", "cpu_seconds"),
-    *("python_seconds", "python_samples"),
-)
+_TIMES = ("encode_seconds", "send_seconds", "cpu_seconds", "python_seconds")
+
+_COUNTS = ("batches", "bytes", "python_samples")
 
 _SHARED = ("cores", "available_cores", "memory_bytes", "memory_limit_bytes", "python_workers")
-"""Of which each process has its share, whatever time its report covers."""
+"""Each process has its share of these, whatever time its report covers."""
 
 
-def merge_processes(reports: Collection[ServerReport]) -> ServerReport:
+def merge_processes(reports: Iterable[ServerReport]) -> ServerReport:
     """Returns the report of one server with all of these processes; there must be at least one.
 
-    Its states add up to its time, as those of one process do. A report that covers less time than
-    the longest one is taken to go on like this. So are processes that have not reported to be like
-    the others: `processes` says how many times the merged ones are the server.
+    Its states add up to its time, as in the report of one process. A report that covers less time
+    than the longest one is taken to go on like this. Processes that have not reported are taken to
+    be like the others: `processes` says how many times the merged ones are the server.
     """
-    seconds = max(each.seconds for each in reports)
-    scales = [(each, seconds / each.seconds if each.seconds else 0.0) for each in reports]
-    values = {name: sum(getattr(each, name) for each in reports) for name in _SHARED}
-    for name in _GROWING:
-        values[name] = sum(scale * getattr(each, name) for each, scale in scales)
-    for name in _STATES:
-        values[name] = sum(scale * getattr(each, name) for each, scale in scales) / len(reports)
-    shortage = max(scale * each.shortage_seconds for each, scale in scales)
-    slowest = max(reports, key=lambda each: each.slowest_sample_seconds)
-    for name in ("batches", "bytes", "python_samples"):
-        values[name] = round(values[name])
-    count = max(each.processes for each in reports)
-    return ServerReport(
-        **values,
+    first, *others = reports = list(reports)
+    if not others:
+        return first
+    seconds = max(report.seconds for report in reports)
+    scales = [seconds / report.seconds if report.seconds else 0.0 for report in reports]
+
+    def scaled(name: str) -> list[float]:
+        return [scale * getattr(one, name) for scale, one in zip(scales, reports, strict=True)]
+
+    slowest = max(reports, key=lambda report: report.slowest_sample_seconds)
+    return replace(
+        slowest,
         seconds=seconds,
-        processes=max(1, count // len(reports)),
-        shortage_seconds=shortage,
-        slowest_sample=slowest.slowest_sample,
-        slowest_sample_seconds=slowest.slowest_sample_seconds,
-        is_sequential=any(each.is_sequential for each in reports),
+        processes=max(1, max(report.processes for report in reports) // len(reports)),
+        process_id=0,
+        shortage_seconds=max(scaled("shortage_seconds")),
+        is_sequential=any(report.is_sequential for report in reports),
+        worst=None,
+        **{name: sum(getattr(report, name) for report in reports) for name in _SHARED},
+        **{name: sum(scaled(name)) for name in _TIMES},
+        **{name: round(sum(scaled(name))) for name in _COUNTS},
+        **{name: sum(scaled(name)) / len(reports) for name in _STATES},
     )

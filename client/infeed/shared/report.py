@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from infeed.v1 import stream_pb2
@@ -66,7 +66,7 @@ class TrainerReport:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the figures by name."""
-        return asdict(self)
+        return dict(vars(self))
 
     @classmethod
     def from_proto(cls, message: stream_pb2.TrainerReport) -> TrainerReport:

@@ -79,7 +79,6 @@ def serve(
     """
     logs.set_up_service_logging(log_format, quiet=quiet, verbose=verbose)
     # Imported here: TensorFlow takes seconds, which `infeed --help` should not.
-    from infeed_server.processes.priority import lower_priority
     from infeed_server.processes.signals import ShutdownSignal
     from infeed_server.rpc import resources
     from infeed_server.runtime.multiprocess import serve_processes
@@ -107,7 +106,6 @@ def serve(
         return
     if options.one_of > 1:
         stop.set_when_parent_exits()
-    lower_priority()  # before TensorFlow and others start threads
     out = sys.stdout
     # What the user's code prints is not the ready line.
     with redirect_stdout(sys.stderr), tracing() as provider:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -16,17 +17,15 @@ from starlette.routing import Route
 from infeed_server.control.api import (
     API_ENDPOINTS,
     PREVIEW_ENDPOINTS,
-    StatusView,
     api_routes,
     preview_route,
 )
-from infeed_server.control.calls import Calls
 from infeed_server.control.health import HealthView
 from infeed_server.control.host_check import HostCheck
-from infeed_server.control.peers import PeerAccess
 from infeed_server.control.token_check import Authorize, TokenCheck, is_authorized
 from infeed_server.dashboard.routes import accepts_page, dashboard_routes, page
 from infeed_server.observe.preview import Previews
+from infeed_server.observe.status import Status
 
 ENDPOINTS = {
     "/livez": "200 while the process serves",
@@ -45,14 +44,10 @@ class ControlState:
     version: str
     parts: str = "pipelines"
     """The JSON key of the parts of `/readyz`."""
-    observer: StatusView | None = None
+    status: Status | None = None
     """What `/api/v1` and the dashboard show; None: there is no status and no dashboard."""
     previews: Previews | None = None
     """What makes previews; None: there are none."""
-    calls: Calls = field(default_factory=Calls)
-    """What calls the functions behind the endpoints."""
-    peers: tuple[str, ...] = ()
-    """Origins of other servers' control planes, whose dashboards show this server too."""
 
 
 def create_app(
@@ -65,23 +60,16 @@ def create_app(
     Requests must be for an address or one of `host_names`; None: for any host. With `authorize`,
     they need a token, except those of health.
     """
-
     endpoints = {
         **ENDPOINTS,
-        **(API_ENDPOINTS if state.observer else {}),
+        **(API_ENDPOINTS if state.status else {}),
         **(PREVIEW_ENDPOINTS if state.previews else {}),
     }
-    overview = {
-        "server": "infeed",
-        "version": state.version,
-        "endpoints": endpoints,
-        "peers": list(state.peers),
-    }
-    dashboard = None if state.observer is None else page(state.peers)
+    overview = {"server": "infeed", "version": state.version, "endpoints": endpoints}
 
     async def root(request: Request) -> Response:
-        if dashboard and accepts_page(request.headers.get("accept", "")):
-            return dashboard
+        if state.status and accepts_page(request.headers.get("accept", "")):
+            return page()
         return JSONResponse(overview, headers={"vary": "accept"})
 
     async def index(_: Request) -> Response:
@@ -99,7 +87,7 @@ def create_app(
         except (TypeError, ValueError):  # a malformed version; not a reason for an error 500
             encode, content_type = choose_encoder("")
         # Not as media_type: Starlette would add a second charset to it.
-        body = await state.calls.run("metrics", encode, state.registry)
+        body = await run_in_threadpool(encode, state.registry)
         return Response(body, headers={"content-type": content_type})
 
     async def not_found(request: Request, _: Exception) -> Response:
@@ -118,15 +106,11 @@ def create_app(
         Route("/readyz", readyz),
         Route("/metrics", metrics),
     ]
-    if state.observer is not None:
-        routes += api_routes(state.observer, state.health, state.calls) + dashboard_routes(
-            state.peers
-        )
+    if state.status is not None:
+        routes += [*api_routes(state.status, state.health), *dashboard_routes()]
     if state.previews is not None:
         routes.append(preview_route(state.previews))
     middleware = [] if host_names is None else [Middleware(HostCheck, names=host_names)]
-    if state.peers:
-        middleware.append(Middleware(PeerAccess, peers=state.peers))
     if authorize is not None:
         middleware.append(Middleware(TokenCheck, authorize=authorize))
     return Starlette(

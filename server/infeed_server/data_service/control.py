@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from prometheus_client import CollectorRegistry, Gauge, Info, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from infeed_server.control.collectors import CallbackCollector, LabelledValues
 from infeed_server.control.health import Readiness
+from infeed_server.observe.collectors import CallbackCollector, LabelledValues
 
 log = logging.getLogger(__name__)
 

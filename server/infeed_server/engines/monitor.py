@@ -1,10 +1,10 @@
-"""The monitor interface: events that engines and streams report."""
+"""The monitor: events that engines and streams report, to be counted."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from infeed.shared.errors import SourceError
 from infeed.shared.spec import OnError
@@ -46,8 +46,8 @@ class EndedCall:
     received_bytes: int
 
 
-class Monitor(Protocol):
-    """Counts and times events by pipeline. Every method is cheap and thread-safe."""
+class Monitor:
+    """Events of engines and streams; ignores them. Every method is cheap and thread-safe."""
 
     def on_stage(self, pipeline: str, stage: Stage, seconds: float, trace_id: str = "") -> None:
         """Records the duration of one stage of one batch, and its trace if there is one."""
@@ -61,9 +61,11 @@ class Monitor(Protocol):
     def on_quarantine_failed(self, pipeline: str) -> None:
         """Records a bad sample that the quarantine log could not take."""
 
-    def on_stream_opened(self, pipeline: str) -> None: ...
+    def on_stream_opened(self, pipeline: str) -> None:
+        """Records a stream that opens."""
 
-    def on_stream_closed(self, pipeline: str) -> None: ...
+    def on_stream_closed(self, pipeline: str) -> None:
+        """Records a stream that has ended."""
 
     def on_batch_sent(self, pipeline: str, samples: int, size: int) -> None:
         """Records a sent batch: its samples and its payload bytes."""
@@ -76,53 +78,6 @@ class Monitor(Protocol):
 
     def on_call(self, call: EndedCall) -> None:
         """Records a call that has ended."""
-
-
-class Monitors:
-    """Several monitors as one; without any, a monitor that ignores all events."""
-
-    def __init__(self, *monitors: Monitor) -> None:
-        self._monitors = monitors
-
-    def on_stage(self, pipeline: str, stage: Stage, seconds: float, trace_id: str = "") -> None:
-        for each in self._monitors:
-            each.on_stage(pipeline, stage, seconds, trace_id)
-
-    def on_bad_sample(self, pipeline: str, action: OnError) -> None:
-        for each in self._monitors:
-            each.on_bad_sample(pipeline, action)
-
-    def on_source_error(self, pipeline: str, error: SourceError) -> None:
-        for each in self._monitors:
-            each.on_source_error(pipeline, error)
-
-    def on_quarantine_failed(self, pipeline: str) -> None:
-        for each in self._monitors:
-            each.on_quarantine_failed(pipeline)
-
-    def on_stream_opened(self, pipeline: str) -> None:
-        for each in self._monitors:
-            each.on_stream_opened(pipeline)
-
-    def on_stream_closed(self, pipeline: str) -> None:
-        for each in self._monitors:
-            each.on_stream_closed(pipeline)
-
-    def on_batch_sent(self, pipeline: str, samples: int, size: int) -> None:
-        for each in self._monitors:
-            each.on_batch_sent(pipeline, samples, size)
-
-    def on_refused(self, reason: Refusal) -> None:
-        for each in self._monitors:
-            each.on_refused(reason)
-
-    def on_call_started(self, method: str) -> None:
-        for each in self._monitors:
-            each.on_call_started(method)
-
-    def on_call(self, call: EndedCall) -> None:
-        for each in self._monitors:
-            each.on_call(call)
 
 
 def record_stage(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from infeed.shared.report import REPORT_INTERVAL_SECONDS, RankReport, ServerReport, TrainerReport
 from infeed.shared.sliding_window import SlidingWindow
-from infeed.shared.verdict import Verdict, judge
 
 _EARLY_SHARE = 0.5
 """Of the interval between two reports, after which the next one is taken: clocks differ."""
@@ -155,30 +154,27 @@ class Jobs:
             return list(itertools.chain.from_iterable(ranks))
 
     def to_json(self, pipeline: str) -> list[dict[str, Any]]:
-        """Returns the jobs of a pipeline for JSON, each with its verdict and its ranks."""
-        streams = [each for each in self.trainers() if each.job.pipeline == pipeline]
-        return [self._job_json(trainers) for trainers in by_job(streams)]
-
-    def verdict(self, trainers: Sequence[ConnectedTrainer]) -> Verdict:
-        """Returns the verdict on one job, from its trainers, of which there is one or more."""
-        return _judge(trainers, self._report_for(trainers))
+        """Returns the jobs of a pipeline for JSON, each with its report and its ranks."""
+        streams = [stream for stream in self.trainers() if stream.job.pipeline == pipeline]
+        jobs = itertools.groupby(streams, key=lambda stream: stream.job)
+        return [self._job_json(list(trainers)) for _, trainers in jobs]
 
     def _report_for(self, trainers: Sequence[ConnectedTrainer]) -> ServerReport:
         """Returns the report on the time that the trainers of one job have reported on."""
-        seconds = max((each.report.seconds for each in rank_reports(trainers)), default=0.0)
+        reports = [trainer.report for trainer in trainers if trainer.report is not None]
+        seconds = max((report.seconds for report in reports), default=0.0)
         report = self._server_report(trainers[0].job.pipeline, seconds)
         shortage = report.seconds * max(each.shortage_share for each in trainers)
         return replace(report, shortage_seconds=shortage)
 
     def _job_json(self, trainers: Sequence[ConnectedTrainer]) -> dict[str, Any]:
-        job, report = trainers[0].job, self._report_for(trainers)
+        job = trainers[0].job
         return {
             "id": job.id,
             "seed": job.seed,
             "batch_size": job.batch_size,
             "world_size": job.world_size,
-            "report": report.to_json(),
-            "verdict": _judge(trainers, report).to_json(),
+            "report": self._report_for(trainers).to_json(),
             "trainers": [self._trainer_json(each) for each in trainers],
         }
 
@@ -197,23 +193,3 @@ class Jobs:
             "wait_share": None if report is None else report.wait_share,
             "step_seconds": None if report is None else report.step_seconds,
         }
-
-
-def _judge(trainers: Sequence[ConnectedTrainer], report: ServerReport) -> Verdict:
-    return judge(rank_reports(trainers), trainers[0].job.world_size, [report])
-
-
-def by_job(trainers: Iterable[ConnectedTrainer]) -> list[list[ConnectedTrainer]]:
-    """Returns the trainers of each job, from all in the order of jobs."""
-    return [list(group) for _, group in itertools.groupby(trainers, key=lambda each: each.job)]
-
-
-def rank_reports(trainers: Iterable[ConnectedTrainer]) -> list[RankReport]:
-    """Returns the last report of each trainer that has sent one."""
-    return [RankReport(each.rank, each.report) for each in trainers if each.report is not None]
-
-
-def worst_wait(pipeline: str, trainers: Iterable[ConnectedTrainer]) -> float | None:
-    """Returns the largest wait share of a pipeline's trainers; None without a report."""
-    reports = [each.report for each in trainers if each.job.pipeline == pipeline and each.report]
-    return max((each.wait_share for each in reports if each.seconds), default=None)

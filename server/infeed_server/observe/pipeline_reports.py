@@ -13,7 +13,6 @@ from infeed.shared.report import ServerReport
 from infeed.shared.sliding_window import WINDOW_SECONDS, SlidingWindow
 from infeed_server.engines import cgroup
 from infeed_server.engines.state_clock import STATES, StateSeconds
-from infeed_server.observe.totals import Totals
 from infeed_server.observe.usage import Usage
 from infeed_server.sources.python.work_meter import PythonWork
 
@@ -28,11 +27,9 @@ class PipelineReports:
 
     def __init__(
         self,
-        totals: Totals,
         clock: Callable[[], float] = time.monotonic,
         usage: Usage | None = None,
     ) -> None:
-        self._totals = totals
         self._clock = clock
         self._usage = usage or Usage()
         self._this_process = _this_process()
@@ -66,8 +63,8 @@ class PipelineReports:
             self._present[pipeline] = {**self._this_process, "is_sequential": is_sequential}
             self._reports[pipeline] = ServerReport(**self._present[pipeline])
 
-    def update(self) -> None:
-        """Makes the report of each pipeline."""
+    def update(self, totals: Mapping[str, Mapping[str, float]]) -> None:
+        """Makes the report of each pipeline, from its totals so far."""
         now, usage = self._clock(), {"cpu_seconds": self._usage.cpu()}
         if (idle := self._usage.idle()) is not None:
             usage["idle_seconds"] = idle
@@ -76,7 +73,7 @@ class PipelineReports:
             self._updated_at = now
             for name, window in self._windows.items():
                 work = self._python[name]()
-                self._last[name] = {**self._counters(name, work), **usage}
+                self._last[name] = {**totals[name], **self._counters(name, work), **usage}
                 self._present[name].update(
                     memory_bytes=self._memory_bytes,
                     python_workers=work.workers,
@@ -113,7 +110,7 @@ class PipelineReports:
     def _counters(self, pipeline: str, work: PythonWork) -> dict[str, float]:
         states = {f"{state}_seconds": value for state, value in self._states[pipeline]().items()}
         python = {"python_seconds": work.seconds, "python_samples": work.samples}
-        return {**self._totals.counters(pipeline), **states, **python}
+        return {**states, **python}
 
 
 def _this_process() -> dict[str, Any]:

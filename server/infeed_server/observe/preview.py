@@ -12,8 +12,13 @@ from typing import Any, TypeVar
 from infeed.shared.errors import InfeedError, InvalidRequestError, PipelineNotFoundError
 from infeed.shared.spec import Array
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
-from infeed_server.observe.pictures import data_url, picture_field, text_of
-from infeed_server.observe.stage_pictures import is_sent, stages_json
+from infeed_server.observe.pictures import (
+    data_url,
+    is_sent,
+    picture_field,
+    stages_json,
+    text_of,
+)
 from infeed_server.pipeline.sample_key import format_key
 from infeed_server.processes.daemon_executor import DaemonExecutor
 
@@ -101,8 +106,7 @@ class Previews:
             self._next_at = self._clock() + INTERVAL_SECONDS
 
     async def _on_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Runs a function on a thread: other requests must not wait for it, and threads that an
-        engine starts must not have the priority of the event loop.
+        """Runs a function on a thread, since other requests must not wait for it.
 
         After a time-out it goes on alone, since a function of the user may be slow, and there are
         no previews until it ends.

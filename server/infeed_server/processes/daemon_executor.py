@@ -9,8 +9,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from infeed_server.processes.priority import reset_priority
-
 Result = TypeVar("Result")
 
 
@@ -46,7 +44,6 @@ class DaemonExecutor:
             self._calls.put(None)
 
     def _run(self) -> None:
-        reset_priority()
         while (call := self._calls.get()) is not None:
             try:
                 result = call.run()

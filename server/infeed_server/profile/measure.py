@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from infeed.shared.errors import ConfigError
 from infeed_server.engines import cgroup
-from infeed_server.engines.monitor import Monitors
+from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.profile.engine_run import run_engine
@@ -58,7 +58,7 @@ def measure(
     if isinstance(definition.source, DatasetSource):
         changes = {}
     with opening(profile.name) as on_open:
-        engine = build(profile.name, definition.model_copy(update=changes), Monitors(), on_open)
+        engine = build(profile.name, definition.model_copy(update=changes), Monitor(), on_open)
     try:
         profile.batch_size = engine.spec.batch_size
         sizes = [field.sample_bytes for field in engine.spec.wire_spec]

@@ -6,20 +6,17 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from functools import partial
 
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
 
 from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
-from infeed_server.control.aggregate import MergedHealth, MergedMetrics, fetch_documents
 from infeed_server.control.app import ControlState
-from infeed_server.control.calls import Calls
-from infeed_server.control.metrics import DESIRED_SERVERS, desired_servers_gauge
-from infeed_server.control.peers import parse_peers
-from infeed_server.observe.merged import MergedStatus
-from infeed_server.observe.observer import UPDATE_INTERVAL_SECONDS
-from infeed_server.processes.periodic import PeriodicTask
+from infeed_server.control.processes import ServerProcesses
+from infeed_server.observe.collectors import CallbackCollector
+from infeed_server.observe.metric_tables import DESIRED_SERVERS
+from infeed_server.observe.status import Status
 from infeed_server.processes.supervisor import ProcessGroup
 from infeed_server.runtime.certificate import tls_files
 from infeed_server.runtime.control_plane import open_control_plane
@@ -27,14 +24,14 @@ from infeed_server.runtime.options import ServerOptions
 from infeed_server.serving.auth import hash_token, new_token, read_tokens
 from infeed_server.version import VERSION
 
-_CHECK_INTERVAL_SECONDS = 0.5
+_UPDATE_INTERVAL_SECONDS = 1.0
+"""Seconds between two looks at the processes: with more, one that has exited is restarted later."""
 
 HANG_TIMEOUT_SECONDS = 10.0
 """A process that has answered no request for this long is killed and restarted: the kernel goes
-on giving it connections. Its control plane answers on a thread of its own, with a higher priority
-than those that make batches, and each answer may take a second; so tracing a graph or a full load
-do not silence it, while Python code that keeps the interpreter's lock for this long would. A
-process that starts is not asked."""
+on giving it connections. Its control plane answers on a thread of its own, so tracing a graph or a
+full load do not silence it, while Python code that keeps the interpreter's lock for this long does.
+A process that starts is not asked."""
 
 _EXIT_TIMEOUT_SECONDS = 7.0
 """Time that processes have to exit after their grace, before they are killed: more than
@@ -71,15 +68,16 @@ def serve_processes(
         token = new_token()
         command = _command(pipelines, options, address, token)
         processes = ProcessGroup("process", count, lambda _: command)
-        health = MergedHealth(processes.http_addresses, token)
+        merged = ServerProcesses(processes.http_addresses, token)
+        status = Status(merged)
         registry = CollectorRegistry()
-        registry.register(MergedMetrics(processes.http_addresses, {DESIRED_SERVERS}, token))
-        status = MergedStatus(partial(fetch_documents, processes.http_addresses, token))
-        registry.register(desired_servers_gauge(lambda: {(): status.desired_servers}))
-        peers = parse_peers(tuple(options.http_peers or ()))
-        state = ControlState(
-            health, registry, VERSION, observer=status, calls=Calls(blocking=True), peers=peers
+        registry.register(merged)
+        registry.register(
+            CallbackCollector(
+                GaugeMetricFamily, *DESIRED_SERVERS, lambda: {(): status.desired_servers}
+            )
         )
+        state = ControlState(merged, registry, VERSION, status=status)
         control = open_control_plane(state, options)
         if control:
             stack.enter_context(control)
@@ -87,15 +85,14 @@ def serve_processes(
         processes.start(stopped)
         if stopped(0):
             return
-        health.update()
-        updates = PeriodicTask("status", UPDATE_INTERVAL_SECONDS, status.update)
-        stack.enter_context(updates)
+        merged.update()
         announce(str(address), control.address if control else None)
-        while not stopped(_CHECK_INTERVAL_SECONDS):
+        while not stopped(_UPDATE_INTERVAL_SECONDS):
             processes.restart_exited()
-            health.update()
-            processes.kill_hung(health.hung(HANG_TIMEOUT_SECONDS), HANG_TIMEOUT_SECONDS)
-        health.drain()  # while the processes finish what they owe
+            merged.update()
+            status.update()
+            processes.kill_hung(merged.hung(HANG_TIMEOUT_SECONDS), HANG_TIMEOUT_SECONDS)
+        merged.drain()  # while the processes finish what they owe
 
 
 def _check_files(options: ServerOptions) -> None:
@@ -112,7 +109,7 @@ def _command(pipelines: str, options: ServerOptions, listen: Address, token: str
     changes = {
         "listen": str(listen),
         "http": "127.0.0.1:0",
-        **dict.fromkeys(("http_hosts", "http_peers", "http_tokens")),
+        **dict.fromkeys(("http_hosts", "http_tokens")),
         "http_tls": False,
         "memory_limit": None if limit is None else max(1, limit // options.processes),
         "processes": 1,

@@ -44,12 +44,6 @@ class GeneralOptions(Options):
         "can be repeated.",
         names=["--http-host"],
     )
-    http_peers: list[str] | None = option(
-        None,
-        "Control plane of another server, such as http://host-b:7471, to show beside this one in "
-        "the dashboards of both; can be repeated.",
-        names=["--http-peer"],
-    )
     grace: float = option(
         20.0, "Seconds for open streams to end at shutdown.", metavar="SECONDS", min=0
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
@@ -13,18 +14,16 @@ from infeed_server.config.address import Address
 from infeed_server.control.app import ControlState
 from infeed_server.control.health import Health
 from infeed_server.control.http_server import ControlServer
-from infeed_server.control.metrics import Metrics
-from infeed_server.control.peers import parse_peers
 from infeed_server.engines.base import Engine
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
-from infeed_server.engines.monitor import Monitors
-from infeed_server.observe.figures import Figures
+from infeed_server.observe.collectors import LabelledValues
+from infeed_server.observe.metrics import Metrics
 from infeed_server.observe.observer import UPDATE_INTERVAL_SECONDS, Observer
 from infeed_server.observe.preview import Previews
 from infeed_server.pipeline.load import Pipelines, located
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.rpc.server import RpcServer
-from infeed_server.runtime.certificate import tls_files
+from infeed_server.runtime.certificate import TLSFiles, tls_files
 from infeed_server.runtime.control_plane import open_control_plane
 from infeed_server.runtime.engine_factory import build, create_data_service
 from infeed_server.runtime.options import ServerOptions
@@ -63,7 +62,7 @@ class Server:
         self._tls = tls_files(self._options)
         self.health = Health(self._options.readiness.value)
         self.metrics = Metrics(version=VERSION, tensorflow=tf.__version__)
-        self.observer = Observer(VERSION)
+        self.observer = Observer(VERSION, self.metrics)
         self._tracer_provider = tracer_provider
         self._engines: dict[str, Engine] = {}
         self._warm_up = WarmUp(self.health)
@@ -156,21 +155,20 @@ class Server:
         listen = options.listen_address()
         if self._tls:
             self._tls.check()
-            self.metrics.serving.watch_certificate(self._tls.expires_at)
+            expiry = partial(_expiry, self._tls)
+            self.metrics.read({"infeed_certificate_expiry_timestamp_seconds": expiry})
         if not options.shares_port:
             listen.require_free()
         self._service = create_data_service(options)
-        self.metrics.serving.watch_health(self.health)
-        self.metrics.watch_trainers(Figures(self.observer))
+        self.metrics.read({"infeed_pipeline_ready": self._ready_pipelines})
         if options.unready_on_bad_data:
-            self.observer.totals.source_errors.subscribe(self._warm_up.on_source_error)
+            self.metrics.source_errors.subscribe(self._warm_up.on_source_error)
         state = ControlState(
             self.health,
             self.metrics.registry,
             VERSION,
-            observer=self.observer,
+            status=self.observer.status,
             previews=Previews(self._engines) if options.has_previews else None,
-            peers=parse_peers(tuple(options.http_peers or ())),
         )
         self._control = open_control_plane(state, options)
         if self._control:
@@ -179,20 +177,25 @@ class Server:
     def _open_pipelines(self, pipelines: Pipelines, progress: NamedProgress | None) -> None:
         if self._service:
             self._service.start()
-            self.metrics.watch_service(self._service)
+            self.metrics.read(
+                {
+                    "infeed_service_workers": self._service.workers,
+                    "infeed_service_served_bytes": self._service.served,
+                    "infeed_service_work_dir_free_bytes": self._service.work_dir,
+                }
+            )
         budget = MemoryBudget(unsent_limit(self._options))
-        self.metrics.set_limit(budget.limit)
+        self.metrics.read({"infeed_unsent_limit_bytes": lambda: {(): budget.limit}})
         for name, definition in pipelines.items():
             self.health.set(name, ready=False, reason="opening its source")
             self.metrics.add_pipeline(name)
             on_progress = progress(name) if progress else None
             with located(pipelines, name):
                 service = self._service.client if self._service else None
-                engine = build(name, definition, self._monitor, on_progress, budget, service)
+                engine = build(name, definition, self.metrics, on_progress, budget, service)
                 self._engines[name] = engine
                 if self._options.shares_port:
                     _require_shareable(engine)
-            self.metrics.watch(name, engine)
             self.observer.watch(name, engine)
             self.health.set(name, ready=False, reason="making its first batch")
 
@@ -201,7 +204,7 @@ class Server:
         listen = options.listen_address()
         self._rpc = rpc = RpcServer(
             Catalog(self._engines, self._warm_up.string_bytes),
-            self._monitor,
+            self.metrics,
             limits=options,
             authenticator=TokenAuthenticator(options.tokens) if options.tokens else None,
             jobs=self.observer.jobs,
@@ -212,13 +215,11 @@ class Server:
         self.health.subscribe(lambda name, state: rpc.set_serving(state.ready, state.reason, name))
         return Address(listen.host, rpc.port)
 
-    @property
-    def _monitor(self) -> Monitors:
-        return Monitors(self.metrics, self.observer.totals)
+    def _ready_pipelines(self) -> LabelledValues:
+        return {(name,): float(part.ready) for name, part in self.health.parts.items()}
 
     def _update(self) -> None:
         self.observer.update()
-        self.metrics.update()
         if self._rpc:
             self._rpc.update()
 
@@ -227,6 +228,12 @@ def unsent_limit(options: ServerOptions) -> int:
     """Returns the maximum bytes of unsent batches."""
     limit = options.memory_limit
     return default_limit() if limit is None else limit << 20
+
+
+def _expiry(tls: TLSFiles) -> LabelledValues:
+    """Returns the end of the certificate, if it is known."""
+    end = tls.expires_at()
+    return {} if end is None else {(): end}
 
 
 def _request_tracer(provider: TracerProvider) -> RequestTracer:

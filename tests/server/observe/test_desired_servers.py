@@ -107,7 +107,7 @@ def test_wrong_demand_is_bounded_and_soon_forgotten() -> None:
     assert desired.value == 1000
     for second in range(600, 2400):
         desired.update(float(second), {"p": 50.0}, reports)
-    assert desired.value == 7  # one more than before: a server too many is kept
+    assert desired.value == 6
 
 
 class Fleet:

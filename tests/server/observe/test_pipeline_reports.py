@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 
 import pytest
 
 from infeed_server.engines import cgroup
 from infeed_server.engines.state_clock import PipelineState
 from infeed_server.observe.pipeline_reports import PipelineReports
-from infeed_server.observe.totals import Totals
 from infeed_server.observe.usage import Usage
 from infeed_server.sources.python.work_meter import PythonWork
 
@@ -27,8 +27,8 @@ class Pipeline:
             "source": 0.0,
             "transform": 0.0,
         }
-        self.totals = Totals()
-        self.reports = PipelineReports(self.totals, lambda: self.now, self._usage())
+        self.totals = Counter(batches=0, bytes=0, encode_seconds=0, send_seconds=0)
+        self.reports = PipelineReports(lambda: self.now, self._usage())
         self.reports.watch("p", lambda: self.seconds)
 
     def _usage(self) -> Usage:
@@ -41,10 +41,12 @@ class Pipeline:
             self.cpu += 0.5
             for name, share in states.items():
                 self.seconds[name] += share  # type: ignore[literal-required,index]
-            self.totals.on_batch_sent("p", 8, 1000)
-            self.totals.on_stage("p", "encode", 0.1)
-            self.totals.on_stage("p", "send", 0.2)
-            self.reports.update()
+            self.totals.update({"batches": 1, "bytes": 1000})
+            self.totals.update({"encode_seconds": 0.1, "send_seconds": 0.2})  # type: ignore[dict-item]
+            self.update()
+
+    def update(self) -> None:
+        self.reports.update({"p": self.totals})
 
 
 def test_report_covers_the_last_ten_seconds() -> None:
@@ -78,7 +80,7 @@ def test_idle_pipeline_reports_zeros() -> None:
     for _ in range(30):
         pipeline.now += 1
         pipeline.seconds["no_request"] += 1
-        pipeline.reports.update()
+        pipeline.update()
     report = pipeline.reports.report("p")
     assert (report.batches, report.busy_seconds, report.no_request_seconds) == (0, 0, 10)
 
@@ -126,7 +128,7 @@ def test_server_without_any_processor_is_not_one_that_is_unknown() -> None:
     pipeline = Pipeline()
     for _ in range(20):
         pipeline.now += 1
-        pipeline.reports.update()
+        pipeline.update()
     assert pipeline.reports.report("p").available_cores == 0.01
 
 

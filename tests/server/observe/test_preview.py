@@ -170,14 +170,6 @@ def test_a_batch_that_takes_too_long_ends_the_session(monkeypatch: pytest.Monkey
     assert made.session.calls == ["closed"]
 
 
-def test_an_engine_opens_a_session_beside_the_event_loop() -> None:
-    # Threads that it starts would have the priority of the event loop.
-    made, threads = previews(batch(image=PIXELS)), []
-    made.engine.open = lambda *_: threads.append(threading.current_thread()) or made.session
-    asyncio.run(made.previews.make("photos", 0))
-    assert [each.name for each in threads] == ["infeed-preview"]
-
-
 def test_there_is_no_preview_while_slow_transforms_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preview, "_TIMEOUT_SECONDS", 0.05)
     made = previews(batch(image=PIXELS))

@@ -19,7 +19,7 @@ import infeed
 from infeed import ConfigError, SourceError, UserCodeError
 from infeed_server.engines.base import HostBatch, Request, Trainer
 from infeed_server.engines.indexed.engine import IndexedEngine
-from infeed_server.engines.monitor import Monitors
+from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.load import from_yaml, parse
 from infeed_server.runtime.engine_factory import build
 
@@ -121,7 +121,7 @@ def engine(module: str) -> Iterator[Callable[..., IndexedEngine]]:
             "batch": {"size": 8},
             **options,
         }
-        made = build("p", parse(definition), Monitors())
+        made = build("p", parse(definition), Monitor())
         assert isinstance(made, IndexedEngine)
         engines.append(made)
         return made
@@ -374,7 +374,7 @@ def test_documented_function_is_served(tmp_path: Path, monkeypatch: pytest.Monke
     text = section.partition("```yaml\n")[2].partition("\n```")[0]
     (tmp_path / "p.yaml").write_text(text.replace("processes: 4", "processes: 1"))
     (definition,) = from_yaml("p.yaml").values()
-    made = build("p", definition, Monitors())
+    made = build("p", definition, Monitor())
     try:
         assert isinstance(made, IndexedEngine)
         assert read(made, size=32).arrays["image"].shape == (32, 24, 24, 1)

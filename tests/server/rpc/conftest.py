@@ -19,8 +19,8 @@ from infeed.shared.errors import InfeedError
 from infeed.shared.spec import FieldSpec, Guarantee, PipelineSpec
 from infeed.v1 import stream_pb2
 from infeed_server.config.address import Address
-from infeed_server.control.metrics import Metrics
 from infeed_server.engines.base import Answer, HostBatch, Request, Trainer
+from infeed_server.observe.metrics import Metrics
 from infeed_server.rpc.server import RpcServer
 from infeed_server.serving.catalog import Catalog
 

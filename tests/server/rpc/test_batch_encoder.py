@@ -19,7 +19,7 @@ from infeed.shared.spec import FieldSpec
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import encode_batch, encode_end
 from infeed_server.engines.base import EndOfData, HostBatch
-from infeed_server.engines.monitor import Monitors
+from infeed_server.engines.monitor import Monitor
 from infeed_server.rpc.batch_encoder import BatchEncoder
 
 ROWS = np.arange(6, dtype=np.uint8).reshape(3, 2)
@@ -46,7 +46,7 @@ class FakeStream:
 
 @pytest.fixture
 def encoder() -> Iterator[BatchEncoder]:
-    encoder = BatchEncoder(Monitors())
+    encoder = BatchEncoder(Monitor())
     yield encoder
     encoder.close()
 
@@ -132,7 +132,7 @@ def test_cancelled_answer_cancels_the_encoding(encoder: BatchEncoder, stream: An
 
 
 def test_answer_after_close_raises(stream: Any) -> None:
-    encoder = BatchEncoder(Monitors())
+    encoder = BatchEncoder(Monitor())
     encoder.close()
     with pytest.raises(ServerUnavailableError, match="shutting down"):
         encoder.encode(stream, REQUEST, done_future(batch())).result(60)

@@ -19,7 +19,7 @@ from infeed.shared.errors import (
 )
 from infeed.shared.report import ServerReport
 from infeed.v1 import stream_pb2
-from infeed_server.engines.monitor import Monitors
+from infeed_server.engines.monitor import Monitor
 from infeed_server.observe.jobs import Jobs
 from infeed_server.rpc import batch_stream as module
 from infeed_server.rpc.batch_encoder import BatchEncoder, EncodedAnswer
@@ -187,7 +187,7 @@ class FakeCall:
     def __init__(self, *, is_active: bool = True, tracer: Any = None) -> None:
         fake: Any = self
         self.streams = BatchStreams(
-            fake, fake, Monitors(), TrainerLog(), Jobs(lambda _: ServerReport()), tracer
+            fake, fake, Monitor(), TrainerLog(), Jobs(lambda _: ServerReport()), tracer
         )
         self.caller = SimpleNamespace(require_access=lambda name: None)
         self.answers: list[Future[Any]] = []

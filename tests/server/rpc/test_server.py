@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from infeed.shared.errors import ConfigError, InvalidRequestError, PipelineNotFoundError
 from infeed.v1 import feed_service_pb2 as service
 from infeed_server.config.address import Address
-from infeed_server.engines.monitor import Monitors
+from infeed_server.engines.monitor import Monitor
 from infeed_server.rpc.limits import Limits
 from infeed_server.rpc.server import SERVICE, RpcServer
 from infeed_server.serving.catalog import Catalog
@@ -128,7 +128,7 @@ def test_health_works_when_all_streams_are_open(start: Any, open_call: Any) -> N
 
 def test_port_in_use_raises(live: Any) -> None:
     with pytest.raises(ConfigError, match=f"{live.address}: address already in use"):
-        RpcServer(Catalog({}), Monitors()).open(Address.parse(live.address))
+        RpcServer(Catalog({}), Monitor()).open(Address.parse(live.address))
 
 
 @pytest.mark.parametrize(
@@ -138,12 +138,12 @@ def test_port_in_use_raises(live: Any) -> None:
 def test_invalid_unix_path_raises(tmp_path: Path, name: str, problem: str) -> None:
     address = f"unix:{tmp_path / name}"
     with pytest.raises(ConfigError) as caught:
-        RpcServer(Catalog({}), Monitors()).open(Address.parse(address))
+        RpcServer(Catalog({}), Monitor()).open(Address.parse(address))
     assert str(caught.value).startswith(f"cannot listen on {address}: {problem}")
 
 
 def test_port_is_free_after_stop() -> None:
-    server = RpcServer(Catalog({}), Monitors())
+    server = RpcServer(Catalog({}), Monitor())
     server.open(Address.parse(f"{ADDRESS}:0"))
     server.start()
     server.stop(0)

@@ -12,7 +12,7 @@ import pytest
 
 from infeed_server.data_service.graph import Variant, plan_data_service
 from infeed_server.engines.base import HostBatch, Request, Trainer
-from infeed_server.engines.monitor import Monitors
+from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.runtime.engine_factory import build
 
@@ -23,7 +23,7 @@ def local_batches(tmp_path: Path) -> Callable[[Pipeline, Variant], list[HostBatc
 
     def run(definition: Pipeline, variant: Variant) -> list[HostBatch]:
         quarantine = {"quarantine": str(tmp_path / "bad.jsonl")}
-        engine = build("one", definition.model_copy(update=quarantine), Monitors())
+        engine = build("one", definition.model_copy(update=quarantine), Monitor())
         size = variant.batch_size
         session = engine.open(size, variant.epochs, Trainer())
         total = (engine.spec.sample_count or 0) * variant.epochs

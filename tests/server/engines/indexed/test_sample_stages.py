@@ -16,7 +16,7 @@ from tests.harness.waiting import TIMEOUT_SECONDS
 from infeed.shared.errors import InvalidRequestError
 from infeed.shared.finish import finish
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
-from infeed_server.engines.monitor import Monitors
+from infeed_server.engines.monitor import Monitor
 from infeed_server.observe import preview
 from infeed_server.observe.preview import Previews
 from infeed_server.pipeline.load import parse
@@ -65,7 +65,7 @@ def make(images: Path) -> Iterator[Any]:
             "on_error": "substitute",
             "quarantine": str(images.parent / "bad.jsonl"),
         }
-        engines.append(build("photos", parse({**defaults, **options}), Monitors()))
+        engines.append(build("photos", parse({**defaults, **options}), Monitor()))
         return engines[-1]
 
     yield build_engine

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from infeed.shared.errors import SourceError
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
-from infeed_server.engines.monitor import Monitors
+from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.load import parse
 from infeed_server.runtime.engine_factory import build
 
@@ -56,7 +56,7 @@ def engine(album: Path, tmp_path: Path) -> Iterator[Callable[..., Engine]]:
             "on_error": on_error,
             "quarantine": str(tmp_path / "bad.jsonl"),
         }
-        engines.append(build("album", parse({**definition, **options}), Monitors()))
+        engines.append(build("album", parse({**definition, **options}), Monitor()))
         return engines[-1]
 
     yield start

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from infeed import ConfigError, SampleError, SourceError, UserCodeError
 from infeed_server.engines.base import Engine, HostBatch, Request, Trainer
-from infeed_server.engines.monitor import Monitors
+from infeed_server.engines.monitor import Monitor
 from infeed_server.pipeline.load import parse
 from infeed_server.runtime.engine_factory import build
 from infeed_server.sources import PythonSource
@@ -98,7 +98,7 @@ def engine(folder: Path) -> Iterator[Callable[..., Engine]]:
             "batch": {"size": 8},
             **options,
         }
-        engines.append(build("photos", parse(definition), Monitors()))
+        engines.append(build("photos", parse(definition), Monitor()))
         return engines[-1]
 
     yield start

@@ -1,14 +1,17 @@
-"""Merged status: several processes as one server."""
+"""Status: several processes as one server."""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
 import pytest
+from tests.harness.clock import ManualClock
 
 from infeed.shared.report import ServerReport, TrainerReport
-from infeed_server.observe.merged import MergedStatus
+from infeed_server.observe.status import Document, Status
 
 PROCESS_IDS = count(1)
 
@@ -54,7 +57,7 @@ def process(cores: int, ranks: dict[int, float], busy: float, **server: float) -
                 "ready": True,
                 "reason": "x",
                 "report": {**report.to_json(), "cpu_share": report.cpu_share},
-                "totals": {"batches": 100, "bytes": 7},
+                "totals": {"batches": 100, "samples": 800, "bytes": 7},
                 "queues": {"queued_requests": 2},
                 "jobs": [job] if ranks else [],
             }
@@ -62,9 +65,24 @@ def process(cores: int, ranks: dict[int, float], busy: float, **server: float) -
     }
 
 
-def merged(*documents: dict[str, Any]) -> dict[str, Any]:
+class Fake:
+    """Processes with these documents, and lists of bad samples."""
+
+    def __init__(self, documents: Sequence[Document], bad: list[list[Document]] | None = None):
+        self.answers = list(documents)
+        self.bad = bad or []
+
+    def documents(self) -> list[Document]:
+        return self.answers
+
+    def bad_samples(self, pipeline: str) -> list[list[Document]]:
+        assert pipeline == "p"
+        return self.bad
+
+
+def merged(*documents: Document) -> Document:
     readiness = {"": (True, "fine"), "p": (False, "process 1: cold")}
-    return MergedStatus(lambda _: documents).to_json(readiness)
+    return Status(Fake(documents)).to_json(readiness)
 
 
 def test_a_stage_that_only_one_process_has_run_is_in_the_totals() -> None:
@@ -72,7 +90,12 @@ def test_a_stage_that_only_one_process_has_run_is_in_the_totals() -> None:
     busy["pipelines"][0]["totals"]["encode_seconds"] = 1.5
     for documents in ((idle, busy), (busy, idle)):
         (pipeline,) = merged(*documents)["pipelines"]
-        assert pipeline["totals"] == {"batches": 200, "bytes": 14, "encode_seconds": 1.5}
+        assert pipeline["totals"] == {
+            "batches": 200,
+            "samples": 1600,
+            "bytes": 14,
+            "encode_seconds": 1.5,
+        }
 
 
 def test_processes_are_one_server() -> None:
@@ -83,7 +106,7 @@ def test_processes_are_one_server() -> None:
     assert (server["ready"], server["reason"]) == (True, "fine")
     (pipeline,) = status["pipelines"]
     assert (pipeline["ready"], pipeline["reason"]) == (False, "process 1: cold")
-    assert pipeline["totals"] == {"batches": 200, "bytes": 14}
+    assert pipeline["totals"] == {"batches": 200, "samples": 1600, "bytes": 14}
     assert pipeline["queues"] == {"queued_requests": 4}
     report = pipeline["report"]
     assert (report["seconds"], report["batches"], report["cores"]) == (10, 40, 4)
@@ -116,7 +139,7 @@ def test_verdict_with_a_process_that_does_not_answer_counts_whole_servers() -> N
 
 def test_desired_servers_are_hosts_whose_processes_share_the_ranks_of_a_job() -> None:
     documents = [process(2, {0: 0.6}, 1.0), process(2, {1: 0.6}, 1.0)]
-    status = MergedStatus(lambda _: documents, clock=lambda: 5.0)
+    status = Status(Fake(documents), clock=lambda: 5.0)
     assert status.desired_servers == 0
     status.update()
     assert status.desired_servers == 3  # 10 batches/s, of servers that make 0.85 of 4
@@ -139,34 +162,33 @@ def test_nothing_to_merge() -> None:
     assert merged(process(1, {}, 0.0))["pipelines"][0]["jobs"] == []
 
 
-def test_histories_are_added_by_the_second() -> None:
-    one = {"at": [10.2, 11.2], "pipelines": {"p": {"rate": [1.0, 2.0], "wait_share": [None, 0.5]}}}
-    two = {"at": [11.9, 12.9], "pipelines": {"p": {"rate": [4.0, 8.0], "wait_share": [0.1, 0.2]}}}
-    paths: list[str] = []
-
-    def fetch(path: str) -> list[dict[str, Any]]:
-        paths.append(path)
-        return [one, two]
-
-    assert MergedStatus(fetch).history.to_json(60) == {
-        "at": [10.0, 11.0, 12.0],
-        "pipelines": {"p": {"rate": [1.0, 6.0, 8.0], "wait_share": [None, 0.5, 0.2]}},
-    }
-    assert paths == ["/api/v1/history?seconds=60"]
-
-
-def test_two_points_of_a_process_in_one_second_are_no_peak() -> None:
-    one = {"at": [10.0, 10.99, 12.0], "pipelines": {"p": {"rate": [3.0, 4.0, 5.0]}}}
-    history = MergedStatus(lambda _: [one, one]).history.to_json(60)
-    assert history == {"at": [10.0, 12.0], "pipelines": {"p": {"rate": [8.0, 10.0]}}}
+def test_history_has_the_growth_of_all_processes() -> None:
+    clock = ManualClock()
+    one, two = process(2, {0: 0.1}, 1.0), process(2, {1: 0.6}, 1.0)
+    fake = Fake(copy.deepcopy([one, two]))
+    status = Status(fake, clock, unix_time=lambda: 100 + clock())
+    status.update()
+    totals = [each["pipelines"][0]["totals"] for each in (one, two)]
+    for answers, grown in (([one, two], 3), ([one], 5), ([one, two], 7)):
+        clock.now += 1.0
+        for each in totals:
+            each["batches"] += grown
+        fake.answers = copy.deepcopy(answers)
+        status.update()
+    assert status.trainers == {"p": 2}
+    history = status.history.to_json(60)
+    assert history["at"] == [100, 101, 102, 103]
+    # The second process did not answer for a second: its growth is a mean, and no peak.
+    assert history["pipelines"]["p"]["batches_per_second"] == [0, 6, 5, 7 + (5 + 7) / 2]
+    assert history["pipelines"]["p"]["wait_share"] == pytest.approx([0.6, 0.6, 0.1, 0.6])
 
 
 def test_last_hundred_bad_samples_of_all_processes_stay() -> None:
     samples = [{"time": f"{n:03}", "sample_id": n, "count": 2} for n in range(160)]
-    parts = [{"samples": samples[:80]}, {"samples": samples[80:]}, {"samples": samples[150:]}]
-    made = MergedStatus(lambda _: parts).bad_samples("p")
+    made = Status(Fake([], [samples[:80], samples[80:], samples[150:]])).bad_samples("p")
     assert made is not None
     assert (len(made), made[0], made[-1]) == (100, {**samples[159], "count": 4}, samples[60])
+    assert Status(Fake([])).bad_samples("p") is None
 
 
 def test_last_source_error_of_all_processes_is_shown() -> None:
@@ -187,14 +209,6 @@ def test_verdict_of_the_server_is_one_that_is_known() -> None:
 
 
 def test_bad_samples_of_all_processes_are_in_the_order_of_time() -> None:
-    def fetch(path: str) -> list[dict[str, Any]]:
-        assert path == "/api/v1/pipelines/a%2Fb%3F/bad-samples"
-        return [
-            {"pipeline": "a/b?", "samples": [samples["3"], samples["1"]]},
-            {"error": "there is no pipeline"},
-            {"pipeline": "a/b?", "samples": [samples["2"]]},
-        ]
-
-    samples = {each: {"time": each, "sample_id": int(each), "count": 1} for each in "123"}
-    assert MergedStatus(fetch).bad_samples("a/b?") == [samples[each] for each in "321"]
-    assert MergedStatus(lambda _: [{"error": "none"}]).bad_samples("photos") is None
+    samples = {key: {"time": key, "sample_id": int(key), "count": 1} for key in "123"}
+    lists = [[samples["3"], samples["1"]], [samples["2"]]]
+    assert Status(Fake([], lists)).bad_samples("p") == [samples[key] for key in "321"]

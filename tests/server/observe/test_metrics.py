@@ -1,24 +1,20 @@
-"""Tests of `control/metrics.py`, through the parser of Prometheus."""
+"""Metrics: what the registry shows, through the parser of Prometheus, and its totals."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
-from prometheus_client import Metric, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector
 
 from infeed.shared.errors import SourceError
-from infeed_server.control.collectors import SampledCollector
-from infeed_server.control.health import Health
-from infeed_server.control.metrics import Metrics
 from infeed_server.engines.monitor import EndedCall
+from infeed_server.observe.metrics import Metrics
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics("0.1.0", "2.21.0")
 
 
 def values(metrics: Metrics) -> dict[str, float]:
@@ -102,29 +98,6 @@ def test_peers_are_counted(metrics: Metrics):
     assert shown["infeed_refused_total{reason=unauthenticated}"] == 0  # exposed from the start
 
 
-def test_a_scrape_has_readiness_of_now_and_the_certificate_of_the_last_update(
-    metrics: Metrics,
-):
-    assert not [each for each in values(metrics) if "ready" in each or "expiry" in each]
-    health = Health()
-    metrics.serving.watch_health(health)
-    ends = iter([1.5e9, None])
-    metrics.serving.watch_certificate(lambda: next(ends))
-    metrics.update()
-    health.set("train", ready=True, reason="its first batch is made")
-    health.set("eval", ready=False, reason="opening its source")
-    shown = values(metrics)
-    assert shown["infeed_pipeline_ready{pipeline=train}"] == 1
-    assert shown["infeed_pipeline_ready{pipeline=eval}"] == 0
-    assert shown["infeed_certificate_expiry_timestamp_seconds{}"] == 1.5e9
-    health.drain()
-    shown = values(metrics)
-    assert shown["infeed_pipeline_ready{pipeline=train}"] == 0
-    assert shown["infeed_certificate_expiry_timestamp_seconds{}"] == 1.5e9
-    metrics.update()
-    assert "infeed_certificate_expiry_timestamp_seconds{}" not in values(metrics)
-
-
 def test_open_streams_are_counted(metrics: Metrics):
     metrics.on_stream_opened("train")
     metrics.on_stream_opened("train")
@@ -132,33 +105,42 @@ def test_open_streams_are_counted(metrics: Metrics):
     assert values(metrics)["infeed_streams{pipeline=train}"] == 1
 
 
-def test_queues_are_read_at_each_scrape(metrics: Metrics):
-    sizes = {
-        "queued_requests": 3,
-        "unsent_batches": 1,
-        "unsent_bytes": 1024,
-        "window_bytes": 99,
-    }
-    queues: Any = SimpleNamespace(
-        **{name: lambda name=name: sizes[name] for name in sizes},
-    )
-    metrics.watch("train", queues)
+def test_values_of_functions_are_read_at_each_scrape(metrics: Metrics):
+    assert "infeed_unsent_bytes{pipeline=train}" not in values(metrics)
+    sizes = {("train",): 1024.0}
+    metrics.read({"infeed_unsent_bytes": lambda: sizes})
+    metrics.read({"infeed_pipeline_state_seconds": lambda: {("train", "source"): 7.5}})
     shown = values(metrics)
-    assert {name: shown[f"infeed_{name}{{pipeline=train}}"] for name in sizes} == sizes
-    sizes["unsent_bytes"] = 0
+    assert shown["infeed_unsent_bytes{pipeline=train}"] == 1024
+    assert shown["infeed_pipeline_state_seconds_total{pipeline=train,state=source}"] == 7.5
+    sizes["train",] = 0
     assert values(metrics)["infeed_unsent_bytes{pipeline=train}"] == 0
 
 
-def test_limit_is_exposed(metrics: Metrics):
-    metrics.set_limit(1 << 30)
-    assert values(metrics)["infeed_unsent_limit_bytes{}"] == 1 << 30
+def test_totals_are_sums_of_the_registry_by_pipeline(metrics: Metrics):
+    for name in ("train", "eval"):
+        metrics.add_pipeline(name)
+    zero = metrics.totals()["eval"]
+    assert set(zero.values()) == {0}
+    metrics.on_batch_sent("train", 8, 1000)
+    metrics.on_bad_sample("train", "mask")
+    metrics.on_bad_sample("train", "raise")
+    metrics.on_source_error("train", SourceError("x"))
+    metrics.on_stream_opened("train")
+    metrics.on_stage("train", "read", 0.5)
+    metrics.on_stage("train", "read", 0.25)
+    counted = {"batches": 1, "samples": 8, "bytes": 1000, "bad_samples": 2, "source_errors": 1}
+    shown = {**counted, "streams": 1, "read_seconds": 0.75}
+    assert metrics.totals() == {"train": {**zero, **shown}, "eval": zero}
+    last = metrics.source_errors.last("train")
+    assert last is not None
+    assert last["error"] == "x"
 
 
 def test_metrics_of_an_idle_pipeline_are_zero(metrics: Metrics):
     metrics.add_pipeline("train")
     shown = values(metrics)
-    names = ("batches_total", "samples_total", "sent_bytes_total", "streams", "unsent_bytes")
-    for name in (*names, "window_bytes"):
+    for name in ("batches_total", "samples_total", "sent_bytes_total", "streams"):
         assert shown[f"infeed_{name}{{pipeline=train}}"] == 0
     assert shown["infeed_stage_seconds_count{pipeline=train,stage=transform}"] == 0
 
@@ -186,56 +168,3 @@ def test_calls_have_the_names_of_grpc(metrics: Metrics):
     name = "total_compressed_message_size_bytes_sum"
     assert shown[f"grpc_server_call_sent_{name}{{{labels}}}"] == 5000
     assert shown[f"grpc_server_call_rcvd_{name}{{{labels}}}"] == 70
-
-
-def test_trainers_and_states_are_read_at_each_scrape(metrics: Metrics):
-    assert "infeed_desired_servers{}" not in values(metrics)
-    view = SimpleNamespace(
-        trainers=lambda: {("train",): 3},
-        wait_ratios=lambda: {("train",): 0.25},
-        state_seconds=lambda: {("train", "source"): 7.5},
-        desired_servers=lambda: {(): 4},
-    )
-    metrics.watch_trainers(view)
-    shown = values(metrics)
-    assert shown["infeed_trainers{pipeline=train}"] == 3
-    assert shown["infeed_wait_ratio{pipeline=train}"] == 0.25
-    assert shown["infeed_pipeline_state_seconds_total{pipeline=train,state=source}"] == 7.5
-    assert shown["infeed_desired_servers{}"] == 4
-
-
-class _Uptime(Collector):
-    """A metric that grows at each look."""
-
-    def __init__(self) -> None:
-        self._looks = 0
-
-    def collect(self) -> Iterable[Metric]:
-        self._looks += 1
-        return [GaugeMetricFamily("uptime", "Looks.", self._looks)]
-
-
-def test_a_sampled_collector_shows_the_last_update():
-    sampled = SampledCollector(_Uptime())
-
-    def value() -> float:
-        (metric,) = sampled.collect()
-        return metric.samples[0].value
-
-    assert [value(), value()] == [1, 2]  # not updated yet
-    sampled.update()
-    assert [value(), value()] == [3, 3]
-    sampled.update()
-    assert value() == 4
-
-
-def test_the_metrics_of_the_process_are_those_of_the_last_update():
-    metrics = Metrics("1", "2")
-    metrics.update()
-    seconds = metrics.registry.get_sample_value("process_cpu_seconds_total")
-    end = time.process_time() + 0.05
-    while time.process_time() < end:
-        pass
-    assert metrics.registry.get_sample_value("process_cpu_seconds_total") == seconds
-    metrics.update()
-    assert metrics.registry.get_sample_value("process_cpu_seconds_total") > seconds

@@ -1,4 +1,4 @@
-"""Collectors of metrics whose values are functions, or other collectors' of a moment ago."""
+"""Collector of a metric whose values a function returns."""
 
 from __future__ import annotations
 
@@ -34,21 +34,3 @@ class CallbackCollector(Collector):
 
     def describe(self) -> Iterable[Metric]:
         return [self._family(self._name, self._text, labels=self._labels)]
-
-
-class SampledCollector(Collector):
-    """The metrics of another collector as of the last `update`; before the first, as of now.
-
-    For a collector that makes system calls: after each, a thread waits for Python's lock, which
-    streams hold.
-    """
-
-    def __init__(self, collector: Collector) -> None:
-        self._collector = collector
-        self._metrics: list[Metric] | None = None
-
-    def update(self) -> None:
-        self._metrics = list(self._collector.collect())
-
-    def collect(self) -> Iterable[Metric]:
-        return self._collector.collect() if self._metrics is None else self._metrics
