@@ -39,11 +39,17 @@ class Role:
             self._server.stop()
             self._server = None
 
+    def _check_listen_address(self) -> None:
+        """Raises `ConfigError` if the address is in use since the last check.
+
+        To be called before TensorFlow's server is made: one that is never started crashes.
+        """
+        check_listen_address(self._listen, insecure=self._insecure)
+
     def _start_server(self, server: Any, kind: str, remedy: str = "") -> None:
         """Starts a `DispatchServer` or `WorkerServer`. Raises `ConfigError` when that fails."""
         import tensorflow as tf  # noqa: PLC0415 - takes seconds, and is loaded with the server
 
-        check_listen_address(self._listen, insecure=self._insecure)  # in use since the last check
         try:
             server.start()
         except (tf.errors.OpError, RuntimeError, ValueError, IndexError) as error:

@@ -67,6 +67,7 @@ class DispatcherRole(Role):
             import tensorflow as tf  # noqa: PLC0415
         from tensorflow.core.protobuf.service_config_pb2 import DispatcherConfig  # noqa: PLC0415
 
+        self._check_listen_address()
         if self._work_dir:
             repair_journal(self._work_dir)
         config = DispatcherConfig(

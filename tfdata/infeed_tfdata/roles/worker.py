@@ -14,7 +14,6 @@ from infeed_server.processes.stderr_relay import without_banner
 from infeed_tfdata.options import parse_dispatcher
 from infeed_tfdata.roles.address import check_reachable, derive, parse_advertise, with_port
 from infeed_tfdata.roles.base import Role
-from infeed_tfdata.roles.loopback import check_listen_address
 from infeed_tfdata.rpc import DispatcherClient, JournalMark, get_worker_tasks
 
 log = logging.getLogger(__name__)
@@ -86,7 +85,7 @@ class WorkerRole(Role):
         self._wait_for_dispatcher(sleep)
         if self._derives_address:
             self._advertised = derive(self._listen, self.dispatcher)
-        check_listen_address(self._listen, insecure=self._insecure)
+        self._check_listen_address()
         self._wait_until_reachable(lambda: check_reachable(self._listen, self._advertised), sleep)
         # Imported after all checks, since it takes seconds.
         with without_banner():
@@ -103,6 +102,7 @@ class WorkerRole(Role):
             dispatcher_timeout_ms=int(DISPATCHER_TIMEOUT_SECONDS * 1000),
             shutdown_quiet_period_ms=int(self._grace * 1000),
         )
+        self._check_listen_address()
         server = tf.data.experimental.service.WorkerServer(config, start=False)
         try:
             self._start_server(server, "worker")
