@@ -12,8 +12,7 @@ import typer
 from infeed.cli.model_options import with_models
 from infeed_server.cli import logs
 from infeed_server.cli.console import announce, console, loading_tensorflow, named_progress
-from infeed_server.config.options import Options, option
-from infeed_server.data_service.options import service_options
+from infeed_server.runtime.engines import configure_engine, engine_options
 from infeed_server.runtime.options import ServeOptions, ServerOptions
 
 log = logging.getLogger(__name__)
@@ -24,40 +23,7 @@ if TYPE_CHECKING:
     from infeed_server.processes.signals import ShutdownSignal
 
 
-DATA_SERVICE = "Data service"
-"""The title of the options of TensorFlow's data service in `infeed serve --help`."""
-
-
-def _service(default: Any, text: str, **shown: Any) -> Any:
-    return option(default, text, DATA_SERVICE, **shown)
-
-
-class EngineOptions(Options):
-    """The engine, and the options of TensorFlow's data service."""
-
-    engine: str = _service(
-        "local", "Engine that makes the batches: local, in this process, or tf-data-service."
-    )
-    workers: int | None = _service(
-        None, "Worker processes to start, each of which uses all processors. Default: 1.", min=1
-    )
-    dispatcher: str | None = _service(
-        None,
-        "Address of an existing dispatcher to use instead, host:port; trainers must reach it too.",
-    )
-    dispatcher_listen: str | None = _service(
-        None,
-        "Address of the dispatcher that the server starts; workers listen on the same host. "
-        "Default: 127.0.0.1:0.",
-    )
-    work_dir: str | None = _service(
-        None, "Folder of its journal, kept across restarts. Default: a temporary one."
-    )
-    compression: str | None = _service(
-        None,
-        "Compression of batches from the workers, unless a trainer requests another: none, snappy "
-        "or auto. Default: none.",
-    )
+EngineOptions: Any = engine_options()
 
 
 @with_models
@@ -88,15 +54,7 @@ def serve(
     # signal ends the process.
     stop = ShutdownSignal()
     stop.install()
-    service = service_options(
-        engine.engine,
-        workers=engine.workers,
-        dispatcher=engine.dispatcher,
-        listen=engine.dispatcher_listen,
-        work_dir=engine.work_dir,
-        compression=engine.compression,
-    )
-    options = ServerOptions(**given.model_dump(), service=service)
+    options = ServerOptions(**given.model_dump(), engine=configure_engine(engine))
     resources.raise_file_limit()
     if options.one_of == 1:
         resources.require_threads_for_start(options.processes)

@@ -50,9 +50,9 @@ def serve_processes(
     processes serve. Raises `ConfigError`, and `ServerError` when the first process does not start.
     """
     count = options.processes
-    if options.service is not None:
+    if options.engine is not None:
         raise ConfigError(
-            f"--processes {count}: its workers make the batches of a tf-data-service, and the "
+            f"--processes {count}: other processes make the batches of this --engine, and the "
             "ranks of a feed must connect to one process; leave out --processes"
         )
     listen = options.listen_address()

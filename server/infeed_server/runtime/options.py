@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
 from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
 from infeed_server.config.options import Options, option
-from infeed_server.data_service.options import ServiceOptions
 from infeed_server.rpc.limits import Limits
 
 DEFAULT_LISTEN = "127.0.0.1:7470"
@@ -96,8 +96,8 @@ class ServeOptions(Limits, Security, GeneralOptions):
 class ServerOptions(ServeOptions):
     """The options of a server in Python."""
 
-    service: ServiceOptions | None = None
-    """None: the local engine."""
+    engine: Callable[..., Any] | None = None
+    """An `OpenEngine`, which opens the engine of another package; None: the local engine."""
 
     def __init__(
         self, listen: str = DEFAULT_LISTEN, http: str | None = DEFAULT_HTTP, **options: Any

@@ -25,7 +25,8 @@ from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.rpc.server import RpcServer
 from infeed_server.runtime.certificate import TLSFiles, tls_files
 from infeed_server.runtime.control_plane import open_control_plane
-from infeed_server.runtime.engine_factory import build, create_data_service
+from infeed_server.runtime.engine_factory import build
+from infeed_server.runtime.engines import RemoteEngine
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.runtime.warm_up import WarmUp
 from infeed_server.serving.auth import TokenAuthenticator
@@ -36,7 +37,6 @@ from infeed_server.version import VERSION
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-    from infeed_server.data_service.gateway.lifecycle import DataServiceLifecycle
     from infeed_server.rpc.request_tracer import RequestTracer
 
 NamedProgress = Callable[[str], ProgressCallback]
@@ -67,7 +67,7 @@ class Server:
         self._engines: dict[str, Engine] = {}
         self._warm_up = WarmUp(self.health)
         self._updates = PeriodicTask("observer", UPDATE_INTERVAL_SECONDS, self._update)
-        self._service: DataServiceLifecycle | None = None
+        self._remote: RemoteEngine | None = None
         self._control: ControlServer | None = None
         self._rpc: RpcServer | None = None
         try:
@@ -84,8 +84,8 @@ class Server:
         self._rpc.start()
         self._updates.start()
         self._warm_up.start(self._engines)
-        if self._service:
-            self._service.watch(self._warm_up.on_service_status)
+        if self._remote:
+            self._remote.watch(self._warm_up.on_remote_status)
 
     def stop(self, grace: float | None = None) -> None:
         """Drains the server within `grace` seconds, and closes it.
@@ -107,8 +107,8 @@ class Server:
         self._updates.stop()
         for engine in self._engines.values():
             engine.close()
-        if self._service:
-            self._service.stop()
+        if self._remote:
+            self._remote.stop()
         if self._control:
             self._control.stop()
 
@@ -159,7 +159,8 @@ class Server:
             self.metrics.read({"infeed_certificate_expiry_timestamp_seconds": expiry})
         if not options.shares_port:
             listen.require_free()
-        self._service = create_data_service(options)
+        if options.engine:
+            self._remote = options.engine(options.insecure)
         self.metrics.read({"infeed_pipeline_ready": self._ready_pipelines})
         if options.unready_on_bad_data:
             self.metrics.source_errors.subscribe(self._warm_up.on_source_error)
@@ -175,15 +176,8 @@ class Server:
             self._control.start()
 
     def _open_pipelines(self, pipelines: Pipelines, progress: NamedProgress | None) -> None:
-        if self._service:
-            self._service.start()
-            self.metrics.read(
-                {
-                    "infeed_service_workers": self._service.workers,
-                    "infeed_service_served_bytes": self._service.served,
-                    "infeed_service_work_dir_free_bytes": self._service.work_dir,
-                }
-            )
+        if self._remote:
+            self._remote.start(self.metrics.registry)
         budget = MemoryBudget(unsent_limit(self._options))
         self.metrics.read({"infeed_unsent_limit_bytes": lambda: {(): budget.limit}})
         for name, definition in pipelines.items():
@@ -191,8 +185,10 @@ class Server:
             self.metrics.add_pipeline(name)
             on_progress = progress(name) if progress else None
             with located(pipelines, name):
-                service = self._service.client if self._service else None
-                engine = build(name, definition, self.metrics, on_progress, budget, service)
+                if self._remote:
+                    engine = self._remote.build(name, definition, budget, on_progress)
+                else:
+                    engine = build(name, definition, self.metrics, on_progress, budget)
                 self._engines[name] = engine
                 if self._options.shares_port:
                     _require_shareable(engine)

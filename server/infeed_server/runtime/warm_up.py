@@ -27,7 +27,7 @@ class WarmUp:
         self._with_bad_data: set[str] = set()
         """Pipelines that stay unready until a restart."""
         self._before: dict[str, Readiness] = {}
-        """Readiness of each pipeline before the data service failed; empty while it works."""
+        """Readiness of each pipeline before the remote engine failed; empty while it works."""
         self._retries = PeriodicTask("warm-up", _WARM_UP_INTERVAL_SECONDS, self.warm_cold)
 
     def start(self, engines: dict[str, Engine]) -> None:
@@ -52,8 +52,8 @@ class WarmUp:
             self._with_bad_data.add(name)
             self._health.set(name, ready=False, reason=error.message, level=logging.ERROR)
 
-    def on_service_status(self, problem: str | None) -> None:
-        """Makes all pipelines unready while the data service has a problem."""
+    def on_remote_status(self, problem: str | None) -> None:
+        """Makes all pipelines unready while a remote engine has a problem."""
         if problem:
             self._before = self._before or dict(self._health.parts)
             for name in self._engines:

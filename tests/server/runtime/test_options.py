@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 from infeed.cli.model_options import with_models
 from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
-from infeed_server.data_service.options import ServiceOptions, service_options
-from infeed_server.runtime.multiprocess import _command, serve_processes
+from infeed_server.runtime.multiprocess import _command
 from infeed_server.runtime.options import Readiness, ServeOptions, ServerOptions
 from infeed_server.serving.auth import hash_token
 
@@ -21,7 +20,6 @@ OTHERS: dict[str, Any] = {
     "listen": "[::1]:0",
     "http": "off",
     "http_hosts": ["a", "b"],
-    "http_peers": ["http://b:1"],
     "grace": 0.5,
     "readiness": Readiness.ANY,
     "unready_on_bad_data": True,
@@ -92,30 +90,9 @@ def test_child_process_gets_all_but_the_parents_control_plane() -> None:
         "processes": 1,
         "one_of": 8,
         "http_tls": False,
-        **dict.fromkeys(("http_hosts", "http_peers", "http_tokens")),
+        **dict.fromkeys(("http_hosts", "http_tokens")),
     }
     assert own == {**OTHERS, **changed, "parent_token": hash_token("token")}
-
-
-@pytest.mark.parametrize(
-    ("engine", "options", "message"),
-    [
-        ("grain", {}, "--engine 'grain': it is local or tf-data-service"),
-        ("local", {"listen": "x"}, "--dispatcher-listen goes with --engine tf-data-service"),
-        ("tf-data-service", {"compression": "zip"}, "one of none, snappy, auto"),
-        (
-            "tf-data-service",
-            {"work_dir": "j", "dispatcher": "a:1"},
-            "--work-dir is for a service that this server starts",
-        ),
-    ],
-)
-def test_contradicting_options_are_refused(
-    engine: str, options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigError) as error:
-        service_options(engine, **options)
-    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -125,12 +102,6 @@ def test_tls_without_a_certificate_is_refused(option: str, value: Any) -> None:
     name = "--" + option.replace("_", "-")
     with pytest.raises(ConfigError, match=f"{name}: TLS needs .*--tls-cert"):
         ServerOptions(**{option: value})
-
-
-def test_several_processes_with_a_data_service_are_refused() -> None:
-    options = ServerOptions(service=ServiceOptions(), processes=2)
-    with pytest.raises(ConfigError, match="leave out --processes"):
-        serve_processes("x", options, lambda _: True, lambda *_: None)
 
 
 @pytest.mark.parametrize(
