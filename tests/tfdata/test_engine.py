@@ -58,8 +58,7 @@ def test_several_processes_are_refused() -> None:
     with pytest.raises(ConfigError, match="leave out --processes"):
         serve_processes(
             "x",
-            ServerOptions(engine=configure("tf-data-service")),
-            2,
+            ServerOptions(engine=configure("tf-data-service"), processes=2),
             lambda _: True,
             lambda *_: None,
         )
