@@ -14,8 +14,8 @@ from infeed.shared.spec import PipelineSpec
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import encode_batch
 from infeed_server.engines.base import Answer, HostBatch, Request, Trainer
-from infeed_server.engines.indexed.bad_samples import QuarantineLog
 from infeed_server.engines.indexed.engine import IndexedEngine
+from infeed_server.engines.indexed.quarantine import QuarantineLog
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
 from infeed_server.engines.monitor import Monitors
 from infeed_server.engines.tf_iterator import TfIterator

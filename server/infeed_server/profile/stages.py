@@ -14,7 +14,7 @@ from infeed.shared.spec import Array, Cast, FinishTransform, Normalize, OneHot, 
 from infeed.shared.tensorflow.from_callable import from_callable
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import encode_batch
-from infeed_server.engines.indexed.graph_options import graph_options
+from infeed_server.engines.dataset_options import graph_options
 from infeed_server.pipeline import sample_graph
 from infeed_server.profile.clock import Clock
 from infeed_server.profile.figures import Cost, Stage
