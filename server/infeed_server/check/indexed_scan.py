@@ -14,7 +14,7 @@ from infeed.shared.tensorflow.from_callable import from_callable
 from infeed_server.check.measures import WIDTH, Measures
 from infeed_server.check.ranges import SOURCE_STAGE
 from infeed_server.check.report import PipelineReport
-from infeed_server.engines.indexed.graph_options import graph_options
+from infeed_server.engines.dataset_options import graph_options
 from infeed_server.engines.indexed.sample_reader import SampleReader
 from infeed_server.pipeline.indexed_plan import IndexedPlan
 from infeed_server.pipeline.python_maps import split_python_maps

@@ -14,7 +14,7 @@ from infeed_server.check.measures import Measures
 from infeed_server.check.report import PipelineReport
 from infeed_server.check.rules import value_findings
 from infeed_server.config.document import Problem
-from infeed_server.engines.indexed.graph_options import graph_options
+from infeed_server.engines.dataset_options import graph_options
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.pipeline.load import FilePipelines, error_path

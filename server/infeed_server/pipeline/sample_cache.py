@@ -12,7 +12,7 @@ import tensorflow as tf
 from infeed.shared.errors import ConfigError
 from infeed.shared.spec import BYTES
 from infeed_server.pipeline import sample_graph
-from infeed_server.sources.base import Columns, Indices, Provenance, Sample, Source
+from infeed_server.sources.base import Columns, Indices, Sample, Source, WrappedSource
 from infeed_server.transforms import Cache
 from infeed_server.transforms.base import Step
 
@@ -48,14 +48,14 @@ def split_at_cache(steps: Sequence[Step]) -> tuple[CachePrefix | None, list[Step
     ), list(steps[position + 1 :])
 
 
-class CachedSource:
+class CachedSource(WrappedSource):
     """Reads and transforms each sample once. Shapes are fixed, and so is the memory."""
 
     parsed = True
 
     def __init__(self, source: Source, prefix: CachePrefix) -> None:
         """Raises `ConfigError` if the samples have no fixed size, or need too much memory."""
-        self.source = source
+        super().__init__(source)
         self.steps = steps = prefix.steps
         specs = sample_graph.trace(source, steps)[-1]
         spec = sample_graph.field_specs(specs)
@@ -78,13 +78,6 @@ class CachedSource:
         self._lock = threading.Lock()
         self._transform = _batch_function(source, sample_graph.sample_function(source, steps))
 
-    @property
-    def identity(self) -> str:
-        return self.source.identity
-
-    def __len__(self) -> int:
-        return len(self.source)
-
     def read(self, indices: Indices) -> Columns:
         missing = np.unique(indices[~self._filled[indices]])
         if missing.size:
@@ -98,12 +91,6 @@ class CachedSource:
 
     def parse(self, columns: Sample) -> Sample:
         return columns
-
-    def provenance(self, index: int) -> Provenance:
-        return self.source.provenance(index)
-
-    def close(self) -> None:
-        self.source.close()
 
 
 def _batch_function(

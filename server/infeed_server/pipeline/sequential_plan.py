@@ -12,8 +12,7 @@ from infeed.shared.spec import BYTES, FieldSpec, FinishTransform, Guarantee, Pip
 from infeed_server.config.user_errors import user_traceback
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.definition import Pipeline
-from infeed_server.pipeline.fingerprint import fingerprint
-from infeed_server.pipeline.kernels import kernel_selection
+from infeed_server.pipeline.fingerprint import fingerprint, kernel_selection
 from infeed_server.sources import DatasetSource
 from infeed_server.sources.storage_faults import is_storage_fault
 from infeed_server.version import VERSION

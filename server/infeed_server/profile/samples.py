@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from infeed.shared.spec import Array
-from infeed_server.engines.indexed.graph_options import graph_options
+from infeed_server.engines.dataset_options import graph_options
 from infeed_server.pipeline.sample_graph import KEY_SPEC, apply_step
 from infeed_server.sources.base import Columns, Sample
 from infeed_server.transforms.base import Step

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from infeed_server.engines.base import Engine
-from infeed_server.engines.indexed.bad_samples import QuarantineLog
 from infeed_server.engines.indexed.engine import IndexedEngine
+from infeed_server.engines.indexed.quarantine import QuarantineLog
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
 from infeed_server.engines.monitor import Monitor
 from infeed_server.engines.sequential.engine import SequentialEngine

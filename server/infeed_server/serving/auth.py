@@ -115,7 +115,7 @@ class Grant(Definition):
 
     @property
     def expires_at(self) -> datetime | None:
-        """Time from which the token is invalid; that of a date is its midnight in UTC."""
+        """Time from which the token is invalid; of a date it is midnight in UTC."""
         return None if self.expires is None else _end_of_validity(self.expires)
 
 
@@ -222,7 +222,7 @@ def require_token(digest: str, authorization: str | None) -> None:
     scheme, _, token = (authorization or "").partition(" ")
     if scheme.lower() != "bearer" or not hmac.compare_digest(hash_token(token.strip()), digest):
         raise AuthenticationError(
-            "this control plane answers its parent process alone; use that of infeed serve"
+            "this control plane answers its parent process alone; use the one of infeed serve"
         )
 
 

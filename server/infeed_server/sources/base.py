@@ -13,12 +13,20 @@ import tensorflow as tf
 from typing_extensions import Self
 
 from infeed_server.config.model import Definition, Finding
+from infeed_server.config.module_lookup import explain_missing
 
 Indices = npt.NDArray[np.int64]
 """Indices of samples in a source, one per slot."""
 
 Columns = dict[str, npt.NDArray[Any]]
 """Raw values of some samples: column name → array, one row per sample."""
+
+
+def array_bytes(array: npt.NDArray[Any]) -> int:
+    """Counts the bytes of an array, with the byte strings that it points to."""
+    strings = sum(map(len, array.flat)) if array.dtype == object else 0
+    return array.nbytes + strings
+
 
 Sample: TypeAlias = "dict[str, tf.Tensor]"
 """One sample inside a graph: field name → tensor, without a slots dimension."""
@@ -89,6 +97,26 @@ class Source(Protocol):
         """Ends what reads for the source. A read in progress may end with a `SourceError`."""
 
 
+class WrappedSource:
+    """The base of sources that read their samples from another, which they close with them."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    @property
+    def identity(self) -> str:
+        return self.source.identity
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def provenance(self, index: int) -> Provenance:
+        return self.source.provenance(index)
+
+    def close(self) -> None:
+        self.source.close()
+
+
 class StoredSource(Source, Protocol):
     """A source in files or arrays, which a graph can read as well."""
 
@@ -122,13 +150,51 @@ class SourceDefinition(Definition):
 class IndexedDefinition(SourceDefinition):
     """The options of a source with random access."""
 
-    def open(self, progress: ProgressCallback | None = None) -> Source:
-        """Opens the source. Raises `SourceError` when it is missing or invalid."""
+    def open(
+        self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
+    ) -> Source:
+        """Opens the source. `progress` receives the progress of scans of its files.
+
+        With `keep_damaged`, damaged records that a scan finds are samples that cannot be read.
+        Raises `SourceError` when the source is missing or invalid.
+        """
         raise NotImplementedError(type(self).__name__)
 
 
 class StoredDefinition(IndexedDefinition):
     """The options of a source in files or arrays."""
 
-    def open(self, progress: ProgressCallback | None = None) -> StoredSource:
+    def open(
+        self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
+    ) -> StoredSource:
         raise NotImplementedError(type(self).__name__)
+
+
+def check_code_name(value: Any) -> Any:
+    """Returns an object, or a name of the form `module:attr`. Raises `ValueError` for another."""
+    if isinstance(value, str) and not all(value.partition(":")):
+        raise ValueError("it is named module:attr")
+    return value
+
+
+class CodeDefinition(SourceDefinition):
+    """The options of a source that the user's code makes: an option `kind` has it or its name."""
+
+    @property
+    def target(self) -> Any:
+        return getattr(self, self.kind)
+
+    @property
+    def label(self) -> str:
+        """The name of the code in messages: `module:attr`."""
+        if isinstance(self.target, str):
+            return self.target
+        named = self.target if hasattr(self.target, "__qualname__") else type(self.target)
+        return f"{named.__module__}:{named.__qualname__}"
+
+    def resolve(self, base: Path) -> Self:  # noqa: ARG002 - it has no path
+        return self
+
+    def check(self) -> Iterator[Finding]:
+        if isinstance(self.target, str) and (missing := explain_missing(self.target)):
+            yield (self.kind,), missing

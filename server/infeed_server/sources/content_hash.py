@@ -5,13 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-from infeed_server.sources.files import user_cache_dir
+from infeed_server.sources.files import user_cache_dir, write_atomically
 
 _SETTLED_SECONDS = 2.0
 """Age of data whose hash is remembered. Younger data may still be written to without another
@@ -35,18 +32,7 @@ def remembered(data: str, stamp: str, newest_ns: int, compute: Callable[[], str]
     computed = compute()
     if time.time() - newest_ns / 1e9 > _SETTLED_SECONDS:
         # Without a writable cache, the data is hashed at every start.
+        content = json.dumps({"data": ascii(data), "stamp": stamp, "hash": computed}).encode()
         with contextlib.suppress(OSError):
-            _replace(file, json.dumps({"data": ascii(data), "stamp": stamp, "hash": computed}))
+            write_atomically(file, lambda out: out.write(content))
     return computed
-
-
-def _replace(file: Path, text: str) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    fd, temporary = tempfile.mkstemp(prefix=f"{file.name}.", dir=file.parent)
-    try:
-        with os.fdopen(fd, "w") as out:
-            out.write(text)
-        os.replace(temporary, file)  # noqa: PTH105
-    except OSError:
-        os.unlink(temporary)  # noqa: PTH108
-        raise

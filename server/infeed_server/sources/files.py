@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import glob
+import lzma
 import os
-from collections.abc import Iterable
+import struct
+import threading
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, BinaryIO, NamedTuple
 
 import tensorflow as tf
 from pydantic import BeforeValidator
@@ -17,6 +23,15 @@ from infeed_server.sources.storage_faults import error_text
 
 INDEX_SUFFIX = ".infeed-index.npz"
 """Part of the name of every cached record index. Globs over data files skip such names."""
+
+NUMPY_FILE_ERRORS = (
+    OSError, EOFError, ValueError, KeyError, IndexError, TypeError, zipfile.BadZipFile, zlib.error,
+    lzma.LZMAError, struct.error, tokenize.TokenError, NotImplementedError, RuntimeError,
+    MemoryError,
+)  # fmt: skip
+"""A byte that changed can be anywhere: in the archive's directory, in a compressed stream, in a
+header, which NumPy parses as Python and allocates the stated size of. `RuntimeError` is an
+encrypted member's."""
 
 _MAX_LISTED_ENTRIES = 5
 """Entries of a folder that an error names."""
@@ -89,6 +104,21 @@ def read_bytes(path: str) -> bytes:
         return read_remote(path) if is_remote(path) else Path(path).read_bytes()
     except file_errors() as error:
         raise SourceError(f"cannot read {path!r}: {error_text(error)}", file=path) from error
+
+
+def write_atomically(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Replaces a local file by what `write` writes, or leaves it as it is. Raises `OSError`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
+    try:
+        with temporary.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)  # noqa: PTH105
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def user_cache_dir() -> Path:

@@ -30,7 +30,7 @@ class DecodeAndCrop(Transform):
     header. A JPEG that does not end with its last marker is decoded whole: it may be truncated,
     and is then a bad sample wherever the window lies.
 
-    Window and pixels are those of the two separate steps with the same key, except where a JPEG
+    Window and pixels are the same as by two separate steps with the same key, except where a JPEG
     stores colour at half the resolution: the window's outermost columns cannot be smoothed with
     neighbours that were not decoded.
     """

@@ -1,8 +1,8 @@
-"""Transforms of the set of fields: `rename` and `drop`."""
+"""Transforms that change no value: `rename`, `drop` and the marker `cache`."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator
 from typing_extensions import override
@@ -10,7 +10,7 @@ from typing_extensions import override
 from infeed.shared.errors import ConfigError
 from infeed_server.sources.base import Sample
 from infeed_server.transforms.base import FieldName, Key, Transform, get_field
-from infeed_server.transforms.option_types import Names
+from infeed_server.transforms.option_types import Names, Positive
 
 
 class Rename(Transform):
@@ -71,3 +71,31 @@ class Drop(Transform):
     @override
     def fields(self) -> set[str] | None:
         return set(self.names)
+
+
+class Cache(Transform):
+    """Keeps the samples in memory, as the transforms before it make them.
+
+    It changes no sample; `infeed_server.pipeline` splits the list here.
+
+    Result: types and shapes kept.
+    """
+
+    name: ClassVar[str] = "cache"
+
+    limit_mb: Positive = 4096
+    """Memory for all samples, in MiB, checked at start."""
+
+    @override
+    def apply(self, sample: Sample, key: Key) -> Sample:
+        return sample
+
+    @override
+    def fields(self) -> set[str] | None:
+        return set()
+
+    @override
+    def identity(self) -> dict[str, Any]:
+        # The limit changes no bits, so servers that differ in it stay interchangeable. The marker
+        # itself counts: it shifts the ordinals, and with them the keys, of the steps after it.
+        return {self.name: {}}

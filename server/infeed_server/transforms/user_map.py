@@ -40,7 +40,7 @@ class Map(Transform):
     `tf.random.stateless_*` and `tf.image.stateless_*` function. With `python`, the sample has NumPy
     arrays, and instead of the key the function gets a `numpy.random.Generator` made from it.
 
-    Result: those of the function's result.
+    Result: fields of the function's result.
 
     Random: with a key.
     """
@@ -57,7 +57,7 @@ class Map(Transform):
     """Whether the function is one of NumPy arrays, called in Python: see below."""
     # Aliases, since `fields` and `identity` are also names of methods.
     result_fields: DeclaredFields | None = Field(None, alias="fields")
-    """With `python`: fields of the result; by default those of eight samples."""
+    """With `python`: fields of the result; by default the results of eight samples."""
     declared_identity: Annotated[str, Field(min_length=1)] | None = Field(None, alias="identity")
     """With `python`: text that is part of the fingerprint, for what the code does not show."""
     processes: Annotated[int, Field(ge=0, le=256)] | None = None
@@ -67,10 +67,8 @@ class Map(Transform):
     @field_validator("function")
     @classmethod
     def _check_name(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            module, _, attribute = value.partition(":")
-            if not module or not attribute:
-                raise ValueError("should be of the form module:attr")
+        if isinstance(value, str) and not all(value.partition(":")):
+            raise ValueError("should be of the form module:attr")
         return value
 
     @model_validator(mode="after")
@@ -122,9 +120,12 @@ class Map(Transform):
     @override
     def identity(self) -> dict[str, Any]:
         function = self._load_function()
-        identity = {**self._code_identity(function), "keyed": self._takes_key(function)}
+        identity = {
+            **function_identity(function, self._module_name),
+            "keyed": self._takes_key(function),
+        }
         if self.python:
-            # NumPy keeps the bits of its generators, but not those of its distributions.
+            # NumPy keeps the bits of its generators, but not of its distributions.
             fields = [str(field) for field in declared_fields(self.result_fields) or ()]
             identity |= {"python": self._own_identity(function), "numpy": np.__version__}
             identity |= {"fields": [*(self.result_fields or ()), *fields]}
@@ -160,9 +161,6 @@ class Map(Transform):
     @property
     def _module_name(self) -> str:
         return self.function if isinstance(self.function, str) else ""
-
-    def _code_identity(self, function: Callable[..., Any]) -> dict[str, Any]:
-        return function_identity(function, self._module_name)
 
     def _own_identity(self, function: Callable[..., Any]) -> str | None:
         """Returns the identity that is declared. Raises `ConfigError` if one is necessary."""

@@ -34,29 +34,11 @@ def test_cpu_quota_of_cgroup_v2(groups: Path, quota: str, expected: int | None) 
     assert module.cpu_count() == min(expected or allowed, allowed)
 
 
-def test_cpu_quota_of_cgroup_v1(groups: Path) -> None:
-    (groups / "cpu").mkdir()
-    (groups / "cpu" / "cpu.cfs_quota_us").write_text("100000\n")
-    (groups / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
-    assert module.cpu_count() == 1
-    (groups / "cpu" / "cpu.cfs_quota_us").write_text("-1\n")
-    assert module.cpu_count() == len(os.sched_getaffinity(0))
-
-
 def test_memory_limit_of_cgroup_v2(groups: Path) -> None:
     (groups / "memory.max").write_text("max\n")
     unlimited = module.memory_bytes()
     (groups / "memory.max").write_text("1000000\n")
     assert module.memory_bytes() == 1_000_000 < unlimited
-
-
-def test_memory_limit_of_cgroup_v1(groups: Path) -> None:
-    (groups / "memory").mkdir()
-    limit = groups / "memory" / "memory.limit_in_bytes"
-    limit.write_text("9223372036854771712\n")
-    assert module.memory_bytes() > 1 << 28
-    limit.write_text("2000000\n")
-    assert module.memory_bytes() == 2_000_000
 
 
 def test_lowest_limit_of_all_ancestors_counts(groups: Path) -> None:
@@ -139,11 +121,6 @@ def test_processes_share_the_limits_and_each_has_a_cpu(
     assert module.describe().endswith("; a share of 1/4 of both")
     module.set_process_count(9)
     assert module.cpu_count() == 1
-
-
-def test_period_of_zero_is_no_quota(groups: Path) -> None:
-    (groups / "cpu.max").write_text("100000 0\n")
-    assert module.cpu_count() == len(os.sched_getaffinity(0))
 
 
 def test_lowest_limit_of_threads_counts(groups: Path) -> None:

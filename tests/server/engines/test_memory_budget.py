@@ -61,14 +61,6 @@ def test_single_stream_may_hold_a_ninth() -> None:
     assert (budget.held_batches("p"), budget.held_bytes("p")) == (10, 10_000)
 
 
-def test_released_batch_can_be_acquired_again() -> None:
-    quota = open_quota(MemoryBudget(90_000), 1000)
-    fill(quota)
-    quota.release()
-    assert quota.batches == 9
-    assert fill(quota) == 10
-
-
 def test_each_batch_counts_as_the_largest() -> None:
     budget = MemoryBudget(90_000)
     quota = open_quota(budget, 1000)

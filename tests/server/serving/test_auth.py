@@ -183,13 +183,6 @@ def test_pipeline_patterns(
         assert caught.value.metadata == {"token": "ann", "pipeline": name}
 
 
-def test_pattern_with_many_stars_is_fast(write: Write) -> None:
-    caller = TokenAuthenticator(write(grant(ANN, "ann", "*a" * 20 + "b"))).authenticate(
-        f"Bearer {ANN}"
-    )
-    assert not caller.has_access("a" * 60_000)
-
-
 # Expiry.
 
 
@@ -258,13 +251,6 @@ def test_changed_pipelines_apply_to_open_callers(
         caller.require_access("other")
         with pytest.raises(PermissionDeniedError):
             caller.require_access("photos")
-
-
-def test_empty_file_revokes_all_tokens(token_file: str, write: Write, reload_at_once: None) -> None:
-    authenticator = TokenAuthenticator(token_file)
-    write("tokens: []\n")
-    with pytest.raises(AuthenticationError):
-        authenticator.authenticate(f"Bearer {ANN}")
 
 
 @pytest.mark.parametrize(
@@ -376,11 +362,6 @@ def test_token_in_the_file_is_not_shown_in_the_error(write: Write) -> None:
         assert secret.removeprefix("infeed_") not in str(caught.value)
 
 
-def test_missing_file_raises(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none\.yaml:1: the file cannot be read: No such file"):
-        TokenAuthenticator(str(tmp_path / "none.yaml"))
-
-
 # Access to everything.
 
 
@@ -399,17 +380,6 @@ def test_the_control_plane_needs_a_token_for_every_pipeline(write: Write) -> Non
 # Generated tokens.
 
 
-def test_new_tokens_are_unique_and_printable() -> None:
-    generated = {new_token() for _ in range(1000)}
-    assert len(generated) == 1000
-    for token in generated:
-        assert token.startswith("infeed_")
-        assert len(token) >= 40
-        assert token.isascii()
-        assert token.isprintable()
-        assert " " not in token
-
-
 @pytest.mark.parametrize("name", ["team", "5", "a: b", "- x", "#no", "null", "\u00fc\n2", "'\""])
 def test_token_entry_is_valid_in_the_file(write: Write, name: str) -> None:
     token = new_token()
@@ -418,11 +388,6 @@ def test_token_entry_is_valid_in_the_file(write: Write, name: str) -> None:
     (generated,) = read_tokens(write(text))
     assert (generated.name, generated.sha256) == (name, hash_token(token))
     assert generated.pipelines == ["imagenet-*", "*", "a: b", "7"]
-
-
-def test_token_entry_without_a_name_raises() -> None:
-    with pytest.raises(ConfigError, match="a token needs a name"):
-        token_entry(new_token(), "", ["*"])
 
 
 NOW = datetime(2026, 3, 1, 12, 30, 15, 7, tzinfo=timezone.utc)

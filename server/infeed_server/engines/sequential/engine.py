@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from infeed.shared.errors import InfeedError, ServerError
-from infeed.shared.spec import Array, PipelineSpec
+from infeed.shared.spec import PipelineSpec
 from infeed.shared.spec.dataset import DatasetRequest, RegisteredDataset
 from infeed_server.engines.base import (
     Answer,
+    Engine,
     Request,
     Trainer,
     requires_other_engine,
@@ -33,9 +33,7 @@ from infeed_server.engines.sequential.session import SequentialSession
 from infeed_server.engines.sequential.shared_reader import IsWanted, SharedReader, WrongReaderError
 from infeed_server.engines.sequential.window import ReadKey
 from infeed_server.engines.state_clock import PipelineState, StateClock, StateSeconds
-from infeed_server.pipeline.sample_stage import SampleStage
 from infeed_server.processes.periodic import PeriodicTask
-from infeed_server.sources.python.work_meter import PythonWork
 
 log = logging.getLogger(__name__)
 
@@ -59,12 +57,12 @@ class _Stream:
     reader: SharedReader | None = None
 
 
-class SequentialEngine:
+class SequentialEngine(Engine):
     """Serves a sequential pipeline."""
 
     def __init__(self, dataset: DatasetBackend, budget: MemoryBudget) -> None:
+        super().__init__(budget)
         self._dataset = dataset
-        self._budget = budget
         self._readers: list[SharedReader] = []
         self._sessions: set[SequentialSession] = set()
         self._reading = 0
@@ -124,33 +122,12 @@ class SequentialEngine:
         with self._lock:
             return sum(session.queued for session in self._sessions)
 
-    def unsent_batches(self) -> int:
-        return self._budget.held_batches(self.spec.name)
-
-    def unsent_bytes(self) -> int:
-        return self._budget.held_bytes(self.spec.name)
-
     def window_bytes(self) -> int:
         with self._lock:
             return sum(reader.window_bytes for reader in self._readers)
 
     def state_seconds(self) -> StateSeconds:
         return self._clock.seconds()
-
-    def python_work(self) -> PythonWork:
-        return PythonWork()  # of the data set's own code, only the data set knows
-
-    def bad_samples(self) -> list[dict[str, Any]]:
-        return []  # they are logged where the graph runs, and have no index
-
-    def provenance(self, sample_id: int) -> tuple[str | None, int | None]:  # noqa: ARG002
-        return None, None
-
-    def sample_key(self, seed: int, position: int, sample_id: int) -> Array | None:  # noqa: ARG002
-        return None
-
-    def sample_stages(self, sample_id: int, key: Array) -> Iterator[SampleStage]:  # noqa: ARG002
-        return iter(())
 
     def close(self) -> None:
         with self._lock:

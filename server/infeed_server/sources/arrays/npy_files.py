@@ -24,12 +24,12 @@ from infeed.shared.spec import Array
 from infeed_server.sources.base import ProgressCallback
 from infeed_server.sources.content_hash import remembered
 from infeed_server.sources.files import (
+    NUMPY_FILE_ERRORS,
     FileStamp,
     absolute_path,
     is_remote,
     read_bytes,
 )
-from infeed_server.sources.numpy_errors import NUMPY_FILE_ERRORS
 from infeed_server.sources.storage_faults import error_text
 
 _MAX_HASHED_ALWAYS = 64 << 20
@@ -73,7 +73,7 @@ def open_npy(path: str, progress: ProgressCallback | None = None) -> StoredArray
 def open_npz(path: str, progress: ProgressCallback | None = None) -> dict[str, StoredArray]:
     """Opens the arrays of a .npz file by name: maps uncompressed ones, loads compressed ones.
 
-    Verifies the CRC of each. Raises `SourceError`.
+    Verifies their CRCs. Raises `SourceError`.
     """
     try:
         if is_remote(path):
@@ -108,7 +108,8 @@ def _open_members(path: str, file: Any, mapped: _MappedFile | None) -> dict[str,
 def _verify_members(mapped: _MappedFile, progress: ProgressCallback | None) -> str:
     """Verifies the CRCs of the mapped members. Raises `ValueError` with the damaged one."""
     with zipfile.ZipFile(mapped.file) as archive:
-        stored = [each for each in archive.infolist() if each.compress_type == zipfile.ZIP_STORED]
+        members = archive.infolist()
+    stored = [member for member in members if member.compress_type == zipfile.ZIP_STORED]
     for info in stored:
         crc = 0
         for block in mapped.blocks(mapped.data_offset(info), info.file_size, progress):
@@ -185,10 +186,7 @@ class _MappedFile:
         return array
 
     def remembered(self, purpose: str, compute: Callable[[], str]) -> str:
-        """Returns the result of a computation over the whole file, which must not change it.
-
-        That of a large file is remembered.
-        """
+        """Returns what is computed of the whole file; remembers the result of a large one."""
         if self._stamp.size <= _MAX_HASHED_ALWAYS:
             return compute()
         path = absolute_path(self.path)

@@ -74,11 +74,13 @@ class ArraysSource(StoredDefinition):
                 except SourceError as error:
                     yield ("arrays", name) if name else ("arrays",), error.message
 
-    def open(self, progress: ProgressCallback | None = None) -> ArrayReader:
-        """Opens the arrays. `progress` is called while a large file is hashed or verified.
-
-        Raises `SourceError`.
-        """
+    def open(
+        self,
+        progress: ProgressCallback | None = None,
+        *,
+        keep_damaged: bool = False,  # noqa: ARG002 - a damaged file has no sample
+    ) -> ArrayReader:
+        """Opens the arrays; hashes or verifies their files. Raises `SourceError`."""
         if isinstance(self.arrays, dict):
             return ArrayReader(
                 {name: _open_one(name, value, progress) for name, value in self.arrays.items()}
@@ -98,8 +100,8 @@ class ArrayReader:
         if not stored:
             raise SourceError("no array in the source")
         self._stored = dict(sorted(stored.items()))
-        self._columns = {name: _spec(name, each) for name, each in self._stored.items()}
-        lengths = {name: len(each.array) for name, each in self._stored.items()}
+        self._columns = {name: _spec(name, stored) for name, stored in self._stored.items()}
+        lengths = {name: len(stored.array) for name, stored in self._stored.items()}
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"{name}: {length}" for name, length in lengths.items())
             raise SourceError(f"the arrays differ in their first dimension: {listed}")
@@ -117,12 +119,12 @@ class ArrayReader:
         return self._length
 
     def provenance(self, index: int) -> Provenance:  # noqa: ARG002 - a row has no offset of its own
-        return Provenance(", ".join(sorted({each.file for each in self._stored.values()})))
+        return Provenance(", ".join(sorted({stored.file for stored in self._stored.values()})))
 
     def read(self, indices: Indices) -> Columns:
         """Gathers the rows. Raises `SourceError` when a mapped file has changed."""
         self._check_files()  # a mapping of a file that became shorter must not be read
-        rows = {name: _to_wire(each.array[indices]) for name, each in self._stored.items()}
+        rows = {name: _to_wire(stored.array[indices]) for name, stored in self._stored.items()}
         self._check_files()
         return rows
 
@@ -133,12 +135,14 @@ class ArrayReader:
         """Does nothing: files stay mapped as long as their arrays are in use."""
 
     def graph_reader(self) -> GraphReader:
-        size = sum(_wire_size(each.array) for each in self._stored.values())
+        size = sum(_wire_size(stored.array) for stored in self._stored.values())
         return GraphReader(size, (), self._build_graph_reader)
 
     def _build_graph_reader(self) -> GraphRead:
         self._check_files()
-        constants = {name: tf.constant(_to_wire(each.array)) for name, each in self._stored.items()}
+        constants = {
+            name: tf.constant(_to_wire(stored.array)) for name, stored in self._stored.items()
+        }
         self._check_files()
 
         def read(index: tf.Tensor) -> tuple[Sample, str]:
@@ -147,14 +151,14 @@ class ArrayReader:
         return read
 
     def _check_files(self) -> None:
-        for check in {each.check for each in self._stored.values()}:
+        for check in {stored.check for stored in self._stored.values()}:
             check()
 
     def _hash(self) -> str:
         digest = hashlib.sha256(b"arrays\n")
-        for name, each in self._stored.items():
-            array = each.array
-            digest.update(f"{name} {array.dtype.str} {array.shape} {each.content}\n".encode())
+        for name, stored in self._stored.items():
+            array = stored.array
+            digest.update(f"{name} {array.dtype.str} {array.shape} {stored.content}\n".encode())
         return digest.hexdigest()
 
 
@@ -198,7 +202,7 @@ def _spec(name: str, stored: StoredArray) -> tf.TensorSpec:
     if array.dtype.kind in "SUO":
         return tf.TensorSpec(array.shape[1:], tf.string)
     if array.dtype.name not in DATA_TYPES:
-        known = ", ".join(each for each in DATA_TYPES if each != BYTES)
+        known = ", ".join(data_type for data_type in DATA_TYPES if data_type != BYTES)
         raise SourceError(
             f"the array {name!r} of {stored.file} has the unsupported data type {array.dtype}; "
             f"supported: strings, {known}",

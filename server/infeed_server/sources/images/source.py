@@ -75,7 +75,12 @@ class ImagesSource(StoredDefinition):
             except SourceError as error:
                 yield ("labels",), f"{error.message}; give a CSV of file,label, or: {_FOLDERS}"
 
-    def open(self, progress: ProgressCallback | None = None) -> ImageReader:
+    def open(
+        self,
+        progress: ProgressCallback | None = None,
+        *,
+        keep_damaged: bool = False,  # noqa: ARG002 - files are not read at start
+    ) -> ImageReader:
         """Lists the images and reads their labels. Raises `SourceError`."""
         root = absolute_path(self.images)
         identity = self.identity or ("names" if is_remote(root) else "size")

@@ -8,7 +8,7 @@ from typing import Any
 from infeed.shared.errors import ConfigError
 
 _ATTRIBUTES = ("fingerprint", "_fingerprint")
-"""An attribute or method of the object; the second is that of Hugging Face's data sets."""
+"""An attribute or method of the object; Hugging Face's data sets have the second."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 

@@ -5,29 +5,30 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
 from infeed.shared.errors import SampleError
-from infeed_server.sources.base import Columns, Indices, Provenance, Sample, Source
-from infeed_server.sources.python.backends import FunctionBackend
-from infeed_server.sources.python.dataset import example_indices
+from infeed_server.sources.base import Columns, Indices, Sample, Source, WrappedSource
+from infeed_server.sources.python.backend import Backend
+from infeed_server.sources.python.elements import example_indices, read_examples
 from infeed_server.sources.python.functions import Chain, FunctionOptions, Parts
 from infeed_server.sources.python.reader import PythonReader, column_specs, parse_columns
 from infeed_server.sources.python.work_meter import PythonWork
+from infeed_server.sources.python.worker import Worker
 
 Keys = npt.NDArray[np.int64]
 """Keys of samples, int64[n, 2]."""
 
 
-class MappedSource(ABC):
+class MappedSource(WrappedSource, ABC):
     """A source, and a chain of functions that are applied where its samples are read."""
 
-    def __init__(self, source: Source, chain: Chain) -> None:
-        self.source = source
+    def __init__(self, source: Source, backend: Backend, chain: Chain) -> None:
+        super().__init__(source)
+        self.backend = backend
         self._chain = chain
         self.random = any(function.keyed for function in chain.functions)
 
@@ -38,13 +39,6 @@ class MappedSource(ABC):
     @property
     def parsed(self) -> bool:
         return not any(field.varies for field in self._chain.fields)
-
-    @property
-    def identity(self) -> str:
-        return self.source.identity
-
-    def __len__(self) -> int:
-        return len(self.source)
 
     def read(self, indices: Indices) -> Columns:
         """Reads samples of functions that need no key."""
@@ -58,16 +52,10 @@ class MappedSource(ABC):
     def parse(self, columns: Sample) -> Sample:
         return parse_columns(columns, self._chain.fields)
 
-    def provenance(self, index: int) -> Provenance:
-        return self.source.provenance(index)
-
-    def close(self) -> None:
-        self.source.close()
-
 
 def python_work(source: Source) -> PythonWork:
     """Returns the work of the user's Python code where a source is read."""
-    if isinstance(source, PythonReader | MappedReader | MappedRecords):
+    if isinstance(source, PythonReader | MappedSource):
         return source.backend.meter.work()
     return PythonWork()
 
@@ -83,13 +71,24 @@ class MappedReader(MappedSource):
     """A user's data set: the functions run where it is read."""
 
     def __init__(self, reader: PythonReader, functions: tuple[FunctionOptions, ...]) -> None:
-        """Raises the errors of the functions, of those samples that show the fields."""
-        fields = functions[-1].fields or reader.backend.result_fields(functions)
-        super().__init__(reader, Chain(functions, fields))
-        self.backend = reader.backend
+        """Raises the errors of the functions, of the samples that show the fields."""
+        self._expected = reader.description
+        fields = functions[-1].fields or reader.backend.call(
+            Worker.result_fields,
+            self._expected,
+            functions,
+            indices=example_indices(self._expected.length),
+        )
+        super().__init__(reader, reader.backend, Chain(functions, fields))
 
     def read_keyed(self, indices: Indices, keys: Keys) -> Columns:
-        return self.backend.read(indices.tolist(), (self._chain, keys))
+        numbers, chain = indices.tolist(), self._chain
+        return self.backend.read(
+            Worker.read,
+            chain.fields,
+            numbers,
+            lambda part: (self._expected, numbers[part], (chain, keys[part])),
+        )
 
 
 class MappedRecords(MappedSource):
@@ -100,39 +99,42 @@ class MappedRecords(MappedSource):
     ) -> None:
         """`label` is the source's name in messages.
 
-        Raises the errors of the functions, of those samples that show the fields.
+        Raises the errors of the functions, of the samples that show the fields.
         """
-        self.source = source
-        self.backend = FunctionBackend(label, processes)
+        backend = Backend(label, processes)
+        super().__init__(source, backend, Chain(functions, functions[-1].fields or ()))
+        if self._chain.fields:
+            return
         try:
-            fields = functions[-1].fields or self._result_fields(functions)
+            samples = read_examples(len(source), lambda index: self._read(np.array([index]))[0])
+            indices = [sample.number for sample in samples]
+            fields = backend.call(Worker.infer, functions, samples, indices=indices)
         except BaseException:  # also a signal
-            self.backend.close()
+            backend.close()
             raise
-        super().__init__(source, Chain(functions, fields))
+        self._chain = Chain(functions, fields)
 
     def read_keyed(self, indices: Indices, keys: Keys) -> Columns:
-        samples = self._read(indices)
+        numbers, samples, chain = indices.tolist(), self._read(indices), self._chain
         try:
-            return self.backend.apply(self._chain, indices.tolist(), samples, keys)
+            return self.backend.read(
+                Worker.apply,
+                chain.fields,
+                numbers,
+                lambda part: (
+                    chain,
+                    self.backend.label,
+                    numbers[part],
+                    samples[part],
+                    keys[part],
+                ),
+            )
         except SampleError as error:
             raise self._sample_error(int(error.metadata["sample_id"]), error.message) from error
 
     def close(self) -> None:
         self.backend.close()
         super().close()
-
-    def _result_fields(self, functions: tuple[FunctionOptions, ...]) -> Any:
-        samples: list[tuple[int, Parts]] = []
-        errors: list[SampleError] = []
-        for index in example_indices(len(self.source)):
-            try:
-                samples.append((index, self._read(np.array([index]))[0]))
-            except SampleError as error:
-                errors.append(error)
-        if not samples:
-            raise errors[0]
-        return self.backend.result_fields(functions, samples)
 
     def _read(self, indices: Indices) -> list[Parts]:
         columns = self.source.read(indices)

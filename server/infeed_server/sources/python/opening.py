@@ -47,7 +47,7 @@ def make_dataset(target: Any, label: str) -> Any:
 
 def checked_length(dataset: Any, label: str) -> int:
     """Returns its length. Raises `ConfigError` for a wrong one, `SourceError` for an empty one."""
-    # Not by len(), whose own errors for a wrong result look like those of the user's code.
+    # Not by len(), whose own errors for a wrong result look like the user's.
     with user_errors(f"{label}.__len__"):
         length = type(dataset).__len__(dataset)
     if isinstance(length, bool) or not hasattr(type(length), "__index__"):
@@ -66,4 +66,4 @@ def checked_length(dataset: Any, label: str) -> int:
 
 
 def _is_indexed(value: Any) -> bool:
-    return not inspect.isclass(value) and all(hasattr(type(value), each) for each in _METHODS)
+    return not inspect.isclass(value) and all(hasattr(type(value), method) for method in _METHODS)

@@ -35,7 +35,8 @@ class PendingRequest:
     def wait(self, answer: Future[Any]) -> Any:
         """Returns the answer, or raises its error. There is no limit on the time."""
         next_log = 0.0
-        while not _is_there(answer):
+        # Not by its own timeout: the error of the user's code may be a TimeoutError.
+        while not futures.wait([answer], _CHECK_INTERVAL_SECONDS).done:
             if self._begun is None:
                 continue
             now = self._clock()
@@ -47,11 +48,3 @@ class PendingRequest:
                     *(self._subject, pid, now - begun),
                 )
         return answer.result()
-
-
-def _is_there(answer: Future[Any]) -> bool:
-    try:
-        answer.exception(_CHECK_INTERVAL_SECONDS)
-    except futures.TimeoutError:  # the built-in one from Python 3.11 on
-        return False
-    return True

@@ -35,7 +35,7 @@ def read_first(path: str, count: int) -> list[bytes]:
         try:
             while len(records) < count and (header := handle.read(offset, HEADER_BYTES)):
                 length = int.from_bytes(header[:8], "little")
-                # A wrong length must not be read: it can be that of petabytes.
+                # A wrong length must not be read: it can state petabytes.
                 frame = header + handle.read(offset + len(header), _plausible(length))
                 records.append(decode_frame(frame, path, offset, len(records)))
                 offset += len(frame)
@@ -110,7 +110,7 @@ def _misfit(options: FeatureOptions, kind: str, values: list[Any]) -> str | None
 
 
 def _plausible(length: int) -> int:
-    """Returns the bytes to read behind a header: those of a record, and few for an absurd one."""
+    """Returns the bytes to read behind a header: a record, or few where its length is absurd."""
     return (length if length < 1 << 32 else 0) + FOOTER_BYTES
 
 

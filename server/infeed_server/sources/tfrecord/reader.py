@@ -94,7 +94,7 @@ class TFRecordReader:
         return GraphReader(size, paths, lambda: graph_record_reader(index))
 
     def read(self, indices: Indices) -> Columns:
-        """Reads the records from disk in the order of their offsets; returns that of `indices`.
+        """Reads the records from disk by their offsets; returns them in the order of `indices`.
 
         Raises `SampleError` for the first in `indices` that is damaged in the index, and
         `SourceError` when a file cannot be read, is damaged otherwise, or changed since it was

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from infeed_server.transforms.images.file_bytes import first_bytes, numbers, read_bytes
+from infeed_server.transforms.images.file_bytes import numbers, read_bytes
 from infeed_server.transforms.images.traced import call_traced
 
 UPRIGHT = 1
 
-_JFIF = b"\xff\xe0\x00\x10"
+_JFIF_MARKER, _JFIF_LENGTH = 0xFFE0, 16
 """APP0 of 16 bytes, as nearly every JPEG has it behind its first two bytes."""
 
-_JFIF_MARKER, _JFIF_LENGTH = 0xFFE0, 16
 _APP1_MARKER = 0xFFE1
 _FILL = 0xFFFF
 """Two of the bytes that may precede a marker."""
@@ -30,8 +29,8 @@ _FIRST_SEGMENT = 2
 _AFTER_JFIF = 20
 
 _MIN_MARKER = 0xE0
-"""The least marker of the segments of applications and comments. Those of tables and of the frame,
-which follow them, are less."""
+"""The least marker of the segments of applications and comments. Markers of tables and of the
+frame, which follow them, are less."""
 
 _APP1 = 0xE1
 _EXIF = b"Exif\0\0"
@@ -53,7 +52,7 @@ def may_have_exif(contents: tf.Tensor) -> tf.Tensor:
     False for nearly all JPEGs without it, after a few operations and without control flow.
     """
     start = _pairs(contents, tf.constant(0), 12)
-    has_jfif = tf.reduce_all(start[1:3] == [_JFIF_MARKER, _JFIF_LENGTH])
+    has_jfif = _has_jfif(start)
     place = tf.where(has_jfif, _AFTER_JFIF, _FIRST_SEGMENT)
     header = tf.where(has_jfif, start[10:], start[1:3])
     for _ in range(_SKIPPED_SEGMENTS):
@@ -62,6 +61,10 @@ def may_have_exif(contents: tf.Tensor) -> tf.Tensor:
         place = tf.where(is_other, place + 2 + length, place)
         header = _pairs(contents, place, 2)
     return header[0] >= _JFIF_MARKER
+
+
+def _has_jfif(start: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_all(start[1:3] == [_JFIF_MARKER, _JFIF_LENGTH])
 
 
 def _pairs(contents: tf.Tensor, begin: tf.Tensor, count: int) -> tf.Tensor:
@@ -76,14 +79,6 @@ def jpeg_orientation(contents: tf.Tensor) -> tf.Tensor:
     return call_traced(_search, contents)
 
 
-def _first_segment(contents: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns place and marker of the first segment but JFIF's."""
-    start = first_bytes(contents, _AFTER_JFIF + 2)
-    has_jfif = _begins_with(start[_FIRST_SEGMENT:], _JFIF)
-    place = tf.where(has_jfif, _AFTER_JFIF, _FIRST_SEGMENT)
-    return place, start[place + 1]
-
-
 def _search(contents: tf.Tensor) -> tf.Tensor:
     """Returns the orientation that the first EXIF states."""
 
@@ -96,7 +91,8 @@ def _search(contents: tf.Tensor) -> tf.Tensor:
         place = place + step
         return place, read_bytes(contents, place, _SEGMENT_HEADER)
 
-    first, _ = _first_segment(contents)
+    start = _pairs(contents, tf.constant(0), 3)
+    first = tf.where(_has_jfif(start), _AFTER_JFIF, _FIRST_SEGMENT)
     place, header = tf.while_loop(
         is_followed,
         follow,
@@ -118,7 +114,7 @@ def _search(contents: tf.Tensor) -> tf.Tensor:
 
 def _tiff_orientation(tiff: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
     """Returns the orientation that the first directory of `size` bytes of TIFF states."""
-    is_big, is_little = (_begins_with(tiff, _TIFF_HEADERS[each]) for each in ("big", "little"))
+    is_big, is_little = (_begins_with(tiff, _TIFF_HEADERS[order]) for order in ("big", "little"))
 
     def at(data: tf.Tensor, *places: tuple[int, int]) -> list[tf.Tensor]:
         values: list[tf.Tensor] = tf.unstack(numbers(data, places, big_endian=is_big), axis=-1)

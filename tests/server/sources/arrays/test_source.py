@@ -389,13 +389,6 @@ def test_damaged_directory_of_an_npz_is_named(
         open_arrays(npz)
 
 
-def test_npy_that_ends_inside_of_its_data_is_named(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", X)
-    os.truncate(tmp_path / "a.npy", 300)
-    with pytest.raises(SourceError, match="it ends inside the data, which takes 240 bytes"):
-        open_arrays(tmp_path / "a.npy")
-
-
 def test_resolve_and_dump_keep_arrays_in_memory() -> None:
     base = Path("/base")
     assert ArraysSource(arrays="a.npz").resolve(base).arrays == "/base/a.npz"

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from infeed import SourceError
-from infeed_server.sources.files import INDEX_SUFFIX, stat_file, user_cache_dir
+from infeed_server.sources import files
+from infeed_server.sources.files import INDEX_SUFFIX, stat_file
 from infeed_server.sources.tfrecord import index_cache
 from infeed_server.sources.tfrecord.index import build_index
 from infeed_server.sources.tfrecord.index_cache import IndexCache
@@ -38,16 +39,6 @@ def test_index_is_cached_beside_the_data(write_records: Write) -> None:
     assert again.offsets.dtype == np.uint64
     assert again.lengths.dtype == np.uint32
     assert not build_index([str(path)], rebuild=True).files[0].cached
-
-
-def test_changed_file_is_indexed_again(write_records: Write) -> None:
-    path = write_records("a.tfrecord", [b"one"])
-    first = build_index([str(path)])
-    write_records("a.tfrecord", [b"two"])
-    os.utime(path, ns=(1, 1))
-    second = build_index([str(path)])
-    assert not second.files[0].cached
-    assert second.identity != first.identity
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "text", "foreign"])
@@ -161,17 +152,6 @@ def test_configured_directory_is_the_only_cache(write_records: Write, tmp_path: 
         build_index(paths, str(tmp_path / "taken"))
 
 
-def test_user_cache_dir_follows_the_environment(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    assert user_cache_dir() == tmp_path / "user-cache"
-    monkeypatch.delenv("INFEED_CACHE_DIR")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert user_cache_dir() == tmp_path / "infeed"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert user_cache_dir() == Path.home() / ".cache" / "infeed"
-
-
 def test_interrupted_store_leaves_no_file(
     write_records: Write, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,8 +186,8 @@ def test_index_is_synced_before_it_is_renamed(
         record("replace", Path(old).stat())
         replace(old, new)
 
-    monkeypatch.setattr(index_cache.os, "fsync", recording_fsync)
-    monkeypatch.setattr(index_cache.os, "replace", recording_replace)
+    monkeypatch.setattr(files.os, "fsync", recording_fsync)
+    monkeypatch.setattr(files.os, "replace", recording_replace)
     build_index([str(path)])
     # The whole file is synced: after a crash, the name refers to the old index or to this one.
     stored = index_path(path).stat()

@@ -1,11 +1,11 @@
-"""Tests of `engines/sequential/seek.py`."""
+"""The limit on reading up to a position."""
 
 from __future__ import annotations
 
 import pytest
 
 from infeed.shared.errors import CursorError
-from infeed_server.engines.sequential.seek import MAX_SEEK_SECONDS, SeekGuard
+from infeed_server.engines.sequential.progress import MAX_SEEK_SECONDS, SeekGuard
 
 
 def test_position_that_is_more_than_a_day_away_is_refused_after_a_minute() -> None:
