@@ -99,7 +99,7 @@ def test_packages_are_those_of_the_image_in_the_versions_of_the_tests(target: st
     copied = [each.text for each in image(f"{target}-packages") if each.name == "COPY"]
     assert "--from=build /src/requirements/dev.txt /opt/constraints.txt" in copied
     build = " ".join(each.text for each in stages()["build"])
-    extra = {"server": "server", "trainer": "cli"}[target]
+    extra = {"server": "server", "trainer": "cli loadtest"}[target]
     assert f"tools/requirements_of.py pyproject.toml {extra} >/dist/{target}.txt" in build
     code = [each.text for each in stages()["code"] if each.name == "RUN"]
     assert all("--no-deps" in each for each in code)
