@@ -18,7 +18,7 @@ SECURITY = "TLS and token"
 Target = Annotated[
     str, typer.Argument(help="host:port of a server, or several, separated by commas.")
 ]
-PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline's name.")]
+PipelineName = Annotated[str, typer.Argument(help="The pipeline's name.")]
 Timeout = Annotated[
     float, typer.Option(metavar="SECONDS", help="Seconds to wait for a server that is starting.")
 ]

@@ -89,9 +89,7 @@ class LoadtestOptions:
         float | None,
         _threshold("Least accelerator utilisation of the worst trainer, such as 0.9."),
     ] = None
-    max_wait_p99_ms: Annotated[
-        float | None, _threshold("Largest p99 of a trainer's waits.")
-    ] = None
+    max_wait_p99_ms: Annotated[float | None, _threshold("Largest p99 of a trainer's waits.")] = None
     min_samples_per_second: Annotated[
         float | None, _threshold("Least throughput of all trainers.")
     ] = None
