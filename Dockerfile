@@ -20,7 +20,7 @@ RUN python -m pip install --quiet --constraint requirements/dev.txt hatchling ed
 COPY pyproject.toml README.md LICENSE ./
 COPY tools/requirements_of.py tools/
 RUN mkdir /dist \
- && python tools/requirements_of.py pyproject.toml cli >/dist/trainer.txt \
+ && python tools/requirements_of.py pyproject.toml cli loadtest >/dist/trainer.txt \
  && python tools/requirements_of.py pyproject.toml server >/dist/server.txt
 COPY client client
 COPY server server

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+import dataclasses
 import re
 from collections.abc import Iterable
 from enum import Enum
@@ -14,9 +14,9 @@ from tools.docs.errors import DocsError
 from tools.docs.markdown import Table, cell, code
 
 from infeed.cli import new_app
-from infeed.cli.connection import connection
+from infeed.cli.connection import Connection
 
-_CONNECTION = frozenset(inspect.signature(connection).parameters)
+_CONNECTION = frozenset(option.name for option in dataclasses.fields(Connection))
 """The options of every command that connects, which have a table of their own."""
 
 _DEFAULT = re.compile(r"\s*Default: (.+?)\.?$")

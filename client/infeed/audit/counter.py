@@ -11,12 +11,14 @@ shows in the ids; a lost or repeated batch shows in both.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection
+from itertools import islice
 
 import numpy as np
 
-from infeed.audit.coverage import MAX_EXAMPLES, Interval, IntervalSet, SampleCounts
-from infeed.audit.outcome import AuditTotals, EpochTotals
+from infeed.audit.coverage import Positions, SampleCounts, intervals
+from infeed.audit.outcome import MAX_EXAMPLES, AuditTotals, EpochTotals
 from infeed.batch import Batch
 from infeed.shared.spec import Array, PipelineSpec
 
@@ -24,7 +26,7 @@ from infeed.shared.spec import Array, PipelineSpec
 class DeliveryCounter:
     """Counts the batches of all ranks from position 0 on, in any order. Not thread-safe.
 
-    An incomplete epoch takes 9 bytes a sample, a complete one almost nothing.
+    Takes 8 bytes for each sample of each epoch, and one for each position.
     """
 
     def __init__(
@@ -34,26 +36,22 @@ class DeliveryCounter:
 
         `bad_samples` are the ids that `on_error: substitute` is known to replace.
         """
-        self._elements_are_batches = bool(spec.batch_stride)
         # Workers deliver batches in any order; the partly filled one can precede others.
         self._unordered = spec.is_remote
+        is_batched = bool(spec.batch_stride)
+        self._elements_are_batches = is_batched and not self._unordered
         self._epoch_positions = spec.sample_count
         # Where elements are batches, positions count those; the number of samples is unknown.
-        self._sample_count = None if self._elements_are_batches else spec.sample_count
+        self._sample_count = None if is_batched else spec.sample_count
         self._masks = spec.on_error == "mask"
-        self._masks_known_positions = self._masks and self._sample_count is not None
         self._bad = np.array(sorted(bad_samples if spec.on_error == "substitute" else ()), np.int64)
         self._expected_epochs = epochs
         self._counts: dict[int, SampleCounts] = {}
-        self._masked: dict[int, int] = {}
-        self._empty_slots: dict[int, int] = {}
-        self._empty_batches = IntervalSet()
-        self._epoch_starts: dict[int, int] = {}
-        """Epoch → the position of its sample 0, where the length of an epoch is unknown."""
-        self._incomplete: set[int] = set()
-        self._delivered = IntervalSet()
-        self._redelivered_count = 0
-        self._redelivered: list[Interval] = []
+        self._masked: Counter[int] = Counter()
+        """Bad samples by epoch; of unordered batches, empty slots, which may be after the end."""
+        self._delivered = Positions()
+        self._excused: list[Array] = []
+        """Positions that may have no sample, and need not be delivered."""
 
     @property
     def total(self) -> int | None:
@@ -69,29 +67,32 @@ class DeliveryCounter:
 
     def add(self, batch: Batch) -> None:
         """Counts the slots of a batch."""
-        filled = np.flatnonzero(batch.mask)
-        if self._elements_are_batches and not self._unordered:
-            positions = np.full(len(filled), batch.start, np.int64)
-            delivered = positions[:1]
+        self.add_batches(
+            np.array([batch.start]), np.array([batch.epoch]), batch.sample_ids[np.newaxis]
+        )
+
+    def add_batches(self, starts: Array, epochs: Array, sample_ids: Array) -> None:
+        """Counts batches from their first positions, their epochs and [batch, slot] sample ids.
+
+        The id of an empty slot is -1.
+        """
+        slots = np.arange(sample_ids.shape[1] if sample_ids.ndim == 2 else 0)
+        positions = starts[:, np.newaxis] + slots * (not self._elements_are_batches)
+        filled = sample_ids >= 0
+        of_epochs = self._epochs(epochs, sample_ids, positions)
+        if self._unordered:
+            delivered = self._add_empty_slots(epochs, filled, positions)
+        elif self._elements_are_batches:
+            delivered = starts[filled.any(axis=1)]
         else:
-            slots = np.arange(batch.start, batch.start + batch.slots)
-            positions = slots[filled]
-            if self._unordered:
-                delivered = self._count_empty_slots(batch, slots, len(slots) - len(filled))
-            elif self._masks_known_positions:
-                delivered = slots if self.total is None else slots[slots < self.total]
-            else:
-                delivered = positions
-        ids = batch.sample_ids[filled]
-        epochs = self._epochs(batch, ids, positions)
-        for epoch in np.unique(epochs).tolist():
-            selected = epochs == epoch
-            self._epoch_counts(epoch).add(ids[selected], positions[selected])
-        if self._masks_known_positions:
-            self._count_masked(np.setdiff1d(delivered, positions, assume_unique=True))
-        for begin, end in _intervals(delivered):
-            self._count_delivered(begin, end)
-        self._compact_complete_epochs()
+            delivered = positions[filled]
+        if self._masks and self._sample_count is not None:
+            self._add_masked(positions[~filled])
+        self._delivered.add(delivered)
+        ids, positions, of_epochs = sample_ids[filled], positions[filled], of_epochs[filled]
+        for epoch in np.unique(of_epochs).tolist():
+            selected = of_epochs == epoch
+            self._counts_of(epoch).add(ids[selected], positions[selected])
 
     def outcome(self, end: int | None = None) -> AuditTotals:
         """Returns the totals over the positions [0, end).
@@ -102,100 +103,73 @@ class DeliveryCounter:
         if end is None:
             end = self.end if self.total is None else self.total
         epochs = set(range(self._expected_epochs or 0)) | self._counts.keys()
-        gaps = [
-            gap
-            for interval in self._delivered.gaps(0, end)
-            for gap in self._empty_batches.gaps(*interval)
-        ]
+        missing = self._delivered.missing(end)
+        if self._excused:
+            missing = np.setdiff1d(missing, np.concatenate(self._excused))
         return AuditTotals(
             end=end,
             epochs=tuple(self._epoch_totals(epoch, end) for epoch in sorted(epochs)),
-            undelivered=_length(gaps),
-            redelivered=self._redelivered_count,
-            beyond=_length(self._delivered.overlaps(end, max(end, self.end))),
-            gaps=tuple(gaps[:MAX_EXAMPLES]),
-            again=tuple(self._redelivered),
+            undelivered=len(missing),
+            redelivered=self._delivered.redelivered,
+            beyond=self._delivered.count_from(end),
+            gaps=tuple(islice(intervals(missing), MAX_EXAMPLES)),
+            again=tuple(self._delivered.again),
         )
 
-    def _epochs(self, batch: Batch, ids: Array, positions: Array) -> Array:
-        """Returns the epoch of each filled slot, int64."""
+    def _epochs(self, epochs: Array, sample_ids: Array, positions: Array) -> Array:
+        """Returns the epoch of each slot, int64."""
         if self._epoch_positions is not None:
             return positions // self._epoch_positions
-        if self._unordered:
-            return np.full(len(ids), batch.epoch, np.int64)
+        of_first = np.broadcast_to(epochs[:, np.newaxis], sample_ids.shape)
+        if self._unordered or self._elements_are_batches:
+            return of_first
         # Only a dataset that is read sequentially has an unknown length: its ids count up from 0
-        # in each epoch. Where its elements are batches, no batch spans two epochs.
-        is_start = ids == 0
-        epochs = np.full(len(ids), batch.epoch, np.int64)
-        if not self._elements_are_batches:
-            epochs += np.cumsum(is_start) - is_start[:1].sum()
-        for epoch, position in zip(
-            epochs[is_start].tolist(), positions[is_start].tolist(), strict=True
-        ):
-            self._epoch_starts.setdefault(epoch, position)
-        return epochs
+        # in each epoch.
+        is_start = sample_ids == 0
+        epochs_begun: Array = np.cumsum(is_start, axis=1) - is_start[:, :1]
+        return of_first + epochs_begun
 
-    def _epoch_counts(self, epoch: int) -> SampleCounts:
+    def _counts_of(self, epoch: int) -> SampleCounts:
         if epoch not in self._counts:
             self._counts[epoch] = SampleCounts(self._sample_count)
-        self._incomplete.add(epoch)
         return self._counts[epoch]
 
-    def _count_empty_slots(self, batch: Batch, slots: Array, empty: int) -> Array:
-        """Counts the empty slots of an unordered batch; returns the positions that it delivers.
+    def _add_masked(self, positions: Array) -> None:
+        """Counts the empty slots of bad samples, which are delivered; others are after the end."""
+        if self.total is not None:
+            positions = positions[positions < self.total]
+        for epoch in (self._delivered.add(positions) // (self._epoch_positions or 1)).tolist():
+            self._masked[epoch] += 1
+            self._counts_of(epoch)
+
+    def _add_empty_slots(self, epochs: Array, filled: Array, positions: Array) -> Array:
+        """Counts the empty slots of unordered batches; returns the positions that they deliver.
 
         A batch without any sample delivers none: either all of its samples are bad, or it is
         after the end of the data, which is not known yet.
         """
-        self._empty_slots[batch.epoch] = self._empty_slots.get(batch.epoch, 0) + empty
-        if empty < len(slots):
-            return slots
-        self._empty_batches.add(batch.start, batch.start + len(slots))
-        return slots[:0]
-
-    def _count_masked(self, positions: Array) -> None:
-        for position in positions.tolist():
-            if not any(self._delivered.overlaps(position, position + 1)):
-                epoch = position // (self._epoch_positions or 1)
-                self._masked[epoch] = self._masked.get(epoch, 0) + 1
-                self._epoch_counts(epoch)
-
-    def _count_delivered(self, begin: int, end: int) -> None:
-        for interval in self._delivered.overlaps(begin, end):
-            self._redelivered_count += _length([interval])
-            if len(self._redelivered) < MAX_EXAMPLES:
-                self._redelivered.append(interval)
-        self._delivered.add(begin, end)
-
-    def _compact_complete_epochs(self) -> None:
-        for epoch in list(self._incomplete):
-            end = self._epoch_end(epoch)
-            if end is not None and self._delivered.first_missing >= end:
-                self._counts[epoch].compact()
-                self._incomplete.remove(epoch)
-
-    def _epoch_end(self, epoch: int) -> int | None:
-        if self._epoch_positions is not None:
-            return (epoch + 1) * self._epoch_positions
-        return self._epoch_starts.get(epoch + 1)
+        for epoch, empty in zip(epochs.tolist(), (~filled).sum(axis=1).tolist(), strict=True):
+            self._masked[epoch] += empty * self._masks
+        has_samples = filled.any(axis=1)
+        self._excused.append(positions[~has_samples].ravel())
+        return positions[has_samples].ravel()
 
     def _epoch_totals(self, epoch: int, end: int) -> EpochTotals:
         counts = self._counts.get(epoch) or SampleCounts(self._sample_count)
-        missing, duplicated = counts.missing_ids(), counts.duplicated_ids()
+        missing = counts.missing_ids()
         left_out = 0
         if self._sample_count is not None:
             left_out = min(self._sample_count, max(0, (epoch + 1) * self._sample_count - end))
-        masked = self._masked.get(epoch, 0)
-        if self._unordered and self._masks:
-            # Slots after the end of the data are empty too, and look the same.
-            masked = min(len(missing), self._empty_slots.get(epoch, 0))
+        masked = self._masked[epoch]
+        if self._unordered:  # slots after the end of the data are empty too, and look the same
+            masked = min(masked, len(missing))
         is_bad = np.isin(missing, self._bad)
         substituted = min(int(is_bad.sum()), counts.duplicate_count)
         return EpochTotals(
             epoch=epoch,
             samples=counts.samples,
-            once=counts.samples - len(missing) - len(duplicated),
-            more=len(duplicated),
+            once=counts.samples - len(missing) - len(counts.repeated),
+            more=len(counts.repeated),
             never=len(missing),
             left_out=left_out,
             masked=masked,
@@ -207,17 +181,3 @@ class DeliveryCounter:
             repeats=tuple(counts.duplicates),
             unknown=tuple(counts.unknown),
         )
-
-
-def _length(intervals: Iterable[Interval]) -> int:
-    return sum(end - begin for begin, end in intervals)
-
-
-def _intervals(positions: Array) -> Iterator[Interval]:
-    """Yields the intervals that ascending positions form."""
-    if not len(positions):
-        return
-    breaks = np.flatnonzero(np.diff(positions) > 1)
-    begins = positions[np.concatenate([[0], breaks + 1])]
-    ends = positions[np.concatenate([breaks, [len(positions) - 1]])] + 1
-    yield from zip(begins.tolist(), ends.tolist(), strict=True)

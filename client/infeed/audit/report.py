@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from infeed.audit.coverage import MAX_EXAMPLES, Interval
-from infeed.audit.outcome import AuditTotals, EpochTotals
+from infeed.audit.outcome import MAX_EXAMPLES, AuditTotals, EpochTotals, Interval
 from infeed.shared.spec import PipelineSpec, Remainder
 
 
@@ -155,8 +154,7 @@ class AuditReport:
         if epoch.lost:
             yield f"{_count(epoch.lost, 'sample')} lost: {_lost_ids(epoch)}"
         for repeat in epoch.repeats:
-            first = "earlier" if repeat.first is None else self._at(repeat.first)
-            again = self._at(repeat.again)
+            first, again = self._at(repeat.first), self._at(repeat.again)
             yield f"sample {repeat.sample_id} delivered {first}, and again {again}"
         if more := epoch.surplus - len(epoch.repeats):
             yield f"{more} more slots with a repeated sample"

@@ -1,7 +1,4 @@
-"""Table for a terminal of any width: columns that do not fit are left out, least important first.
-
-rich would make all columns narrower, down to a letter each: a terminal often has 80 characters.
-"""
+"""Table for a terminal of any width, which leaves out whole columns."""
 
 from __future__ import annotations
 
@@ -14,10 +11,14 @@ from rich.table import Table
 from rich.text import Text
 
 _UNBOUNDED_WIDTH = 10_000
+"""Characters: more than any table needs."""
 
 
 class FittingTable:
-    """A table of text and numbers."""
+    """A table of any width: columns that do not fit are left out, least important first.
+
+    rich would make all columns narrower, down to a letter: a terminal often has 80 characters.
+    """
 
     def __init__(
         self, *columns: str, text: Iterable[str] = (), optional: Sequence[str] = ()
@@ -31,7 +32,7 @@ class FittingTable:
 
     def add_row(self, *cells: str | Text, style: str = "") -> None:
         """Adds a row with a cell for each column."""
-        texts = [each if isinstance(each, Text) else Text(each) for each in cells]
+        texts = [cell if isinstance(cell, Text) else Text(cell) for cell in cells]
         self._rows.append((dict(zip(self._columns, texts, strict=True)), style))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -43,7 +44,7 @@ class FittingTable:
         yield table
 
     def _table(self, left_out: Sequence[str]) -> Table:
-        shown = [each for each in self._columns if each not in left_out]
+        shown = [name for name in self._columns if name not in left_out]
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
         for name in shown:
             if name in self._text:

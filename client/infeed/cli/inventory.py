@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from infeed.rpc.channel import GrpcTransport
 
 _MAX_THREADS = 16
-"""Servers that are asked at the same time: one that does not answer takes the whole timeout."""
+"""Servers that are asked at the same time: with fewer, each that does not answer delays others."""
 
 _COMPARED: Mapping[str, Callable[[PipelineSpec], Any]] = {
     "source": lambda spec: spec.source_kind or "unknown",
@@ -58,7 +58,7 @@ def list_servers(transport: GrpcTransport, timeout: float) -> list[ServerPipelin
     servers = transport.servers()
     with ThreadPoolExecutor(min(_MAX_THREADS, len(servers)), "infeed-list") as pool:
         listed = list(pool.map(ask, servers))
-    errors = [each.error for each in listed if each.error is not None]
+    errors = [server.error for server in listed if server.error is not None]
     if len(errors) == len(listed):
         raise errors[0]
     return listed
@@ -67,16 +67,16 @@ def list_servers(transport: GrpcTransport, timeout: float) -> list[ServerPipelin
 def specs_by_name(listed: Sequence[ServerPipelines]) -> dict[str, dict[str, PipelineSpec]]:
     """Returns the spec of each pipeline by server: name → server → spec, sorted by name."""
     result: dict[str, dict[str, PipelineSpec]] = {}
-    for each in listed:
-        for spec in each.pipelines:
-            result.setdefault(spec.name, {})[each.server] = spec
+    for server in listed:
+        for spec in server.pipelines:
+            result.setdefault(spec.name, {})[server.server] = spec
     return dict(sorted(result.items()))
 
 
 def differences(listed: Sequence[ServerPipelines]) -> list[str]:
     """Describes how servers differ that should be equivalent; empty if they are."""
-    result = [f"{each.server}: {each.error}" for each in listed if each.error is not None]
-    answering = [each.server for each in listed if each.error is None]
+    result = [f"{item.server}: {item.error}" for item in listed if item.error is not None]
+    answering = [item.server for item in listed if item.error is None]
     for name, specs in specs_by_name(listed).items():
         if missing := [server for server in answering if server not in specs]:
             result.append(

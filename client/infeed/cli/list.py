@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from infeed.cli.connection import Timeout, with_connection_options
+from infeed.cli.connection import Connection, Target, Timeout
 from infeed.cli.inventory import ServerPipelines, differences, list_servers, specs_by_name
+from infeed.cli.model_options import with_models
+from infeed.cli.output import new_console, print_json, print_line
 from infeed.cli.spec_json import access, spec_to_json
 from infeed.shared.arguments import check_seconds
 from infeed.shared.printable import printable
@@ -27,13 +27,10 @@ _MIN_WIDTH = 140
 """Characters of a line that is not written to a terminal: fields and guarantees fit into it."""
 
 
-@with_connection_options
+@with_models
 def list_pipelines(
-    *,
-    connection: dict[str, Any],
-    target: Annotated[
-        str, typer.Argument(help="host:port of a server, or several, separated by commas.")
-    ],
+    target: Target,
+    connection: Connection,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON instead of the table.")
     ] = False,
@@ -53,12 +50,13 @@ def list_pipelines(
     from infeed.rpc.credentials import Credentials  # noqa: PLC0415
 
     timeout = check_seconds("--timeout", timeout)
-    credentials = Credentials(connection.get("token"), connection.get("tls"))
+    arguments = connection.arguments()
+    credentials = Credentials(arguments.get("token"), arguments.get("tls"))
     with closing(GrpcTransport(target, credentials)) as transport:
         listed = list_servers(transport, timeout)
     found = differences(listed)
     if as_json:
-        typer.echo(json.dumps(_to_json(target, listed, found), indent=2))
+        print_json(_to_json(target, listed, found))
     else:
         _print(listed, found)
     if found:
@@ -66,16 +64,14 @@ def list_pipelines(
 
 
 def _print(listed: Sequence[ServerPipelines], found: Sequence[str]) -> None:
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, _MIN_WIDTH)
+    console = new_console(_MIN_WIDTH)
     pipelines = specs_by_name(listed)
     if pipelines:
         console.print(_table(pipelines))
     else:
         console.print("no pipeline, or none that this token has access to")
     for line in found:
-        console.print(f"differs: {printable(line)}", highlight=False, markup=False, soft_wrap=True)
+        print_line(console, f"differs: {line}")
     if len(listed) > 1 and not found:
         console.print(f"all {len(listed)} servers serve the same")
 
@@ -88,7 +84,7 @@ def _table(pipelines: Mapping[str, Mapping[str, PipelineSpec]]) -> Table:
     )
     for name, specs in pipelines.items():
         # Servers that differ have a row each.
-        for spec in {_row(each): each for each in specs.values()}:
+        for spec in dict.fromkeys(map(_row, specs.values())):
             table.add_row(*map(Text, (printable(name), *spec)))
     return table
 
@@ -119,11 +115,11 @@ def _to_json(
         "target": target,
         "servers": [
             {
-                "server": each.server,
-                "error": None if each.error is None else each.error.message,
-                "pipelines": [spec_to_json(spec) for spec in each.pipelines],
+                "server": server.server,
+                "error": None if server.error is None else server.error.message,
+                "pipelines": [spec_to_json(spec) for spec in server.pipelines],
             }
-            for each in listed
+            for server in listed
         ],
         "differences": list(found),
     }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,9 +15,10 @@ from rich.text import Text
 
 import infeed
 from infeed.batch import Batch
-from infeed.cli.connection import Timeout, with_connection_options
+from infeed.cli.connection import Connection, PipelineName, Seed, Timeout
 from infeed.cli.contact_sheet import contact_sheet
-from infeed.cli.files import problem_of
+from infeed.cli.model_options import with_models
+from infeed.cli.output import print_json, print_line, problem_of
 from infeed.cli.spec_json import spec_to_json
 from infeed.shared.errors import InvalidRequestError, MissingExtraError
 from infeed.shared.printable import printable
@@ -28,32 +30,36 @@ _MAX_STEP = 1 << 40
 """Its position in a cursor, for any batch size, is below 2^63."""
 
 
-@with_connection_options
-def peek(
-    *,
-    connection: dict[str, Any],
-    target: Annotated[str, typer.Argument(help="host:port of a server.")],
-    pipeline: Annotated[str, typer.Argument(help="The pipeline's name.")],
+@dataclass(frozen=True)
+class PeekOptions:
+    """The options, as they are given."""
+
     batch_size: Annotated[
         int | None, typer.Option(help="Slots of the batch. Default: the pipeline's.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of the order. Default: the pipeline's.")
-    ] = None,
+    ] = None
+    seed: Seed = None
     step: Annotated[
         int, typer.Option(min=0, max=_MAX_STEP, help="The step whose batch is shown.")
-    ] = 0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON instead of the table.")
-    ] = False,
+    ] = 0
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = (
+        False
+    )
     png: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
             help="Also write the images to this file, each with sample id, label and position.",
         ),
-    ] = None,
-    timeout: Timeout = 20.0,
+    ] = None
+    timeout: Timeout = 20.0
+
+
+@with_models
+def peek(
+    target: Annotated[str, typer.Argument(help="host:port of a server.")],
+    pipeline: PipelineName,
+    options: PeekOptions,
+    connection: Connection,
 ) -> None:
     """Shows the specs, value ranges and sample ids of a batch.
 
@@ -63,37 +69,43 @@ def peek(
       infeed peek 127.0.0.1:7470 photos --step 100 --png photos.png
       infeed peek 127.0.0.1:7470 photos --json
     """
-    console = Console()
-    options = {"batch_size": batch_size, "seed": seed, "timeout": timeout, **connection}
-    options["shard"] = infeed.Shard()
-    with infeed.connect(target, pipeline, **options) as feed:
+    open_feed = partial(
+        infeed.connect,
+        target,
+        pipeline,
+        batch_size=options.batch_size,
+        seed=options.seed,
+        timeout=options.timeout,
+        shard=infeed.Shard(),
+        **connection.arguments(),
+    )
+    with open_feed() as feed:
         state = feed.state()
-    state["position"] = step * feed.spec.stride(feed.batch_size)
-    with infeed.connect(target, pipeline, **options, state=state) as feed:
-        batch = feed.next(timeout=max(timeout, 60.0))
-    if png is not None:
-        _write_png(batch, feed.spec, png)
-    if as_json:
-        typer.echo(json.dumps(_to_json(feed, batch), indent=2))
+    state["position"] = options.step * feed.spec.stride(feed.batch_size)
+    with open_feed(state=state) as feed:
+        batch = feed.next(timeout=max(options.timeout, 60.0))
+    if options.png is not None:
+        _write_png(batch, feed.spec, options.png)
+    if options.as_json:
+        print_json(_to_json(feed, batch))
         return
+    console = Console()
     _print(console, feed, batch)
-    if png is not None:
-        console.print(f"images: {png}", highlight=False, markup=False, soft_wrap=True)
+    if options.png is not None:
+        print_line(console, f"images: {options.png}")
 
 
 def _print(console: Console, feed: infeed.Feed, batch: Batch) -> None:
     spec = feed.spec
 
-    def line(text: str) -> None:
-        console.print(printable(text), highlight=False, markup=False)
-
-    line(f"{spec.name} fingerprint {spec.fingerprint}")
-    line(
+    print_line(console, f"{spec.name} fingerprint {spec.fingerprint}")
+    print_line(
+        console,
         f"{spec.sample_count or 'unknown'} samples; {spec.guarantee}; "
-        f"server {spec.server_version}, {spec.engine.replace('_', '-')} engine"
+        f"server {spec.server_version}, {spec.engine.replace('_', '-')} engine",
     )
     finish = ", ".join(str(transform) for transform in spec.finish_transforms) or "none"
-    line(f"finish transforms: {finish}")
+    print_line(console, f"finish transforms: {finish}")
     table = Table("field", "data type", "shape", "on the wire", "min", "max", "mean")
     wire_types = {field.name: field.data_type for field in spec.wire_spec}
     for field in spec.element_spec:
@@ -104,9 +116,7 @@ def _print(console: Console, feed: infeed.Feed, batch: Batch) -> None:
     console.print(table)
     ids = ", ".join(map(str, batch.sample_ids[:_MAX_SAMPLE_IDS].tolist()))
     more = ", ..." if len(batch.sample_ids) > _MAX_SAMPLE_IDS else ""
-    console.print(
-        f"start {batch.start}, epoch {batch.epoch}, sample ids {ids}{more}", highlight=False
-    )
+    print_line(console, f"start {batch.start}, epoch {batch.epoch}, sample ids {ids}{more}")
 
 
 def _value_range(field: FieldSpec, values: Array) -> tuple[str, str, str]:

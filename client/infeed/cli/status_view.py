@@ -69,21 +69,21 @@ def _pipeline_table(pipelines: list[Mapping[str, Any]]) -> FittingTable:
             *("no budget", "no request", "source", "transform", "samples/s"),
         ),
     )  # fmt: skip
-    for each in pipelines:
-        report, queues = each["report"], each["queues"]
+    for pipeline in pipelines:
+        report, queues = pipeline["report"], pipeline["queues"]
         seconds = report["seconds"]
         rates = {name: report[name] / seconds if seconds else None for name in ("batches", "bytes")}
-        samples = None if rates["batches"] is None else rates["batches"] * each["batch_size"]
+        samples = None if rates["batches"] is None else rates["batches"] * pipeline["batch_size"]
         states = (report[f"{name}_seconds"] / seconds if seconds else None for name in _STATES)
         table.add_row(
-            Text(printable(each["name"]), "bold"),
-            Text("ready") if each["ready"] else Text(printable(each["reason"]), "red"),
+            Text(printable(pipeline["name"]), "bold"),
+            Text("ready") if pipeline["ready"] else Text(printable(pipeline["reason"]), "red"),
             _number(samples),
             _NONE if rates["bytes"] is None else f"{_bytes(rates['bytes'])}/s",
-            f"{each['totals']['streams']:.0f}",
+            f"{pipeline['totals']['streams']:.0f}",
             str(queues["queued_requests"]),
             _bytes(queues["unsent_bytes"]),
-            _bad_text(each["totals"]),
+            _bad_text(pipeline["totals"]),
             *map(_percent, states),
         )
     return table
@@ -91,10 +91,10 @@ def _pipeline_table(pipelines: list[Mapping[str, Any]]) -> FittingTable:
 
 def _refusals(pipelines: list[Mapping[str, Any]]) -> Iterator[Text]:
     """Yields for each pipeline why a batch of it was refused last, for its data."""
-    for each in pipelines:
-        refused = each.get("source_error")  # an older server has none
+    for pipeline in pipelines:
+        refused = pipeline.get("source_error")  # an older server has none
         if refused is not None:
-            count, name = each["totals"]["source_errors"], printable(each["name"])
+            count, name = pipeline["totals"]["source_errors"], printable(pipeline["name"])
             text = f"batches refused for their data: {count:.0f}, last: {refused['error']}"
             yield Text.assemble((f"{name}: ", "bold"), (printable(text), "red"))
 
@@ -121,22 +121,22 @@ def _rank_table(job: Mapping[str, Any]) -> FittingTable:
         ),
     )  # fmt: skip
     verdict = job["verdict"]
-    for each in job["trainers"]:
-        report = each["report"] or {}
+    for trainer in job["trainers"]:
+        report = trainer["report"] or {}
         steps, seconds = report.get("steps", 0), report.get("seconds", 0)
-        is_worst = verdict["level"] != "unknown" and each["rank"] == verdict["rank"]
-        age = each["report_age_seconds"]
+        is_worst = verdict["level"] != "unknown" and trainer["rank"] == verdict["rank"]
+        age = trainer["report_age_seconds"]
         table.add_row(
-            str(each["rank"]),
-            _percent(each["wait_share"] if seconds else None, 1),
-            _seconds(each["step_seconds"]),
+            str(trainer["rank"]),
+            _percent(trainer["wait_share"] if seconds else None, 1),
+            _seconds(trainer["step_seconds"]),
             _number(steps / seconds if seconds else None),
             _percent(1 - report["starved_steps"] / steps if steps else None),
             str(report.get("ready_batches", _NONE)),
-            str(report.get("position", each["sent_position"])),
+            str(report.get("position", trainer["sent_position"])),
             str(report.get("total_steps", _NONE)),
             "none yet" if age is None else f"{_duration(age)} ago",
-            Text(printable(each["peer"])),
+            Text(printable(trainer["peer"])),
             style="bold" if is_worst and job["world_size"] > 1 else "",
         )
     return table

@@ -13,10 +13,10 @@ class Control:
 
     def __init__(self) -> None:
         self.is_killed = False
+        """Whether the trainer sends no last point."""
         self._stopping = threading.Event()
         self._feed: Feed | None = None
         self._stall_seconds = 0.0
-        self._lock = threading.Lock()
 
     @property
     def is_stopping(self) -> bool:
@@ -24,23 +24,10 @@ class Control:
         return self._stopping.is_set()
 
     def use(self, feed: Feed) -> None:
-        """Names the feed that a stop closes."""
-        with self._lock:
-            self._feed = feed
-            if self.is_stopping:
-                feed.close()
-
-    def stop(self, *, kill: bool = False) -> None:
-        """Ends the trainer, also while it waits for a batch; killed, it sends no last point."""
-        with self._lock:
-            self.is_killed = self.is_killed or kill
-            self._stopping.set()
-            if self._feed is not None:
-                self._feed.close()
-
-    def stall(self, seconds: float) -> None:
-        """Makes the trainer pause after its current step."""
-        self._stall_seconds = seconds
+        """Names the feed that a stop closes, also one that came before."""
+        self._feed = feed
+        if self.is_stopping:
+            feed.close()
 
     def pause(self) -> None:
         """Waits for the length of a stall, if there is one."""
@@ -49,13 +36,20 @@ class Control:
             self._stopping.wait(seconds)
 
     def obey(self, orders: Connection) -> None:
-        """Reads orders, until the load test closes its end."""
+        """Follows orders, until the load test closes its end."""
         try:
             while True:
                 name, value = orders.recv()
                 if name == "stall":
-                    self.stall(value)
+                    self._stall_seconds = value
                 else:
-                    self.stop(kill=name == "kill")
+                    self._stop(kill=name == "kill")
         except (EOFError, OSError):
-            self.stop(kill=True)
+            self._stop(kill=True)
+
+    def _stop(self, *, kill: bool) -> None:
+        """Ends the trainer, also while it waits for a batch."""
+        self.is_killed = self.is_killed or kill
+        self._stopping.set()
+        if self._feed is not None:
+            self._feed.close()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-import numpy as np
-
+from infeed.loadtest.figures import Measured
 from infeed.shared.capacity import capacity, consumption, enough_servers, is_fed
 from infeed.shared.report import RankReport, ServerReport, TrainerReport
-from infeed.shared.spec import Array
 from infeed.stats import STARVED_THRESHOLD_SECONDS
 
 
@@ -42,12 +41,7 @@ class Forecast:
     def trainers_at(self, utilisation: float, trainers: int) -> int | None:
         """Returns how many could use their accelerators so much, 0 to 1; `trainers` made
         `demand`."""
-        return self._trainers(self.capacity, utilisation, trainers)
-
-    def _trainers(self, capacity: float | None, utilisation: float, trainers: int) -> int | None:
-        if capacity is None or self.demand is None:
-            return None
-        return int(capacity * trainers / self.demand / utilisation)
+        return _trainers(self.capacity, self.demand, trainers / utilisation)
 
 
 def forecast_of(
@@ -63,85 +57,79 @@ def forecast_of(
     `neighbours` are the servers on the machine of the trainers, which use `trainer_cores` of it.
     """
     demand = consumption(ranks, trainers)
-    least = _total(servers, neighbours, trainer_cores, alone=False)
-    most = _total(servers, neighbours, trainer_cores, alone=True)
-    count = sum(capacity(each) is not None for each in servers)
+
+    def total(*, alone: bool) -> float | None:
+        growth = _growth(neighbours, trainer_cores, alone=alone)
+        able = []
+        for server in servers:
+            most = capacity(server, alone=alone)
+            if most is not None:
+                grown = growth * server.batches / server.seconds
+                able.append(min(most, grown) if server in neighbours else most)
+        return sum(able) if able else None
+
+    least, most = total(alone=False), total(alone=True)
+    count = sum(capacity(server) is not None for server in servers)
     needed = enough_servers(ranks, trainers, servers)
-    if least is not None and most is not None and np.isfinite(demand) and is_fed(ranks, trainers):
+    if least is not None and most is not None and is_fed(ranks, trainers) and demand < math.inf:
         # What was taken without waits can be made, whatever the busy processors promise. Batches
         # that filled the windows at first count as work for others.
         least, most = max(least, demand), max(most, demand)
         needed = None if needed is None else min(needed, count)
-    made = Forecast(
-        demand=demand if np.isfinite(demand) else None,
+    known = demand if demand < math.inf else None
+    return Forecast(
+        demand=known,
         capacity=least,
         servers=count,
         servers_needed=needed,
-        max_trainers=None,
+        max_trainers=_trainers(least, known, trainers),
         capacity_most=most,
+        max_trainers_most=_trainers(most, known, trainers),
         shares_machine=bool(neighbours),
     )
-    return replace(
-        made,
-        max_trainers=made.trainers_at(1.0, trainers),
-        max_trainers_most=made._trainers(most, 1.0, trainers),
-    )
 
 
-def _total(
-    servers: list[ServerReport],
-    neighbours: Collection[ServerReport],
-    trainer_cores: float,
-    *,
-    alone: bool,
-) -> float | None:
-    """Returns what the servers could make together; `alone`, if others used no processor."""
-    growth = _growth(neighbours, trainer_cores, alone=alone)
-    able = []
-    for server in servers:
-        most = capacity(server, alone=alone)
-        if most is not None and server in neighbours:
-            most = min(most, growth * server.batches / server.seconds)
-        if most is not None:
-            able.append(most)
-    return sum(able) if able else None
+def _trainers(capacity: float | None, demand: float | None, trainers: float) -> int | None:
+    return None if capacity is None or demand is None else int(capacity * trainers / demand)
 
 
-def _growth(
-    servers: Collection[ServerReport], trainer_cores: float, *, alone: bool = False
-) -> float:
+def _growth(servers: Collection[ServerReport], trainer_cores: float, *, alone: bool) -> float:
     """Returns by what factor the work of a machine can grow, of its servers and trainers together.
 
     They need more of it alike; what other processes use of the machine stays theirs, unless the
     machine is to be `alone` with them.
     """
-    used = [each.cpu_seconds / each.seconds for each in servers]
-    together = sum(used) + trainer_cores
+
+    def most(value_of: Callable[[ServerReport], float]) -> float:
+        return max(map(value_of, servers), default=0.0)
+
+    together = sum(map(_used, servers)) + trainer_cores
     if alone:
-        idle = max((each.cores for each in servers), default=0.0) - together
+        idle = most(lambda server: server.cores) - together
     else:
-        pairs = zip(servers, used, strict=True)
-        idle = max((each.usable_cores - own for each, own in pairs), default=0.0)
+        idle = most(lambda server: server.usable_cores - _used(server))
     return 1 + max(0.0, idle) / max(together, 1e-6)
 
 
-def measured_report(last: TrainerReport, arrays: Mapping[str, Array]) -> TrainerReport:
+def _used(server: ServerReport) -> float:
+    return server.cpu_seconds / server.seconds
+
+
+def measured_report(last: TrainerReport, made: Measured) -> TrainerReport:
     """Returns a report on the measured time; what only the feed knows has the last report's rate.
 
     A report of the feed would cover its last ten seconds alone, with stalls.
     """
-    waits = arrays["wait_seconds"]
-    waited = float(waits.sum() + arrays["unanswered_seconds"].sum())
-    seconds = waited + float(arrays["busy_seconds"].sum())
+    seconds = made.waited + float(made.steps["busy_seconds"].sum())
     if not seconds or not last.seconds:
         return last
     growth = seconds / last.seconds
     return replace(
         last,
         seconds=seconds,
-        steps=len(waits),
-        wait_seconds=waited,
-        starved_steps=int((waits > STARVED_THRESHOLD_SECONDS).sum()),
+        steps=len(made.steps),
+        wait_seconds=made.waited,
+        starved_steps=int((made.steps["wait_seconds"] > STARVED_THRESHOLD_SECONDS).sum()),
         receive_seconds=growth * last.receive_seconds,
         cpu_seconds=growth * last.cpu_seconds,
         finish_seconds=growth * last.finish_seconds,

@@ -1,4 +1,4 @@
-"""Records: what a simulated trainer sends to the load test."""
+"""Records: what a simulated trainer sends to the load test, a few times a second."""
 
 from __future__ import annotations
 
@@ -6,38 +6,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from infeed.shared.report import ServerReport, TrainerReport
 from infeed.shared.spec import Array
 
-
-@dataclass(frozen=True)
-class Steps:
-    """Steps of a trainer, in order. Times are monotonic seconds, which processes share."""
-
-    requested_at: Array
-    """float64: when each batch was requested."""
-    wait_seconds: Array
-    """float64: the wait for it."""
-    busy_seconds: Array
-    """float64: from the batch to the next request: the compute."""
-    ready: Array
-    """bool: whether the batch was there when it was requested."""
-    starts: Array
-    """int64: the first position of each batch."""
-    sample_ids: Array
-    """int64 [steps, slots]."""
-    epochs: Array
-    """int64: the epoch of the first slot of each batch."""
-
-    def __len__(self) -> int:
-        return len(self.starts)
+STEP = np.dtype(
+    [
+        ("requested_at", np.float64),
+        ("wait_seconds", np.float64),
+        ("busy_seconds", np.float64),
+        ("ready", np.bool_),
+        ("start", np.int64),
+        ("epoch", np.int64),
+        ("samples", np.int64),
+    ]
+)
+"""One step: when its batch was requested in monotonic seconds, which processes share, the wait for
+it, the compute up to the next request, whether the batch was there at once, its first position,
+its epoch, and its filled slots."""
 
 
 @dataclass(frozen=True)
 class Point:
     """The steps since the last point, and the state after them. A resume starts from it."""
 
-    steps: Steps
+    steps: Array
+    """A row of `STEP` for each, in order."""
+    sample_ids: Array
+    """int64 [steps, slots]."""
     at: float
     """Monotonic seconds."""
     state: Mapping[str, Any]
@@ -64,16 +61,5 @@ class Point:
     seconds; None: it had all that it requested."""
 
 
-@dataclass(frozen=True)
-class Failure:
-    """The error that ended a trainer."""
-
-    error: str
-
-
-@dataclass(frozen=True)
-class Finished:
-    """The end of a trainer that has made its steps, or was asked to stop."""
-
-
-Record = Point | Failure | Finished
+Record = Point | str | None
+"""A point; at the end the error of the trainer, or None if it made its steps or was stopped."""

@@ -5,42 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from infeed.http2.target import is_local
+from infeed.loadtest.audits import inexact_reason
 from infeed.loadtest.figures import TrainerFigures
 from infeed.loadtest.forecast import Forecast
-from infeed.loadtest.inexact import inexact_reason
 from infeed.loadtest.plan import UTILISATION_THRESHOLD
-from infeed.loadtest.summary import Summary, cores_used, lost_texts
+from infeed.loadtest.summary import Summary, lost_texts
+from infeed.loadtest.tables import (
+    memory_text,
+    percent_text,
+    seconds_text,
+    server_table,
+    trainer_table,
+)
 from infeed.loadtest.tally import Tally
-from infeed.shared.capacity import capacity
-from infeed.shared.report import ServerReport
 
 _MAX_TRAINERS = 16
+"""Rows of the text: more would not fit on a screen, and the page has them."""
+
 _MAX_FINDINGS = 10
+"""Lines of an audit that is not exact: more would hide what follows."""
+
 _MIN_OTHER_SHARE = 0.1
-"""Of a server's processors, from which their use by other processes is worth a note."""
+"""Share of a server's processors from which their use by other processes is worth a note."""
+
 _MIN_UNANSWERED_SECONDS = 1.0
-"""Wait for a batch at the end of a test that is worth a note."""
+"""Seconds of a wait at the end of a test from which it is worth a note."""
+
 _LATE_FACTOR = 1.1
-"""Of the asked step time, from which this machine is too busy for so many trainers."""
-
-
-def seconds_text(value: float) -> str:
-    """Returns a time with a fit unit."""
-    if value < 0.001:
-        return f"{value * 1e6:.0f} µs"
-    return f"{value * 1e3:.1f} ms" if value < 1 else f"{value:.2f} s"
-
-
-def percent_text(share: float | None, digits: int = 1) -> str:
-    """Returns a share as a percentage; a dash for None."""
-    return "-" if share is None else f"{100 * share:.{digits}f} %"
-
-
-def memory_text(count: int) -> str:
-    """Returns bytes in MB or GB; a dash where they are unknown."""
-    if not count:
-        return "-"
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+"""Length of a step ÷ asked length, from which this machine is too busy for so many trainers."""
 
 
 def plan_text(tally: Tally) -> str:
@@ -68,9 +60,7 @@ def text_report(summary: Summary, tally: Tally) -> str:
         f"{tally.spec.name}: {plan_text(tally)}",
         *_overview(summary),
         "",
-        *_trainer_table(summary),
-        "",
-        *_server_table(summary),
+        *_tables(summary, tally),
         *_forecast(summary),
         *audit_lines(summary),
         *notes(summary, tally),
@@ -107,63 +97,16 @@ def _overview(summary: Summary) -> Iterator[str]:
     )
 
 
-def _trainer_table(summary: Summary) -> Iterator[str]:
-    yield "rank  steps    util.   wait p50    wait p99       max  starved   ready  first batch"
-    trainers = summary.trainers
-    if len(trainers) > _MAX_TRAINERS:
-        worst = sorted(trainers, key=lambda each: each.figures.utilisation or 0.0)
-        trainers = tuple(sorted(worst[:_MAX_TRAINERS], key=lambda each: each.rank))
-    yield from map(_trainer_row, trainers)
-    if hidden := len(summary.trainers) - len(trainers):
+def _tables(summary: Summary, tally: Tally) -> Iterator[str]:
+    left_out = ("p99.9", "step", "processors", "memory")
+    yield from trainer_table(summary, tally, _MAX_TRAINERS).lines(left_out)
+    if hidden := len(summary.trainers[_MAX_TRAINERS:]):
         yield f"and {hidden} more, which waited less"
-
-
-def _trainer_row(trainer: TrainerFigures) -> str:
-    figures = trainer.figures
-    first = ", ".join(map(seconds_text, trainer.first_batch_seconds)) or "none"
-    if not figures.steps:
-        row = f"{trainer.rank:4} {0:6} {'-':>8} {'-':>10}  {'-':>10} {'-':>9} {'-':>8} {'-':>7}"
-        return f"{row}  {first}"
-    return (
-        f"{trainer.rank:4} {figures.steps:6} {percent_text(figures.utilisation):>8} "
-        f"{seconds_text(figures.wait_p50):>10}  {seconds_text(figures.wait_p99):>10} "
-        f"{seconds_text(figures.wait_max):>9} {percent_text(figures.starved_share):>8} "
-        f"{percent_text(figures.readiness, 0):>7}  {first}"
-    )
-
-
-def _server_table(summary: Summary) -> Iterator[str]:
-    if not summary.servers:
+    yield ""
+    if summary.servers:
+        yield from server_table(summary).lines(("MB/s", "encoding", "sending"))
+    else:
         yield "no server has reported"
-        return
-    width = max(len("server"), *(len(each) for each in summary.servers))
-    yield (
-        f"{'server':{width}}  batches/s  source  transform  no budget  no request  processors"
-        "    memory   could make"
-    )
-    for address, report in summary.servers.items():
-        is_missing = address in summary.missing
-        yield f"{address:{width}}  {_server_row(report, is_missing=is_missing)}"
-
-
-def _server_row(report: ServerReport, *, is_missing: bool) -> str:
-    shares = (
-        percent_text(value / report.seconds, 0)
-        for value in (
-            report.source_seconds,
-            report.transform_seconds,
-            report.no_budget_seconds,
-            report.no_request_seconds,
-        )
-    )
-    source, transform, no_budget, no_request = shares
-    able = capacity(report)
-    could = "lost" if is_missing else "-" if able is None else f"{able:.1f}/s"
-    used = f"{report.cpu_share * report.cores:.1f} of {report.cores:g}"
-    return (
-        f"{report.batches / report.seconds:9.1f}  {source:>6}  {transform:>9}  {no_budget:>9}  "
-        f"{no_request:>10}  {used:>10}  {memory_text(report.memory_bytes):>8}  {could:>11}"
-    )
 
 
 def forecast_text(forecast: Forecast) -> str | None:
@@ -225,14 +168,13 @@ def notes(summary: Summary, tally: Tally) -> Iterator[str]:
     """Yields what limits the figures, and the resources of the trainers."""
     plan = tally.plan
     processes = summary.trainers[:1] if plan.threads else summary.trainers
-    used = cores_used(summary.trainers, tally)
     memory = sum(each.memory_bytes for each in processes)
     yield (
-        f"trainers used {used:.2f} of this machine's {summary.cores} processors, "
+        f"trainers used {summary.cores_used:.2f} of this machine's {summary.cores} processors, "
         f"{memory_text(memory)} of memory"
     )
     if tally.all_began_at is None:
-        waiting = sum(not (each.lives and each.lives[0].first) for each in tally.trainers)
+        waiting = plan.trainers - tally.begun
         yield (
             f"note: nothing was measured, for {waiting} of {plan.trainers} trainers had no batch "
             "when the test ended"
@@ -244,7 +186,7 @@ def notes(summary: Summary, tally: Tally) -> Iterator[str]:
         seconds = seconds_text(starving.figures.unanswered_seconds)
         yield f"note: at the end, rank {starving.rank} had waited {seconds} for a batch in vain"
     for address, report in summary.servers.items():
-        others = report.cores - report.usable_cores - used * is_local(address)
+        others = report.cores - report.usable_cores - summary.cores_used * is_local(address)
         if others > _MIN_OTHER_SHARE * report.cores:
             yield (
                 f"note: other processes used {others:.1f} of the {report.cores:g} processors of "

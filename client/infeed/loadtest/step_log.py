@@ -8,7 +8,11 @@ import time
 import numpy as np
 
 from infeed.batch import Batch
-from infeed.loadtest.records import Steps
+from infeed.loadtest.records import STEP
+from infeed.shared.spec import Array
+
+_MAX_MESSAGES = 20
+"""Warnings that a point carries: more would show more of a storm of them."""
 
 
 class MessageLog(logging.Handler):
@@ -29,45 +33,28 @@ class MessageLog(logging.Handler):
         self._messages.append((time.monotonic(), record.getMessage()))
 
     def take(self) -> tuple[tuple[float, str], ...]:
-        """Returns the messages since the last call, at most 20."""
+        """Returns the first messages since the last call."""
         messages, self._messages = self._messages, []
-        return tuple(messages[:20])
+        return tuple(messages[:_MAX_MESSAGES])
 
 
 class StepLog:
     """The steps since the last point."""
 
     def __init__(self) -> None:
-        self._times: list[tuple[float, float, float, bool]] = []
-        self._batches: list[Batch] = []
+        self._steps: list[tuple[float | bool, ...]] = []
+        self._ids: list[Array] = []
 
-    def add(self, requested_at: float, received_at: float, ready: bool, batch: Batch) -> float:
-        """Adds a step that ends now, and returns the length of its compute.
-
-        The arrays of its batch are let go.
-        """
-        origin = Batch(
-            {},
-            start=batch.start,
-            epoch=batch.epoch,
-            sample_ids=batch.sample_ids,
-            mask=batch.mask,
-        )
-        self._batches.append(origin)
-        busy = time.monotonic() - received_at
-        self._times.append((requested_at, received_at - requested_at, busy, ready))
+    def add(self, batch: Batch, requested_at: float, received_at: float, ready: bool) -> float:
+        """Adds a step that ends now, and returns the length of its compute."""
+        wait, busy = received_at - requested_at, time.monotonic() - received_at
+        samples = int(batch.mask.sum())
+        self._steps.append((requested_at, wait, busy, ready, batch.start, batch.epoch, samples))
+        self._ids.append(batch.sample_ids)
         return busy
 
-    def take(self) -> Steps:
-        """Returns the steps, and forgets them."""
-        times = np.array(self._times, np.float64).reshape(-1, 4)
-        batches, self._times, self._batches = self._batches, [], []
-        return Steps(
-            requested_at=times[:, 0],
-            wait_seconds=times[:, 1],
-            busy_seconds=times[:, 2],
-            ready=times[:, 3] > 0,
-            starts=np.array([each.start for each in batches], np.int64),
-            sample_ids=np.array([each.sample_ids for each in batches], np.int64),
-            epochs=np.array([each.epoch for each in batches], np.int64),
-        )
+    def take(self) -> tuple[Array, Array]:
+        """Returns the steps and their sample ids, and forgets them."""
+        steps, ids = np.array(self._steps, STEP), np.array(self._ids, np.int64)
+        self._steps, self._ids = [], []
+        return steps, ids

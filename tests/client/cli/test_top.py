@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import io
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -230,11 +228,6 @@ def test_another_server_is_an_error(serve_http: Serve) -> None:
         assert "no control plane of infeed" in error(serve_http(answers))
 
 
-def test_a_server_without_the_api_is_an_error_with_its_version(serve_http: Serve) -> None:
-    message = error(serve_http({"/": (200, {"server": "infeed", "version": "0.0.9"})}))
-    assert "infeed 0.0.9 has no /api/v1/status here: it is older" in message
-
-
 def test_the_servers_own_error_is_shown(serve_http: Serve) -> None:
     answers = {"/api/v1/status": (421, {"error": "unknown host name"})}
     assert "unknown host name" in error(serve_http(answers))
@@ -303,25 +296,6 @@ def test_impossible_number_is_an_error(serve_http: Serve, uptime: str) -> None:
 def test_answer_nested_without_end_is_an_error(serve_http: Serve) -> None:
     text = "[" * 100_000
     assert "no control plane of infeed" in error(serve_http({"/api/v1/status": (200, text)}))
-
-
-def test_answer_that_comes_byte_by_byte_is_bounded() -> None:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            with contextlib.suppress(OSError):
-                while True:
-                    self.wfile.write(b" ")
-                    time.sleep(0.05)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with closing_server(Handler) as server:
-        control = ControlPlane("127.0.0.1", server.server_port, timeout=0.5)
-        with pytest.raises(ServerUnavailableError, match=r"no answer within 0\.5 s"):
-            control.status()
 
 
 def test_bad_samples_without_a_line_in_the_log_are_shown() -> None:

@@ -19,8 +19,8 @@ def with_server(address: str = "127.0.0.1:1", **values: Any) -> Summary:
     made = tally(LoadPlan(trainers=1, step_seconds=0.05, warm_up_seconds=0.0))
     figures = {
         "requested_at": np.arange(10) / 10,
-        "wait_seconds": np.full(10, 0.05),
-        "busy_seconds": np.full(10, 0.05),
+        "wait_seconds": 0.05,
+        "busy_seconds": 0.05,
     }
     idle = {"transform_seconds": 0.25, "no_request_seconds": 0.75, "cpu_seconds": 0.5}
     for at, cpu in ((0.0, 0.0), (0.95, 0.475)):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from tests.client.loadtest.samples import busy_server, point, steps, tally
 
 from infeed.loadtest import LoadPlan
+from infeed.loadtest.audits import audits
 
 
 def test_steps_that_all_ranks_made_are_counted() -> None:
     made = tally(LoadPlan(trainers=2))
     made.add(0, point(steps([0, 1, 2], 0, 2)))
     made.add(1, point(steps([0, 1], 1, 2)))
-    (audit,) = made.audits(1.0)
+    (audit,) = audits(made)
     assert audit.exact, audit.findings()
     assert (audit.outcome.end, audit.batches, audit.total("once")) == (16, 4, 16)
 
@@ -19,7 +20,7 @@ def test_steps_that_all_ranks_made_are_counted() -> None:
 def test_a_lost_batch_is_found() -> None:
     made = tally(LoadPlan(trainers=1))
     made.add(0, point(steps([0, 2, 3])))
-    (audit,) = made.audits(1.0)
+    (audit,) = audits(made)
     assert not audit.exact
     assert audit.outcome.gaps == ((4, 8),)
 
@@ -29,7 +30,7 @@ def test_a_batch_that_comes_again_after_a_restart_is_found() -> None:
     made.add(0, point(steps([0, 1])))
     made.start(0, 0.5)
     made.add(0, point(steps([1, 2])))
-    (audit,) = made.audits(1.0)
+    (audit,) = audits(made)
     assert not audit.exact
     assert audit.outcome.again == ((4, 8),)
 
@@ -38,9 +39,9 @@ def test_independent_jobs_are_audited_alone() -> None:
     made = tally(LoadPlan(trainers=2, independent=True))
     made.add(0, point(steps([0, 1])))
     made.add(1, point(steps([0])))
-    assert [each.exact for each in made.audits(1.0)] == [True, True]
-    assert [each.outcome.end for each in made.audits(1.0)] == [8, 4]
-    assert [each.seed for each in made.audits(1.0)] == [0, 1]
+    assert [each.exact for each in audits(made)] == [True, True]
+    assert [each.outcome.end for each in audits(made)] == [8, 4]
+    assert [each.seed for each in audits(made)] == [0, 1]
 
 
 def test_a_trainer_resumes_from_its_last_cursor() -> None:
