@@ -15,8 +15,6 @@ from keras import Model, Variable, backend, ops
 
 from infeed.keras.checkpoint_folder import Seeds
 
-_NAME = "seed_generator_state"
-
 
 def seeds_of(model: Model) -> Seeds:
     """Returns the state of each random generator of the model, in the order of its layers, and on
@@ -57,4 +55,6 @@ def set_torch_seeds(states: Mapping[str, str]) -> None:
 
 
 def _states(model: Any) -> list[Variable]:
-    return [x for x in model.variables if x.path.rpartition("/")[2] == _NAME]
+    # A layer's variables are its weights, the state of its metrics, and random seeds.
+    others = {id(x) for x in (*model.weights, *model.metrics_variables)}
+    return [x for x in model.variables if id(x) not in others]

@@ -1,6 +1,6 @@
-"""Training whose dataset exists before the process group: each rank writes what it has seen.
+"""Rank of a training whose dataset exists before the process group: writes what it has seen.
 
-Arguments: the library, the address of a server, and a folder.
+Arguments: the library, the address of a server, a folder, and perhaps a state to resume from.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from tests.client.torch.training import loss, model, optimizer
+from tests.client.torch.training import Run, loss, model, optimizer, weights
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
 
 from infeed.torch import FeedDataset
 
@@ -20,20 +22,37 @@ EPOCHS = 2
 
 
 def main() -> None:
-    library, address, folder = sys.argv[1:]
+    library, address, folder, *saved = sys.argv[1:]
     dataset = FeedDataset(address, "fake", epochs=1, remainder="pad", ids="id")
     seen: list[Any] = []
-    if library == "lightning":
-        length = None
-        with_lightning(dataset, seen)
+    result: dict[str, Any] = {"seen": seen, "lengths": []}
+    if library != "lightning":  # which starts the second rank in `fit`
+        result["lengths"].append(len(dataset))
+    if library == "torch":
+        result["weights"] = with_torch(dataset, seen, Path(folder) / "state", *saved)
     else:
-        length = len(dataset)
-        train = with_accelerate if library == "accelerate" else with_transformers
-        train(dataset, seen)
-    result = {"seen": seen, "lengths": [length, len(dataset)]}
+        globals()[f"with_{library}"](dataset, seen)
+    result["lengths"].append(len(dataset))
     (Path(folder) / f"{dist.get_rank()}.json").write_text(json.dumps(result))
     dist.barrier()
     dist.destroy_process_group()
+
+
+def with_torch(dataset: FeedDataset, seen: list[Any], state: Path, *saved: str) -> list[float]:
+    """Saves the state after two steps; returns the weights at the end."""
+    dist.init_process_group("gloo")
+    run = Run()
+    run.model = DistributedDataParallel(run.model)
+    run.optimizer = optimizer(run.model)
+    if saved:
+        dataset.load_state_dict(json.loads(Path(saved[0]).read_text()))
+    for _ in range(EPOCHS):
+        for batch in DataLoader(dataset, batch_size=None):
+            run.step(batch)
+            seen.append(batch["id"].tolist())
+            if len(seen) == 2 and dist.get_rank() == 0:
+                state.write_text(json.dumps(dataset.state_dict()))
+    return weights(run.model)
 
 
 def with_lightning(dataset: FeedDataset, seen: list[Any]) -> None:
