@@ -65,6 +65,9 @@ LAYERS = {
 SHARED = ("shared", "v1", "wire")
 """What the server imports of the client, up to the layer of `check`."""
 
+TOOLS = ("check", "demo", "profile", "starter")
+"""What the command line alone imports of the server: without them the rest is complete."""
+
 CLIENT_REQUIREMENTS = {
     *("google", "h2", "ml_dtypes", "numpy", "opentelemetry", "typing_extensions", "xxhash"),
 }
@@ -152,6 +155,17 @@ def test_the_page_of_the_architecture_has_these_layers() -> None:
 @pytest.mark.parametrize("module", MODULES)
 def test_a_module_imports_lower_layers_only(module: str) -> None:
     assert not wrong_imports(module, imports(MODULES[module]))
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_only_the_command_line_imports_a_tool(tool: str) -> None:
+    allowed = tuple(f"infeed_server.{part}." for part in (tool, "cli"))
+    users = {
+        module
+        for module, path in MODULES.items()
+        if any(f"{name}.".startswith(f"infeed_server.{tool}.") for name in imports(path))
+    }
+    assert {module for module in users if not f"{module}.".startswith(allowed)} == set()
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

@@ -14,18 +14,19 @@ _HINTS = {
     "decode_image": "smaller images decode faster; a random_resized_crop right behind it decodes "
     "its window alone",
     "resize": "with a crop before it, only the window is resized",
-    "cast": "at the end of the list it runs at the trainer",
-    "normalize": "at the end of the list it runs at the trainer, and bytes are sent as they are",
-    "one_hot": "at the end of the list it runs at the trainer",
     "batch": "smaller samples cost less to copy",
     "map": "make it cheaper, or do its work once, before training",
 }
 """Name of a transform → what usually makes it cheaper."""
 
+_ELEMENTWISE = ("cast", "normalize", "one_hot")
+
+_FUSED_HINT = "only the crop's window is decoded; smaller images decode faster"
+
 
 def advice(profile: Profile, made: Forecast) -> list[str]:
     """Returns what the figures support, that with the largest effect first."""
-    return [*_limits(profile, made), *_cache(profile), *_large(profile)]
+    return [*_limits(profile, made), *_cache(profile), *_large(profile), *_sent(profile)]
 
 
 def _limits(profile: Profile, made: Forecast) -> Iterator[str]:
@@ -73,9 +74,21 @@ def _large(profile: Profile) -> Iterator[str]:
     """Yields the stages that take much of the CPU time."""
     for stage in sorted(profile.server_stages, key=lambda stage: -stage.cost.cpu):
         share = _share(profile, stage)
-        hint = _HINTS.get(stage.name.partition(" ")[0])
+        hint = _FUSED_HINT if "+" in stage.name else _HINTS.get(stage.name.partition(" ")[0])
         if share >= _LARGE_SHARE and hint:
             yield f"{stage.label} takes {share:.0%} of the CPU time: {hint}"
+
+
+def _sent(profile: Profile) -> Iterator[str]:
+    """Yields the transforms at the server that a trainer could run, if they make more bytes."""
+    for stage in profile.server_stages:
+        if stage.name in _ELEMENTWISE and stage.bytes_out > stage.bytes_in:
+            before, after = stage.bytes_in / 1e3, stage.bytes_out / 1e3
+            yield (
+                f"{stage.label} makes {after:,.0f} KB of {before:,.0f} KB before they are sent: at "
+                "the end of the list the trainer runs it, with the same result if the transforms "
+                "behind it only move or drop pixels"
+            )
 
 
 def _share(profile: Profile, *stages: Stage) -> float:

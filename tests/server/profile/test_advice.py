@@ -23,11 +23,13 @@ def found(*stages: Stage, limit: Limit = "cpu", kind: str = "images") -> list[st
 def test_large_stage_is_named_with_its_share() -> None:
     (text,) = found(READ, STEP, SMALL)
     assert text.startswith("0: decode_image takes 90% of the CPU time: smaller images decode")
+    (text,) = found(READ, replace(STEP, name="decode_image+center_crop"), SMALL)
+    assert text.endswith("only the crop's window is decoded; smaller images decode faster")
 
 
 def test_small_shares_are_no_advice() -> None:
     others = [replace(SMALL, name=f"t{number}") for number in range(8)]
-    assert found(READ, replace(SMALL, name="normalize"), *others) == []
+    assert found(READ, replace(SMALL, name="resize"), *others) == []
 
 
 def test_function_of_the_user_is_named() -> None:
@@ -47,6 +49,12 @@ def test_work_that_repeats_can_be_cached() -> None:
         "samples"
     )
     assert found(replace(READ, cached=True), replace(steps[0], cached=True), SMALL) == []
+
+
+def test_transform_that_makes_more_to_send_is_named() -> None:
+    normalize = replace(SMALL, name="normalize", bytes_in=150_000, bytes_out=600_000)
+    (text,) = found(replace(STEP, name="other"), normalize)
+    assert text.startswith("1: normalize makes 600 KB of 150 KB before they are sent: at the end")
 
 
 def test_slow_storage_is_named_with_its_rate() -> None:
