@@ -188,15 +188,16 @@ def _check_spec(
     bad_samples: Collection[int],
 ) -> None:
     """Checks the options against the pipeline. Raises `InvalidRequestError`."""
+    name = f"pipeline {spec.name!r}"
     if remainder == "drop" and spec.is_remote:
         raise InvalidRequestError(
-            f'pipeline {spec.name!r} cannot be audited with remainder "drop": its engine, '
+            f'{name} cannot be audited with remainder "drop": its engine, '
             f"{spec.engine}, does not report the number of samples, so samples left out look like "
             'lost ones; use remainder "pad"'
         )
     if epochs > 1 and spec.is_remote:
         raise InvalidRequestError(
-            f"pipeline {spec.name!r} cannot be audited over {epochs} epochs: its engine, "
+            f"{name} cannot be audited over {epochs} epochs: its engine, "
             f"{spec.engine}, begins an epoch before the last one is complete, so samples cannot be "
             "counted by epoch; audit one epoch"
         )

@@ -88,23 +88,6 @@ def test_every_sample_arrives_once_an_epoch(read: Read, policy: str, epochs: int
         assert np.array_equal(fields["y"], fields["x"] ** 2)
 
 
-def test_remainder_is_dropped_once_for_all_workers(read: Read) -> None:
-    batches = read(numbers(), Variant(7, 9, 2, "drop"))
-    assert sorted(int(metadata["start"]) for _, metadata in batches) == list(range(0, 77, 7))
-    assert all(metadata["mask"].all() for _, metadata in batches)
-
-
-def test_workers_make_the_same_bits(read: Read) -> None:
-    """Without sharding, each worker makes all batches."""
-    batches = read(numbers(), Variant(7, 9, 1, "pad"), "OFF")
-    starts = Counter(int(metadata["start"]) for _, metadata in batches)
-    assert starts == dict.fromkeys(range(0, N, 7), 2)
-    by_start: dict[int, Any] = {}
-    for fields, metadata in batches:
-        first = by_start.setdefault(int(metadata["start"]), fields)
-        assert np.array_equal(first["x"], fields["x"])
-
-
 def test_coordinated_reads_of_endless_dataset(read: Read) -> None:
     options = {"job_name": "together", "num_consumers": 1, "consumer_index": 0}
     batches = read(numbers(), Variant(7, 9, 0, "drop"), "OFF", **options)

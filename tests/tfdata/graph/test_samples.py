@@ -15,7 +15,6 @@ import tensorflow as tf
 from PIL import Image
 from tests.harness import pictures
 
-from infeed.shared.errors import InvalidRequestError
 from infeed_server import Pipeline
 from infeed_server.pipeline.indexed_plan import plan_indexed
 from infeed_server.pipeline.load import parse
@@ -344,15 +343,6 @@ def test_fault_of_storage_fails_the_batch_of_records(
         list(dataset)
 
 
-def test_unlabelled_image_is_named(album: Path) -> None:
-    rows = (album / "labels.csv").read_text().split()
-    (album / "labels.csv").write_text("\n".join([*rows[:9], *rows[10:]]))
-    definition = of_images(album, transforms=CROP)
-    dataset = plan_data_service("one", definition).dataset(Variant(10, 3, 1, "drop"))
-    with pytest.raises(tf.errors.InvalidArgumentError, match=rows[9].partition(",")[0]):
-        list(dataset)
-
-
 def test_cache_is_left_out_with_a_warning(
     album: Path, assert_equal: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -400,9 +390,3 @@ def test_dataset_id_differs_when_any_part_differs(
     assert len(ids) == len(variants) + 3
     assert all(name.startswith("one-") for name in ids)
     assert plan_data_service("one", definition).dataset_id(ONCE, "AUTO") in ids
-
-
-def test_batch_larger_than_the_data_set_is_refused() -> None:
-    plan = plan_data_service("one", numbers())
-    with pytest.raises(InvalidRequestError, match=r"batch size 41 is larger .* has 40 samples"):
-        plan.dataset(Variant(41, 5, 1, "pad"))

@@ -144,24 +144,6 @@ def test_record_index_over_the_limit_is_refused(tmp_path: Path) -> None:
         plan_data_service("one", definition, limit_bytes=100 * 12)
 
 
-CONSTANT = np.zeros(1 << 18)
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda: tf.data.Dataset.from_tensor_slices(CONSTANT),
-        lambda: tf.data.Dataset.range(9).map(lambda i: tf.constant(CONSTANT)[i]),
-        lambda: tf.data.Dataset.from_tensor_slices(["a" * 2000] * 1000),
-    ],
-)
-def test_arrays_in_a_user_dataset_over_the_limit_are_refused(function: Callable[..., Any]) -> None:
-    definition = parse({"source": {"dataset": function}, "batch": {"size": 1}})
-    plan_data_service("one", definition, limit_bytes=3 << 20)
-    with pytest.raises(ConfigError, match=r"^source\.dataset: .*over the limit of 1\.0 MiB; read"):
-        plan_data_service("one", definition, limit_bytes=1 << 20)
-
-
 def test_epochs_over_the_maximum_are_refused() -> None:
     plan = plan_data_service(
         "one", parse({"source": {"arrays": {"x": np.arange(5)}}, "batch": {"size": 2}})

@@ -32,18 +32,10 @@ def test_advertise_option_is_parsed(text: str, address: Address) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("10.0.0.3:0", "give HOST, for the port that is listened on"),
-        ("unix:/run/x", "give HOST"),
-        ("host:port", "not of the form host:port"),
-        ("0.0.0.0", "not a host that others can connect to"),
-        ("[::]:7473", "not a host that others can connect to"),
-        ("", "not a host that others can connect to"),
-    ],
+    "text", ["10.0.0.3:0", "unix:/run/x", "host:port", "0.0.0.0", "[::]:7473", ""]
 )
-def test_invalid_advertise_option_is_refused(text: str, problem: str) -> None:
-    with pytest.raises(ConfigError, match=problem):
+def test_invalid_advertise_option_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="--advertise"):
         parse_advertise(text)
 
 

@@ -149,7 +149,7 @@ def test_worker_without_dispatcher_fails_after_a_timeout(
         role.start(sleep=lambda _: None)
     for part in (f"answers at {unused}", "tried for 0.1 s", "`infeed dispatcher` runs there"):
         assert part in str(raised.value)
-    assert caplog.text.count("waiting for the dispatcher") == 1
+    assert caplog.text.count("waiting: no dispatcher") == 1
 
 
 def test_worker_waits_for_its_dispatcher(new_listen: Callable[[], Address], tmp_path: Path) -> None:

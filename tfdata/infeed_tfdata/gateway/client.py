@@ -153,6 +153,8 @@ class DataServiceClient:
             known = self._dispatcher.has_dataset(dataset_id)
             if known and dataset_id in self._registrations:
                 return  # a dispatcher that lost its journal has none
+            if not known:  # before a read of it begins, which would count as lost
+                self.check_journal()
             is_new = dataset_id not in self._registrations
             self._registrations.add(dataset_id, caller, size_bytes)
             try:

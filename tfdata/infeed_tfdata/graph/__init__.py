@@ -7,9 +7,11 @@ from infeed_server.pipeline.sequential_plan import plan_sequential
 from infeed_server.sources import DatasetSource, ProgressCallback
 from infeed_server.sources.registry import open_stored_source
 from infeed_tfdata.graph.elements import plan_elements
-from infeed_tfdata.graph.plan import DataServicePlan
+from infeed_tfdata.graph.plan import DataServicePlan, Variant
 from infeed_tfdata.graph.samples import plan_samples
 from infeed_tfdata.graph.unsupported import LIMIT_BYTES, refuse_python_maps
+
+__all__ = ["DataServicePlan", "Variant", "plan_data_service"]
 
 
 def plan_data_service(
@@ -25,7 +27,7 @@ def plan_data_service(
     """
     if isinstance(definition.source, DatasetSource):
         plan = plan_sequential(name, definition, definition.source)
-        return plan_elements(plan, limit_bytes)
+        return plan_elements(plan)
     refuse_python_maps(definition.transforms)
     keep_damaged = definition.on_error != "raise"
     source = open_stored_source(definition.source, progress, keep_damaged=keep_damaged)

@@ -16,21 +16,13 @@ from infeed_tfdata.graph.plan import (
     short_hash,
     with_ram_budget,
 )
-from infeed_tfdata.graph.unsupported import (
-    constant_bytes,
-    refuse_python_stages,
-    require_size,
-)
-
-_ALTERNATIVE = "read it from files inside the dataset function, or "
+from infeed_tfdata.graph.unsupported import refuse_python_stages
 
 
-def plan_elements(plan: SequentialPlan, limit_bytes: int) -> DataServicePlan:
+def plan_elements(plan: SequentialPlan) -> DataServicePlan:
     """Plans a sequential pipeline for the workers. Raises `ConfigError`."""
     dataset = plan.source.make(plan.spec.seed)
     refuse_python_stages(plan.source, dataset)
-    size = constant_bytes(dataset)
-    require_size("source.dataset", size, limit_bytes, _ALTERNATIVE)
     # Positions count samples, even where the user's elements are batches.
     stride = plan.spec.batch_size if plan.batched else 0
     return DataServicePlan(
@@ -39,7 +31,6 @@ def plan_elements(plan: SequentialPlan, limit_bytes: int) -> DataServicePlan:
         short_hash([_graph_hash(plan, dataset)]),
         None if plan.batched else plan.spec.sample_count,
         partial(_build, plan),
-        size,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -85,27 +84,6 @@ def require_size(stage: str, size: int, limit: int, alternative: str = "") -> No
             f"{_mib(size)} of it, over the limit of {_mib(limit)}; {alternative}use --engine local",
             stage=stage,
         )
-
-
-def constant_bytes(dataset: tf.data.Dataset) -> int:
-    """Returns the size of the arrays and functions in the graph of a user's dataset."""
-    size = 0
-    for stage in iter_stages(dataset):
-        size += sum(map(_bytes, getattr(stage, "_tensors", ())))
-        for function in stage._functions():
-            traced = function.function
-            size += sum(map(_bytes, traced.captured_inputs))
-            size += traced.graph.as_graph_def().ByteSize()
-    return size
-
-
-def _bytes(tensor: Any) -> int:
-    if tensor.dtype == tf.string:
-        return sum(map(len, tensor.numpy().flat))
-    # The handle of a table or a variable, whose content is not counted.
-    if tensor.dtype in (tf.resource, tf.variant):
-        return 0
-    return int(tensor.shape.num_elements()) * int(tensor.dtype.size)
 
 
 def _stage_name(traced: tf.Graph) -> str:

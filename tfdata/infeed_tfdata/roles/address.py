@@ -24,19 +24,14 @@ def parse_advertise(text: str) -> Address:
     Raises `ConfigError`.
     """
     if ":" not in text or text.endswith("]") or _is_ip(text):
-        address = Address(text.strip("[]"), 0)
+        address, valid = Address(text.strip("[]"), 0), bool(text)
     else:
         address = Address.parse(text, "--advertise")
-        if address.port == 0 or address.is_unix:
-            raise ConfigError(
-                f"--advertise {text}: it needs a host and a port other than 0; give HOST, for the "
-                "port that is listened on, or HOST:PORT",
-                address=text,
-            )
-    if not address.host or _is_wildcard(address.host):
+        valid = address.port != 0 and not address.is_unix
+    if not valid or _is_wildcard(address.host):
         raise ConfigError(
-            f"--advertise {text}: not a host that others can connect to; give the name or address "
-            "by which they reach this host",
+            f"--advertise {text}: not an address that others can connect to; give the name or "
+            "address of this host, as HOST for the port that is listened on, or HOST:PORT",
             address=text,
         )
     return address

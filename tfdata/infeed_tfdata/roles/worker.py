@@ -112,37 +112,29 @@ class WorkerRole(Role):
             raise
 
     def _wait_for_dispatcher(self, sleep: Sleep) -> None:
-        timeout = DISPATCHER_START_TIMEOUT_SECONDS
-        deadline = time.monotonic() + timeout
-        logged = False
-        while True:
+        def find_problem() -> str | None:
             try:
                 self._client.get_version()
-                return
             except ServerUnavailableError as error:
-                if time.monotonic() >= deadline:
-                    raise ServerUnavailableError(
-                        f"{error.message} (tried for {timeout:g} s); check that "
-                        "`infeed dispatcher` runs there, that --dispatcher is the address it "
-                        "printed, and that this host may connect to it",
-                        target=self.dispatcher,
-                    ) from None
-                if not logged:
-                    log.info("waiting for the dispatcher: %s", error.message)
-                    logged = True
-            sleep(_RETRY_INTERVAL_SECONDS)
+                return error.message
+            return None
+
+        timeout = DISPATCHER_START_TIMEOUT_SECONDS
+        if problem := _wait(find_problem, timeout, sleep):
+            raise ServerUnavailableError(
+                f"{problem} (tried for {timeout:g} s); check that `infeed dispatcher` runs there, "
+                "that --dispatcher is the address it printed, and that this host may connect to it",
+                target=self.dispatcher,
+            )
 
     def _wait_until_reachable(self, find_problem: Callable[[], str | None], sleep: Sleep) -> None:
-        deadline = time.monotonic() + REGISTRATION_TIMEOUT_SECONDS
-        while problem := find_problem():
-            if time.monotonic() >= deadline:
-                raise ServerUnavailableError(
-                    f"the advertised address {self.address} does not reach this worker: {problem}; "
-                    f"trainers and the dispatcher at {self.dispatcher} would connect to it; give "
-                    "--advertise HOST:PORT, an address by which they reach this worker",
-                    target=self.address,
-                )
-            sleep(_RETRY_INTERVAL_SECONDS)
+        if problem := _wait(find_problem, REGISTRATION_TIMEOUT_SECONDS, sleep):
+            raise ServerUnavailableError(
+                f"the advertised address {self.address} does not reach this worker: {problem}; "
+                f"trainers and the dispatcher at {self.dispatcher} would connect to it; give "
+                "--advertise HOST:PORT, an address by which they reach this worker",
+                target=self.address,
+            )
 
     def _find_problem(self) -> str | None:
         """Returns why trainers would not find this worker, None if they would."""
@@ -193,3 +185,17 @@ class DispatcherMonitor(PeriodicTask):
                 f"the dispatcher at {self._dispatcher} began a new journal, which does not have "
                 "this worker's tasks"
             )
+
+
+def _wait(find_problem: Callable[[], str | None], timeout: float, sleep: Sleep) -> str | None:
+    """Returns None once there is no problem, or the problem after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    logged = False
+    while problem := find_problem():
+        if time.monotonic() >= deadline:
+            return problem
+        if not logged:
+            log.info("waiting: %s", problem)
+            logged = True
+        sleep(_RETRY_INTERVAL_SECONDS)
+    return None

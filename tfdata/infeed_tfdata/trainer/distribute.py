@@ -35,16 +35,9 @@ from infeed_tfdata.trainer.job import (
     STATIC_POLICIES,
     ServiceJob,
     TargetWorkers,
-    plan_job,
     require_elements,
 )
-from infeed_tfdata.trainer.preflight import (
-    check_dispatcher,
-    check_policy,
-    check_version,
-    check_workers,
-)
-from infeed_tfdata.trainer.watchdog import watch
+from infeed_tfdata.trainer.preflight import check_policy, check_processes, check_version
 
 SAMPLE_IDS = "sample_ids"
 
@@ -140,16 +133,16 @@ def distribute(
         raise InvalidRequestError(
             f"compression must be one of {', '.join(COMPRESSIONS)}, not {compression!r}"
         )
-    job = plan_job(
+    job = ServiceJob(
         pipeline,
-        processing_mode=processing_mode,
-        job_name=job_name,
-        num_consumers=num_consumers,
-        consumer_index=consumer_index,
-        cross_trainer_cache=cross_trainer_cache,
-        max_outstanding_requests=max_outstanding_requests,
-        target_workers=target_workers,
-        epochs=epochs,
+        processing_mode,
+        job_name,
+        num_consumers,
+        consumer_index,
+        cross_trainer_cache,
+        max_outstanding_requests,
+        target_workers,
+        epochs,
     )
     if job_name is None:
         warn_of_equal_batches(
@@ -181,7 +174,7 @@ def distribute(
     )
 
     dataset = job.read(registered, element_spec)
-    if job.shared:
+    if job_name is not None:
         dataset = require_elements(
             dataset,
             f"job {job.name} of pipeline {pipeline} has no batches left: it has ended, or the "
@@ -194,22 +187,21 @@ def distribute(
     if epochs is None:
         endless = tf.data.experimental.INFINITE_CARDINALITY
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(endless))
-    dataset = disable_auto_shard(dataset)
-    watch(dataset, registered.dispatcher_address, pipeline)
-    return dataset
+    return disable_auto_shard(dataset)
 
 
 def _check_service(
     registered: RegisteredDataset, server: str, job: ServiceJob, *, endless: bool, timeout: float
 ) -> None:
     check_version(registered, server)
-    deadline = time.monotonic() + timeout
-    check_dispatcher(registered.dispatcher_address, server, deadline)
-    if job.target_workers != "local":  # which reads from no other workers
-        # Coordinated reads take a round from each worker in turn. Finite data ends when every
-        # worker reports its end; for lost workers an infeed dispatcher reports it.
-        required: Literal["all", "live", "any"] = "any" if endless else "live"
-        check_workers(registered, deadline, "all" if job.num_consumers is not None else required)
+    # Coordinated reads take a round from each worker in turn. Finite data ends when every worker
+    # reports its end; for lost workers an infeed dispatcher reports it.
+    required: Literal["all", "live", "any", "none"] = "any" if endless else "live"
+    if job.workers == "local":  # it reads from no other workers
+        required = "none"
+    elif job.num_consumers is not None:
+        required = "all"
+    check_processes(registered, server, time.monotonic() + timeout, required)
     if job.policy in STATIC_POLICIES:
         check_policy(registered, job.policy)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import tensorflow as tf
@@ -28,21 +28,46 @@ STATIC_POLICIES = tuple(
 
 @dataclass(frozen=True)
 class ServiceJob:
-    """The checked options of a job. Made by `plan_job`."""
+    """The options of a job, as `distribute` takes them. Raises `InvalidRequestError`."""
 
-    name: str
-    shared: bool
-    """Whether the user chose the name, so that other trainers can join."""
-    policy: Any
+    pipeline: str
+    processing_mode: Any
+    job_name: str | None
     num_consumers: int | None
     consumer_index: int | None
-    trainer_id: str | None
+    cross_trainer_cache: str | None
     max_outstanding_requests: int | None
-    target_workers: TargetWorkers
+    target_workers: str
+    epochs: int | None
+    policy: Any = field(init=False)
+    workers: str = field(init=False)
+    name: str = field(init=False)
+    """The name that the user chose, or one of this job alone."""
+
+    def __post_init__(self) -> None:
+        self._set("policy", _sharding_policy(self.processing_mode))
+        self._set("workers", str(self.target_workers).lower())
+        self._set("name", self.job_name or f"{self.pipeline}-{uuid.uuid4().hex}")
+        if self.workers not in get_args(TargetWorkers):
+            raise InvalidRequestError(
+                f"target_workers must be one of {', '.join(get_args(TargetWorkers))}, not "
+                f"{self.target_workers!r}"
+            )
+        if self.max_outstanding_requests is not None:
+            check_integer("max_outstanding_requests", self.max_outstanding_requests, 1)
+        self._check_consumers()
+        if self.cross_trainer_cache is not None:
+            check_text("cross_trainer_cache", self.cross_trainer_cache, "the name of this trainer")
+            if self.num_consumers is not None:
+                raise InvalidRequestError(
+                    "coordinated reads cannot use a cross-trainer cache; leave out "
+                    "cross_trainer_cache or num_consumers"
+                )
+            self._require_shared_endless("cross_trainer_cache")
 
     def read(self, registered: RegisteredDataset, element_spec: Any) -> tf.data.Dataset:
         """Returns the elements of the registered dataset that this consumer of the job gets."""
-        cache = None if self.trainer_id is None else _SERVICE.CrossTrainerCache(self.trainer_id)
+        name = self.cross_trainer_cache
         return _SERVICE.from_dataset_id(
             self.policy,
             f"grpc://{registered.dispatcher_address}",
@@ -52,66 +77,40 @@ class ServiceJob:
             consumer_index=self.consumer_index,
             num_consumers=self.num_consumers,
             max_outstanding_requests=self.max_outstanding_requests,
-            cross_trainer_cache=cache,
-            target_workers=self.target_workers.upper(),
+            cross_trainer_cache=None if name is None else _SERVICE.CrossTrainerCache(name),
+            target_workers=self.workers.upper(),
         )
 
-
-def plan_job(
-    pipeline: str,
-    *,
-    processing_mode: Any,
-    job_name: str | None,
-    num_consumers: int | None,
-    consumer_index: int | None,
-    cross_trainer_cache: str | None,
-    max_outstanding_requests: int | None,
-    target_workers: str,
-    epochs: int | None,
-) -> ServiceJob:
-    """Checks the options, each and together. Raises `InvalidRequestError`."""
-    policy = _sharding_policy(processing_mode)
-    workers = str(target_workers).lower()
-    if workers not in get_args(TargetWorkers):
-        raise InvalidRequestError(
-            f"target_workers must be one of {', '.join(get_args(TargetWorkers))}, not "
-            f"{target_workers!r}"
-        )
-    if max_outstanding_requests is not None:
-        check_integer("max_outstanding_requests", max_outstanding_requests, 1)
-    if (num_consumers is None) != (consumer_index is None):
-        raise InvalidRequestError("num_consumers and consumer_index must be given together")
-    if num_consumers is not None and consumer_index is not None:
-        check_integer("num_consumers", num_consumers, 1)
-        check_integer("consumer_index", consumer_index, 0)
-        if consumer_index >= num_consumers:
+    def _check_consumers(self) -> None:
+        count, index = self.num_consumers, self.consumer_index
+        if (count is None) != (index is None):
+            raise InvalidRequestError("num_consumers and consumer_index must be given together")
+        if count is None or index is None:
+            return
+        check_integer("num_consumers", count, 1)
+        check_integer("consumer_index", index, 0)
+        if index >= count:
             raise InvalidRequestError(
-                f"consumer_index must be from 0 to num_consumers - 1, not {consumer_index} of "
-                f"{num_consumers}"
+                f"consumer_index must be from 0 to num_consumers - 1, not {index} of {count}"
             )
-        _require_shared_endless("num_consumers", job_name, epochs)
-        if workers == "local":
+        self._require_shared_endless("num_consumers")
+        if self.workers == "local":
             raise InvalidRequestError(
                 "coordinated reads need all workers, so target_workers cannot be local"
             )
-    if cross_trainer_cache is not None:
-        check_text("cross_trainer_cache", cross_trainer_cache, "the name of this trainer")
-        if num_consumers is not None:
+
+    def _require_shared_endless(self, option: str) -> None:
+        if self.job_name is None:
             raise InvalidRequestError(
-                "coordinated reads cannot use a cross-trainer cache; leave out "
-                "cross_trainer_cache or num_consumers"
+                f"{option} needs a job_name, the same for all trainers of a job"
             )
-        _require_shared_endless("cross_trainer_cache", job_name, epochs)
-    return ServiceJob(
-        name=job_name or f"{pipeline}-{uuid.uuid4().hex}",
-        shared=job_name is not None,
-        policy=policy,
-        num_consumers=num_consumers,
-        consumer_index=consumer_index,
-        trainer_id=cross_trainer_cache,
-        max_outstanding_requests=max_outstanding_requests,
-        target_workers=workers,  # type: ignore[arg-type]
-    )
+        if self.epochs is not None:
+            raise InvalidRequestError(
+                f"{option} needs endless data: leave out epochs={self.epochs} and count steps"
+            )
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
 
 
 def require_elements(dataset: tf.data.Dataset, message: str) -> tf.data.Dataset:
@@ -140,15 +139,6 @@ def require_elements(dataset: tf.data.Dataset, message: str) -> tf.data.Dataset:
     elements = dataset.map(as_element, synchronous=True)
     sentinel = tf.data.Dataset.range(1).map(as_sentinel, synchronous=True)
     return take_elements(elements.concatenate(sentinel).scan(tf.constant(False), assert_not_empty))
-
-
-def _require_shared_endless(option: str, job_name: str | None, epochs: int | None) -> None:
-    if job_name is None:
-        raise InvalidRequestError(f"{option} needs a job_name, the same for all trainers of a job")
-    if epochs is not None:
-        raise InvalidRequestError(
-            f"{option} needs endless data: leave out epochs={epochs} and count steps"
-        )
 
 
 def _sharding_policy(mode: Any) -> Any:

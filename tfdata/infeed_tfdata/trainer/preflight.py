@@ -37,26 +37,6 @@ def check_version(registered: RegisteredDataset, server: str) -> None:
         )
 
 
-def check_dispatcher(address: str, server: str, deadline: float) -> None:
-    """Waits until `deadline`, of `time.monotonic`, for the dispatcher to answer.
-
-    Raises `ServerUnavailableError`, and `ProtocolError` if the address is not a dispatcher's.
-    """
-    problem = ""
-    for seconds in _call_timeouts(deadline):
-        try:
-            DispatcherClient(address, seconds).get_version()
-            return
-        except ServerUnavailableError as error:
-            problem = error.message
-    raise ServerUnavailableError(
-        f"{problem}; the infeed server at {server} reports that it is up, so it has ended since, "
-        "or this address cannot be reached from here",
-        dispatcher=address,
-        server=server,
-    )
-
-
 def check_policy(registered: RegisteredDataset, policy: Any) -> None:
     """Raises `ConfigError` if the dispatcher cannot assign fixed parts to its workers.
 
@@ -74,23 +54,42 @@ def check_policy(registered: RegisteredDataset, policy: Any) -> None:
         )
 
 
-def check_workers(
-    registered: RegisteredDataset, deadline: float, required: Literal["all", "live", "any"]
+def check_processes(
+    registered: RegisteredDataset,
+    server: str,
+    deadline: float,
+    required: Literal["all", "live", "any", "none"],
 ) -> None:
-    """Waits until `deadline`, of `time.monotonic`, for workers that can be reached from here.
+    """Waits until `deadline`, of `time.monotonic`, for the dispatcher, and workers that can be
+    reached from here.
 
-    `required` are all workers, those that the server can reach ("live"), or any one. Logs the
-    others that cannot be reached. Raises `ServerUnavailableError` with the reason for each.
+    `required` are all workers, those that the server can reach ("live"), any one, or none. Logs the
+    others that cannot be reached. Raises `ServerUnavailableError` with the reason for each, and
+    `ProtocolError` if the address is not a dispatcher's.
     """
     dispatcher = registered.dispatcher_address
     lost = set(registered.lost_workers)
     workers: list[str] = []
     missing: dict[str, str] = {}
+    problem: str | None = None
     for seconds in _call_timeouts(deadline):
-        workers = DispatcherClient(dispatcher, seconds).get_workers()
-        missing = find_unreachable(workers, seconds)
-        if len(missing) < len(workers) and lost.issuperset(missing):
+        try:
+            workers, problem = DispatcherClient(dispatcher, seconds).get_workers(), None
+        except ServerUnavailableError as error:
+            problem = error.message
+            continue
+        missing = {} if required == "none" else find_unreachable(workers, seconds)
+        if required == "none" or (len(missing) < len(workers) and lost.issuperset(missing)):
             break
+    if problem:
+        raise ServerUnavailableError(
+            f"{problem}; the infeed server at {server} reports that it is up, so it has ended "
+            "since, or this address cannot be reached from here",
+            dispatcher=dispatcher,
+            server=server,
+        )
+    if required == "none":
+        return
     if not workers:
         raise ServerUnavailableError(
             f"the dispatcher at {dispatcher} has no workers; start some with: infeed worker "
@@ -105,7 +104,7 @@ def check_workers(
         f"reached from here: {listed}. `infeed worker --advertise` sets the address of a worker; "
         "one that has ended stays registered as long as the dispatcher's journal exists"
     )
-    missing_required = {"all": set(missing), "live": set(missing) - lost, "any": set()}[required]
+    missing_required = {"all": set(missing), "live": set(missing) - lost}.get(required)
     if missing_required or len(missing) == len(workers):
         raise ServerUnavailableError(message, dispatcher=dispatcher, workers=", ".join(missing))
     log.warning("%s. Batches come from the others", message)
