@@ -203,7 +203,6 @@ def start() -> Iterator[Callable[..., RunningServer]]:
         held = FakeEngine("held")
         metrics = Metrics("1", "2")
         metrics.add_pipeline("held")
-        metrics.watch("held", held)
         catalog = Catalog({"held": held, "other": FakeEngine("other")})
         server = RpcServer(catalog, metrics, **options)
         server.open(Address.parse("127.0.0.1:0"), credentials)

@@ -24,7 +24,7 @@ import infeed
 from infeed.shared.errors import InvalidRequestError
 from infeed_server import Pipeline
 from infeed_server.pipeline.load import parse
-from infeed_server.runtime.engines import configure_engine
+from infeed_server.runtime.engines import configure_engine, engine_options
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.runtime.server import Server
 from infeed_server.serving import request_checks
@@ -396,7 +396,9 @@ def test_readiness_returns_after_a_remote_engine_recovers(tmp_path: Path) -> Non
 def test_engine_that_cannot_open_leaves_no_socket(new_address: Callable[[], str]) -> None:
     http = new_address()
     options = ServerOptions(
-        "127.0.0.1:0", http, engine=configure_engine("tf-data-service", {"dispatcher": "nowhere"})
+        "127.0.0.1:0",
+        http,
+        engine=configure_engine(engine_options()(engine="tf-data-service", dispatcher="nowhere")),
     )
     with pytest.raises(infeed.ConfigError, match="--dispatcher") as caught:
         Server({"n": arrays()}, options)
