@@ -6,8 +6,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,6 @@ from infeed.rpc.channel import GrpcTransport
 from infeed.shared.errors import (
     InvalidRequestError,
     ServerError,
-    ServerUnavailableError,
     SourceError,
     UserCodeError,
 )
@@ -79,25 +76,6 @@ def refuse_large(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return {"x": tf.identity(sample["x"])}
 
 
-def jpegs(folder: Path, photos: SimpleNamespace) -> Pipeline:
-    """Returns a pipeline of eight photos, the fourth of which is invalid."""
-    names = sorted(photos.labels)[:8]
-    for name in names:
-        (folder / name).write_bytes((photos.folder / name).read_bytes())
-    (folder / names[3]).write_bytes(b"not a JPEG")
-    return parse(
-        {
-            "source": {"images": str(folder)},
-            "transforms": [
-                {"decode_image": {"field": "image"}},
-                {"resize": {"field": "image", "size": [8, 8]}},
-            ],
-            "batch": {"size": 4},
-            "on_error": "mask",
-        }
-    )
-
-
 def server_of(dispatcher: str, pipelines: dict[str, Pipeline]) -> Server:
     options = ServerOptions(
         "127.0.0.1:0", None, engine=partial(open_service, ServiceOptions(dispatcher))
@@ -106,17 +84,13 @@ def server_of(dispatcher: str, pipelines: dict[str, Pipeline]) -> Server:
 
 
 @pytest.fixture(scope="module")
-def address(
-    dispatcher: str, photos: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
+def address(dispatcher: str) -> Iterator[str]:
     """The address of a server with all pipelines of these tests."""
     ids = parse({"source": {"dataset": counted}, "batch": {"size": 4, "remainder": "pad"}})
     pipelines = {
         "n": numbers(),
-        "many": numbers(400),
         "ids": ids,
         "fails": numbers(transforms=[Map(function=refuse_large)]),
-        "jpegs": jpegs(tmp_path_factory.mktemp("jpegs"), photos),
     }
     with server_of(dispatcher, pipelines) as server:
         yield str(server.address)
@@ -149,16 +123,6 @@ def test_ranks_share_one_consumer_and_end_together(address: str) -> None:
     delivered = Counter(int(x) for _ in range(2) for feed in feeds for x in next(feed)["x"])
     assert [next(feed, None) for feed in feeds] == [None, None]
     assert len(delivered) == delivered.total() == 28
-    for feed in feeds:
-        feed.close()
-
-
-def test_feeds_of_one_job_share_its_samples(address: str) -> None:
-    feeds = [infeed.connect(address, "many", epochs=1, job_name="shared") for _ in range(2)]
-    delivered: Counter[int] = Counter()
-    for batch in [*feeds[0], *feeds[1]]:
-        delivered.update(batch["x"].tolist())
-    assert delivered == dict.fromkeys(range(400), 1)
     for feed in feeds:
         feed.close()
 
@@ -340,7 +304,7 @@ def test_each_variant_is_another_data_set(address: str, dispatcher: str) -> None
         )
     }
     assert len(others | {default.dataset_id, padded.dataset_id}) == 7
-    names = "this server has: fails, ids, jpegs, many, n"
+    names = "this server has: fails, ids, n"
     with pytest.raises(infeed.PipelineNotFoundError, match=names):
         transport.register_dataset(DatasetRequest("m"))
     with pytest.raises(infeed.FingerprintError):
@@ -371,20 +335,3 @@ def test_data_sets_are_limited(dispatcher: str, monkeypatch: pytest.MonkeyPatch)
             next(feed)
         transport.register_dataset(DatasetRequest("n", seed=5))
         transport.close()
-
-
-def test_server_without_dispatcher_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    from infeed_tfdata.gateway import client
-
-    monkeypatch.setattr(client, "READY_TIMEOUT_SECONDS", 0.2)
-    options = ServerOptions(
-        "127.0.0.1:0", None, engine=partial(open_service, ServiceOptions("127.0.0.1:1"))
-    )
-    with pytest.raises(ServerUnavailableError, match=r"not ready after .* no dispatcher"):
-        Server({"n": numbers()}, options)
-
-
-def test_workers_mask_invalid_jpegs(address: str) -> None:
-    with infeed.connect(address, "jpegs", epochs=1) as feed:
-        kept = sorted(i for batch in feed for i in batch.sample_ids[batch.mask].tolist())
-    assert kept == [0, 1, 2, 4, 5, 6, 7]

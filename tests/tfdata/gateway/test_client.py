@@ -75,15 +75,6 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def test_registered_data_set_is_read_by_jobs(dispatcher: str, worker: str) -> None:
-    client = DataServiceClient(dispatcher)
-    until(lambda: client._find_problem() is None)
-    for _ in range(2):
-        client.register("numbers", "none", numbers)
-    assert sorted(int(i) for i in client.read("numbers", "a")) == list(range(10))
-    assert sorted(int(i) for i in client.read("numbers", "b")) == list(range(10))
-
-
 def test_data_set_is_made_once_unless_the_dispatcher_lost_it(dispatcher: str, worker: str) -> None:
     client = DataServiceClient(dispatcher)
     made = []

@@ -15,7 +15,6 @@ import tensorflow as tf
 from tests.harness.clock import ManualClock
 from tests.harness.nursery import ForkedProcess, Nursery
 
-from infeed.shared.errors import ServerUnavailableError
 from infeed.v1 import cluster_pb2 as messages
 from infeed_server.control.health import Readiness
 from infeed_tfdata.roles import liveness as module
@@ -144,12 +143,9 @@ class FakeDispatcher:
 
     def __init__(self, tasks: dict[str, list[int]]) -> None:
         self.tasks = tasks
-        self.unavailable = False
         self.ended: list[int] = []
 
     def get_workers(self) -> list[str]:
-        if self.unavailable:
-            raise ServerUnavailableError("unavailable")
         return sorted(self.tasks)
 
     def call(self, method: str, request: Any, response: Any) -> Any:
@@ -185,30 +181,6 @@ def test_no_task_is_ended_after_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monitor.stop()
     monitor.run_once()
     assert fake.ended == []
-
-
-def test_each_failure_of_the_dispatcher_is_logged(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monitor, fake = monitor_of({"alive": []}, monkeypatch)
-    for fake.unavailable in (True, True, False, True):
-        monitor.run_once()
-    assert caplog.text.count("the dispatcher does not list its workers") == 2
-
-
-def test_workers_are_probed_periodically(
-    dispatcher: DispatcherRole,
-    worker: Callable[..., WorkerRole],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "CHECK_INTERVAL_SECONDS", 0.01)
-    address = worker().address
-    monitor = WorkerLivenessMonitor(dispatcher.address)
-    with monitor:
-        deadline = time.monotonic() + 200
-        while address not in monitor.workers:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
 
 
 @pytest.fixture

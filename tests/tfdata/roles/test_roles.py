@@ -29,16 +29,6 @@ from infeed_tfdata.rpc import STATIC_SHARDING, DispatcherClient, get_worker_task
 Start = Callable[..., WorkerRole]
 
 
-def test_workers_make_batches(dispatcher: DispatcherRole, worker: Start) -> None:
-    addresses = [worker().address, worker().address]
-    assert DispatcherClient(dispatcher.address).get_workers() == sorted(addresses)
-    service = tf.data.experimental.service.distribute(
-        tf.data.experimental.service.ShardingPolicy.DYNAMIC, f"grpc://{dispatcher.address}"
-    )
-    elements = tf.data.Dataset.range(50).apply(service).as_numpy_iterator()
-    assert sorted(int(each) for each in elements) == list(range(50))
-
-
 def test_temporary_journal_is_deleted_at_stop(caplog: pytest.LogCaptureFixture) -> None:
     role = DispatcherRole(LOCAL)
     role.start()
@@ -119,14 +109,6 @@ def test_work_dir_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         DispatcherRole(LOCAL, work_dir=tmp_path / "file" / "x")
 
 
-def test_port_in_use_is_refused(dispatcher: DispatcherRole) -> None:
-    in_use = Address("127.0.0.1", dispatcher.port)
-    with pytest.raises(ConfigError, match="address already in use"):
-        DispatcherRole(in_use)
-    with pytest.raises(ConfigError, match="address already in use"):
-        WorkerRole(dispatcher.address, in_use)
-
-
 def test_advertised_port_defaults_to_the_listening_port() -> None:
     assert DispatcherRole(LOCAL, advertise="d.example:9").address == "d.example:9"
     role = DispatcherRole(LOCAL, advertise="localhost")
@@ -167,12 +149,6 @@ def test_worker_waits_for_its_dispatcher(new_listen: Callable[[], Address], tmp_
     assert pauses
     role.stop()
     late.stop()
-
-
-@pytest.mark.parametrize("text", ["nonsense", "unix:/run/x", "127.0.0.1:0"])
-def test_invalid_dispatcher_address_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="host:port"):
-        WorkerRole(text, LOCAL)
 
 
 def test_worker_at_unreachable_address_is_not_registered(
