@@ -37,6 +37,8 @@ class Opened:
 
 
 class TestContract(AdapterContract):
+    names_fields = False
+
     def open(self, transport: Any, **options: Any) -> Any:
         if isinstance(transport, str):
             return Opened(infeed.connect(transport, "fake", **options))
