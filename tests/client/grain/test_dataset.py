@@ -81,8 +81,8 @@ def test_transformations_of_grain_take_it() -> None:
     found = list(chain)
     rows = np.reshape(EXPECTED, (-1, BATCH_SIZE))
     kept = rows[rows[:, 0] % 2 == 1]
-    np.testing.assert_array_equal(np.concatenate([each["label"] for each in found]), kept)
-    assert np.concatenate([each["index"] for each in found]).tolist() == list(range(len(kept)))
+    np.testing.assert_array_equal(np.concatenate([x["label"] for x in found]), kept)
+    assert np.concatenate([x["index"] for x in found]).tolist() == list(range(len(kept)))
 
 
 def test_map_dataset_of_grain_mixes_with_it() -> None:

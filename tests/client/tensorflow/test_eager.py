@@ -80,7 +80,7 @@ def test_memory_is_used_again_only_after_its_tensors_are_gone() -> None:
     with connect(fake, prefetch_bytes=1) as feed:
         kept = [used() for _ in range(20)]
         views = [tf.reshape(batch["image"], [-1])[: LARGE // 2] for batch, _ in kept]
-        assert len({each for _, each in kept}) == 20
+        assert len({place for _, place in kept}) == 20
         for batch, _ in kept:
             expected = np.broadcast_to(batch["label"].numpy()[:, None], (2, LARGE))
             np.testing.assert_array_equal(batch["image"], expected)
