@@ -26,7 +26,7 @@ def instructions_behind_the_delivery() -> list[dis.Instruction]:
     return instructions[begin : names.index("RETURN_VALUE", begin) + 1]
 
 
-UNREACHABLE = {(Feed.next.__code__, each.offset) for each in instructions_behind_the_delivery()}
+UNREACHABLE = {(Feed.next.__code__, code.offset) for code in instructions_behind_the_delivery()}
 """Bytecodes at which Python runs no signal handler, by code and offset."""
 
 _FINALIZE = weakref.finalize.__call__.__code__
@@ -74,7 +74,7 @@ def interrupt(
 def _is_in_callback(frame: FrameType | None) -> bool:
     """Returns whether the garbage collector runs a frame, where Python ignores exceptions."""
     # Hypothesis, for one, measures the collector's time.
-    callbacks = {_FINALIZE, *(getattr(each, "__code__", None) for each in gc.callbacks)}
+    callbacks = {_FINALIZE, *(getattr(call, "__code__", None) for call in gc.callbacks)}
     while frame is not None:
         if frame.f_code in callbacks or frame.f_code.co_filename == _weakrefset.__file__:
             return True

@@ -29,7 +29,7 @@ class NamedFields:
             raise InvalidRequestError(f"ids and mask must be two names, not {self.ids!r} for both")
 
     def check(self, fields: Iterable[str]) -> None:
-        """Raises `InvalidRequestError` if a name is that of a field of the pipeline already."""
+        """Raises `InvalidRequestError` if the pipeline has a field of such a name already."""
         known = list(fields)
         for option, name in vars(self).items():
             if name in known:

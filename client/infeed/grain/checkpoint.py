@@ -38,9 +38,9 @@ class Stateful(Protocol):
 class Checkpointable:
     """Orbax's stateful-checkpointable protocol for any Grain iterator over a feed.
 
-    The iterator of a `FeedDataset` has the protocol itself. That of `dataset.map(...)` has Grain's,
-    which loads on the same number of processes only: give this one to `ocp.save_checkpointables`
-    and `ocp.load_checkpointables` instead.
+    The iterator of a `FeedDataset` has the protocol itself. The iterator of `dataset.map(...)` has
+    Grain's, which loads on the same number of processes only: give this one to
+    `ocp.save_checkpointables` and `ocp.load_checkpointables` instead.
     """
 
     def __init__(self, iterator: Stateful) -> None:
@@ -78,7 +78,7 @@ def read_state(directory: str | os.PathLike[str]) -> dict[str, Any]:
     found = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
     if not found:
         raise CursorError(
-            f"{os.fspath(folder)} has no {own.name}, nor that of another process; give the folder "
+            f"{os.fspath(folder)} has no {own.name}, nor another process's; give the folder "
             "of the iterator in a checkpoint that was saved"
         )
     found.sort(key=lambda path: [int(number) for number in _NAME.findall(path.name)[0]])

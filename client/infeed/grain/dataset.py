@@ -1,4 +1,4 @@
-"""Dataset of a feed for Grain: `FeedDataset`, of which each iterator connects a feed."""
+"""Dataset of a feed for Grain: `FeedDataset`, whose iterators connect a feed each."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class FeedDataset(grain.IterDataset):  # type: ignore[misc]
     pipeline  name of the pipeline
     ids       name of a field for the sample ids, int64 `[slots]`; None: there is none
     mask      name of a field for the mask, bool `[slots]`; None: there is none
-    options   those of `infeed.connect`: `batch_size`, `shard`, `epochs`, `state` and more. Without
-              `shard`, it is this process's among those of `jax.distributed` when an iterator
+    options   as for `infeed.connect`: `batch_size`, `shard`, `epochs`, `state` and more. Without
+              `shard`, it is this process's place in `jax.distributed` when an iterator
               connects
 
     Each iterator connects a feed of its own when it is first needed, and begins at `state`, or at
-    the beginning. The batches are those of this rank already: neither shard nor shuffle the
+    the beginning. The batches are this rank's already: neither shard nor shuffle the
     dataset. A feed that is given instead can be iterated once.
 
     Raises `InvalidRequestError` if arguments do not fit together, and `CursorError` if the state is

@@ -46,7 +46,7 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
                 self._feed.update_options(shard=shard or _single_shard())
             elif shard is not None and shard != self._feed.open().shard:
                 raise InvalidRequestError(
-                    f"the feed was connected before jax.distributed was initialized, as that of "
+                    f"the feed was connected before jax.distributed was initialized, for "
                     f"{self._feed.open().shard}, and this process is {shard}; give FeedDataset "
                     "shard=infeed.Shard(rank, world_size), or initialize jax.distributed first"
                 )
@@ -59,7 +59,7 @@ class FeedIterator(grain.DatasetIterator):  # type: ignore[misc]
         """Returns the cursor after the last element that `next` returned: a dict for JSON.
 
         It counts samples over all ranks, so it is the same on every rank after the same step. While
-        the feed is not connected, it is the state that was set, or that of position 0.
+        the feed is not connected, it is the state that was set, or position 0.
         """
         return self._feed.state()
 

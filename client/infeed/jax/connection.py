@@ -54,7 +54,7 @@ def connect(
     device_prefetch    batches that are transferred to the devices before the loop takes them
     ids                name of an additional field with the sample ids, -1 for an empty slot
     mask               name of an additional field: which slots hold a sample
-    options            those of `infeed.connect`. With a sharding over several processes, `shard`
+    options            as for `infeed.connect`. With a sharding over several processes, `shard`
                        follows from it. The finish transforms run on the devices, unless `finish` is
                        `"trainer"` or `"server"`
 
@@ -138,7 +138,7 @@ def _shard(groups: DataGroups, given: Shard | None, *, spans: bool) -> Shard:
 
 def _batch_size(global_batch_size: int, shard: Shard, groups: DataGroups) -> int:
     """Returns the batch size of one rank. Raises `InvalidRequestError` if it is not whole."""
-    # Either the ranks are those of the sharding, or the sharding is of one rank.
+    # Either the ranks are the sharding's, or the sharding is of one rank.
     parts = shard.world_size * groups.count // groups.shard.world_size
     if global_batch_size % parts:
         raise InvalidRequestError(

@@ -81,7 +81,7 @@ class DeviceFeed(FeedAdapter, Iterator[dict[str, Any]]):
         """Returns the cursor after the last batch that the loop has taken, for JSON.
 
         Neither connects nor initialises JAX: before the first batch it is the state to begin at, or
-        that of position 0, from the pipeline's spec.
+        position 0, from the pipeline's spec.
         """
         if not self._queue:
             return super().state()

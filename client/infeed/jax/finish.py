@@ -1,4 +1,4 @@
-"""Finish transforms in JAX, for a `jit` function: those of `infeed.shared.finish` on the device.
+"""Finish transforms in JAX, for a `jit` function: as in `infeed.shared.finish`, on the device.
 
 Each value is within one unit in the last place of NumPy's. Types of 64 bits have 32 bits, unless
 `jax_enable_x64` is set.

@@ -41,7 +41,7 @@ class FeedBatches(keras.utils.PyDataset):  # type: ignore[misc]
         self._peeked: list[Batch] | None = []
         """The first batches, while Keras may have taken them to build the model; None later."""
         self._again: deque[Batch] = deque()
-        """Those of them that the current iteration gets again."""
+        """The first batches that the current iteration gets again."""
 
     @property
     def num_batches(self) -> int | None:

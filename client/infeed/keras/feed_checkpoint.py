@@ -167,7 +167,7 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
         if keras.backend.backend() == "tensorflow":
             # Keras creates variables while it saves. In the scope of a strategy of several workers
             # that is a collective operation, which a worker that saves alone begins without the
-            # others. The scopes are those of a thread.
+            # others. A scope belongs to a thread.
             with ThreadPoolExecutor(1) as thread:
                 thread.submit(self.model.save_weights, path).result()
         else:

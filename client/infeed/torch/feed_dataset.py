@@ -7,7 +7,7 @@
 
 An iteration is a pass of `epochs` epochs: the first one has the first epoch of the pipeline's
 order, the second one the second. One that was left early is continued by the next, and `set_epoch`
-chooses another pass. The position is that of the feed, less the batches that the caller takes
+chooses another pass. The position is the feed's, less the batches that the caller takes
 ahead; where the caller begins again behind it, the dataset connects again at its position.
 """
 
@@ -77,10 +77,10 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
                    it continues an unfinished pass, and then begins the next one
         ahead      batches that the caller takes before its training step; None: Lightning's
                    Trainer reports each step that has ended, and other callers take none
-        options    those of `infeed.connect`; `epochs` is the number of epochs in each pass, None
-                   for one without an end. `state` may be a result of `state_dict`; if its pass is
-                   finished, the first iteration is empty. Without `shard`, rank and world size are
-                   those of `torch.distributed` at the first batch
+        options    as for `infeed.connect`; `epochs` is the number of epochs in each pass, None for
+                   one without an end. `state` may be a result of `state_dict`; if its pass is
+                   finished, the first iteration is empty. Without `shard`, `torch.distributed` has
+                   rank and world size at the first batch
 
         Raises `InvalidRequestError` for a feed, `CursorError` for a state that is none, and
         `TypeError` for an unknown option.
@@ -146,7 +146,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
     def __len__(self) -> int:
         """Returns the batches of a whole pass, also after a resume within it.
 
-        Before `torch.distributed` is initialized, the world size is that of the environment. Raises
+        Before `torch.distributed` is initialized, the environment has the world size. Raises
         `TypeError` if the pass is endless or its length unknown, `InvalidRequestError` if a length
         was asked for with another world size, and as `infeed.connect`.
         """
@@ -159,7 +159,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
     def state_dict(self) -> dict[str, Any]:
         """Returns the state after the last batch that the loop has taken; JSON can encode it.
 
-        Once `iter` was called after the end, it is that of the next pass. It is valid on every
+        Once `iter` was called after the end, it is the next pass's. It is valid on every
         rank, and for another world size. Does not connect, unless `set_epoch` has chosen the pass.
         """
         return (self._next_pass() or self._position()).to_json()

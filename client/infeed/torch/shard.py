@@ -62,7 +62,7 @@ class ShardChoice:
         """Raises `InvalidRequestError` if the process group was made after the first batch."""
         if self.has_changed(used):
             raise InvalidRequestError(
-                f"the batches so far are those of {used}, and torch.distributed has since made "
+                f"the batches so far are for {used}, and torch.distributed has since made "
                 f"this process {_group_shard()}; {_REMEDY}"
             )
 

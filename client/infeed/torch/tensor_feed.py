@@ -64,8 +64,8 @@ def connect(
                copies; None: tensors of the batch's own memory, without a copy
     ids        name of a field for the sample ids, int64 for each slot; None: no such field
     mask       name of a field for the mask, bool for each slot; None: no such field
-    options    those of `infeed.connect`. Without `shard`, rank and world size are those of
-               `torch.distributed` if it is initialized
+    options    as for `infeed.connect`. Without `shard`, `torch.distributed` has rank and world
+               size, if it is initialized
 
     Raises what `infeed.connect` raises, and `InvalidRequestError` without `shard` if the
     environment shows several processes, and `torch.distributed` is not initialized.

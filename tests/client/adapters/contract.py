@@ -249,9 +249,7 @@ class AdapterContract:
         for batch, other in zip(given, numpy_batches(fake(), epochs=1), strict=True):
             assert_equal(batch, other)
 
-    def test_server_restarted_with_another_fingerprint_ends_the_feed_and_the_state_is_right(
-        self, opened: Callable[..., Adapter]
-    ) -> None:
+    def test_state_is_right_after_another_fingerprint(self, opened: Callable[..., Adapter]) -> None:
         def restart(start: int) -> None:
             if start == 4 * BATCH_SIZE:
                 transport.spec = replace(transport.spec, fingerprint="another")

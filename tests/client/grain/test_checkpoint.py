@@ -117,7 +117,7 @@ def test_saved_on_two_restores_on_any_number(
     assert rest_of(restored) == expected
 
 
-def test_state_is_taken_by_save_and_written_when_the_folder_exists(tmp_path: Path) -> None:
+def test_state_is_taken_before_the_folder_exists(tmp_path: Path) -> None:
     folder = tmp_path / "feed"
     iterator = rank_iterator(0, 1)
 

@@ -292,7 +292,7 @@ def test_dropout_without_a_seed_of_its_own_is_restored(tmp_path: Path) -> None:
         np.testing.assert_array_equal(given, expected)
 
 
-def test_another_end_of_fit_is_kept_at_the_end_of_a_continued_epoch(tmp_path: Path) -> None:
+def test_another_end_of_fit_is_kept_in_a_continued_epoch(tmp_path: Path) -> None:
     class Stop(keras.callbacks.Callback):  # type: ignore[misc]
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             self.model.stop_training = True
@@ -329,7 +329,7 @@ def test_an_endless_feed_without_steps_is_refused() -> None:
             counting_model().fit(generator(feed), **options)
 
 
-def test_a_generator_of_another_fit_is_refused_without_a_checkpoint() -> None:
+def test_a_generator_of_another_fit_is_refused() -> None:
     model = counting_model()
     options = {"steps_per_epoch": 3, **QUIET}
     with connect() as feed:
@@ -350,7 +350,7 @@ def test_a_generator_of_another_fit_is_refused_with_a_checkpoint() -> None:
             model.fit(batches, **options)
 
 
-def test_a_generator_that_was_made_before_the_checkpoint_is_refused() -> None:
+def test_a_generator_older_than_the_checkpoint_is_refused() -> None:
     with connect() as feed:
         batches = generator(feed)
         options = {"callbacks": [FeedCheckpoint(feed)], "steps_per_epoch": 1, **QUIET}

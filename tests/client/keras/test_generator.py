@@ -37,6 +37,8 @@ class Opened:
 
 
 class TestContract(AdapterContract):
+    names_fields = False
+
     def open(self, transport: Any, **options: Any) -> Any:
         if isinstance(transport, str):
             return Opened(infeed.connect(transport, "fake", **options))
@@ -57,7 +59,7 @@ class TestContract(AdapterContract):
 def test_options_set_the_element_structure(fields: str, options: Any, expected: Any) -> None:
     def names(part: Any) -> Any:
         if isinstance(part, dict):
-            return {name: names(each) for name, each in part.items()}
+            return {name: names(x) for name, x in part.items()}
         return None if part is None else "weight" if part.dtype == np.float32 else fields[part[0]]
 
     arrays = {name: np.full(8, index, np.int32) for index, name in enumerate(fields)}

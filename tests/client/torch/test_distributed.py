@@ -65,7 +65,7 @@ def steps_of(ranks: list[Any]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("library", ["accelerate", "lightning", "transformers"])
-def test_dataset_made_before_the_group_has_the_shard_of_each_rank(
+def test_dataset_made_before_the_group_has_each_ranks_shard(
     library: str, address: str, tmp_path: Path
 ) -> None:
     pytest.importorskip(library)

@@ -100,7 +100,7 @@ def test_loaded_state_continues_with_every_later_pass(step: int) -> None:
         assert [ids(data) for _ in range(2)] == [rest, expected[step // STEPS + 1]]
 
 
-def test_state_of_a_finished_pass_ends_it_and_iter_begins_the_next() -> None:
+def test_state_of_a_finished_pass_ends_it_before_iter() -> None:
     with dataset(epochs=1) as data:
         list(data)
         state = data.state_dict()
@@ -171,7 +171,7 @@ def test_endless_dataset_has_no_length() -> None:
         len(data)
 
 
-def test_second_pass_of_unknown_length_is_refused_with_the_remedy() -> None:
+def test_second_pass_of_unknown_length_is_refused() -> None:
     with dataset(epochs=1, transport=fake(length_known=False)) as data:
         assert ids(data) == passes(1)[0]
         with pytest.raises(infeed.FeedClosedError, match="or restart=True"):
@@ -202,7 +202,7 @@ def test_pass_of_several_epochs_begins_at_its_epoch() -> None:
         assert ids(data) == stream(COUNT, epochs=4)[COUNT // 2 :]
 
 
-def test_epoch_of_an_unfinished_pass_continues_it_and_another_leaves_it() -> None:
+def test_epoch_of_an_unfinished_pass_continues_it() -> None:
     with dataset(epochs=1) as data:
         for epoch, begin in ((0, 0), (0, 1), (1, 0), (3, 0)):
             data.set_epoch(epoch)
@@ -251,7 +251,7 @@ def test_epoch_of_a_restarting_dataset_has_no_effect() -> None:
         assert ids(data) == passes(1)[0]
 
 
-def test_epoch_of_a_new_endless_dataset_is_refused_with_the_remedy() -> None:
+def test_epoch_of_a_new_endless_dataset_is_refused() -> None:
     with dataset() as data:
         data.set_epoch(0)
         with pytest.raises(infeed.InvalidRequestError, match=r"set_epoch\(2\).*epochs=1"):
@@ -317,7 +317,7 @@ def test_worker_of_a_loader_is_refused_with_the_remedy(workers: int) -> None:
         next(iter(loader))
 
 
-def test_worker_of_a_connected_dataset_is_refused_with_the_same_remedy() -> None:
+def test_worker_of_a_connected_dataset_is_refused() -> None:
     with dataset() as data:
         next(iter(data))
         loader = DataLoader(data, batch_size=None, num_workers=1, multiprocessing_context="fork")

@@ -309,7 +309,7 @@ def test_evaluation_with_restart_sees_every_sample_each_time() -> None:
     assert module.evaluated == whole[:2] + whole + whole  # the first two: Lightning's sanity check
 
 
-def test_dataset_of_evaluation_does_not_get_the_state_of_training(tmp_path: Path) -> None:
+def test_evaluation_does_not_get_the_state_of_training(tmp_path: Path) -> None:
     fit(dataset(epochs=1), AtEpochEnd(tmp_path), max_epochs=1)
     module = EvaluatedModule()
     trainer(max_epochs=2, num_sanity_val_steps=0).fit(

@@ -159,7 +159,7 @@ def test_resumed_training_equals_uninterrupted_training(stop: int, tmp_path: Pat
     assert weights(train(checkpoint, None).model) == uninterrupted()
 
 
-def test_resumed_training_of_the_direct_iterator_equals_uninterrupted_training() -> None:
+def test_resumed_direct_iterator_trains_as_an_uninterrupted_one() -> None:
     def train(run: Run, steps: int, state: Any) -> Any:
         with connect("fake", "fake", transport=fake(), state=state) as feed:
             for _, batch in zip(range(steps), feed, strict=False):

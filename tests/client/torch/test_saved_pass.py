@@ -53,17 +53,17 @@ def test_state_of_a_finite_pass_continues_in_an_endless_one() -> None:
     assert given == stream(2 * STEPS + 1)[1:]
 
 
-def test_state_before_the_first_batch_leaves_the_epochs_to_the_dataset() -> None:
+def test_state_before_the_first_batch_has_no_end() -> None:
     with dataset(epochs=2, state=dataset(epochs=1).state_dict()) as data:
         assert ids(data) == stream(2 * COUNT // 4)
 
 
-def test_length_after_a_state_of_a_longer_pass_is_that_of_the_rest() -> None:
+def test_length_after_a_state_of_a_longer_pass_is_the_rest() -> None:
     with dataset(epochs=1, state=state_of_a_step(epochs=3)) as data:
         assert len(data) == len(ids(data)) == 3 * COUNT // 4 - 1
 
 
-def test_next_pass_begins_behind_epochs_that_were_left_out_with_the_remainder() -> None:
+def test_next_pass_begins_behind_epochs_of_the_remainder() -> None:
     shard = infeed.Shard(0, 2)
     with dataset(epochs=3, batch_size=25, shard=shard) as data:
         assert len(ids(data)) == 1  # of 50 samples over both ranks; 28 remain
@@ -71,7 +71,7 @@ def test_next_pass_begins_behind_epochs_that_were_left_out_with_the_remainder() 
         assert data.state_dict()["cursor"]["position"] == 3 * COUNT
 
 
-def test_second_pass_of_a_pipeline_without_an_order_is_refused_with_the_remedy() -> None:
+def test_second_pass_without_an_order_is_refused() -> None:
     transport = fake()
     transport.spec = replace(transport.spec, guarantee=Guarantee(order="none", resume="none"))
     with dataset(epochs=1, transport=transport) as data:

@@ -89,7 +89,7 @@ def test_statistics_before_the_group_do_not_fix_the_shard(initialize: Any) -> No
 
 @pytest.mark.parametrize("variable", ["WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE"])
 @pytest.mark.parametrize("opened", ["dataset", "connect"])
-def test_first_batch_without_a_group_of_several_processes_is_refused(
+def test_first_batch_of_several_processes_needs_a_group(
     opened: str, variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, "2")
