@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -15,8 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
-from infeed.cli.connection import BatchSize, Connection, PipelineName, Seed, Target, Timeout
-from infeed.cli.model_options import with_models
+from infeed.cli.connection import SEED, TIMEOUT, Connection, PipelineName, Target
+from infeed.cli.model_options import option, with_models
 from infeed.cli.output import print_json, print_line, problem_of, write_file
 from infeed.shared.errors import InvalidRequestError
 
@@ -35,49 +35,35 @@ _MAX_ROWS = 20
 class AuditOptions:
     """The options, as they are given."""
 
-    epochs: Annotated[
-        int, typer.Option(help="Number of epochs to read; an endless pipeline is read this far.")
-    ] = 1
-    world_size: Annotated[
-        str,
-        typer.Option(
-            help="Number of ranks; with --resume-every also several, such as 3,2,5, used in turn."
-        ),
-    ] = "1"
-    batch_size: BatchSize = None
-    seed: Seed = None
-    remainder: Annotated[
-        str,
-        typer.Option(
-            help="'drop' leaves out the samples that fill no batch on every rank, as most training "
-            "does; 'pad' reads them."
-        ),
-    ] = "pad"
-    resume_every: Annotated[
-        int | None,
-        typer.Option(
-            help="Steps after which all ranks close, and others resume from the saved cursor. "
-            "Default: never."
-        ),
-    ] = None
-    quarantine: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="A server's quarantine log, for 'on_error: substitute'; give it once for each "
-            "server.",
-        ),
-    ] = None
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--json",
-            metavar="FILE",
-            help="Also write the result to this file; with '-' only to standard output, instead of "
-            "the table.",
-        ),
-    ] = None
-    timeout: Timeout = 20.0
+    epochs: int = option(1, "Number of epochs to read; an endless pipeline is read this far.")
+    world_size: str = option(
+        "1", "Number of ranks; with --resume-every also several, such as 3,2,5, used in turn."
+    )
+    batch_size: int | None = option(None, "Slots of each batch of a rank. Default: the pipeline's.")
+    seed: int | None = option(None, SEED)
+    remainder: str = option(
+        "pad",
+        "'drop' leaves out the samples that fill no batch on every rank, as most training does; "
+        "'pad' reads them.",
+    )
+    resume_every: int | None = option(
+        None,
+        "Steps after which all ranks close, and others resume from the saved cursor. Default: "
+        "never.",
+    )
+    quarantine: list[Path] | None = option(
+        None,
+        "A server's quarantine log, for 'on_error: substitute'; give it once for each server.",
+        metavar="FILE",
+    )
+    output: str | None = option(
+        None,
+        "Also write the result to this file; with '-' only to standard output, instead of the "
+        "table.",
+        "--json",
+        metavar="FILE",
+    )
+    timeout: float = option(20.0, TIMEOUT, metavar="SECONDS")
 
 
 @with_models

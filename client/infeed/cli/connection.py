@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import infeed
+from infeed.cli.model_options import option
 from infeed.cli.output import problem_of
 from infeed.shared.errors import ConfigError
 
@@ -19,46 +20,34 @@ Target = Annotated[
     str, typer.Argument(help="host:port of a server, or several, separated by commas.")
 ]
 PipelineName = Annotated[str, typer.Argument(help="The pipeline's name.")]
-Timeout = Annotated[
-    float, typer.Option(metavar="SECONDS", help="Seconds to wait for a server that is starting.")
-]
-BatchSize = Annotated[
-    int | None, typer.Option(help="Slots of each batch of a rank. Default: the pipeline's.")
-]
-Seed = Annotated[int | None, typer.Option(help="Seed of the order. Default: the pipeline's.")]
+TIMEOUT = "Seconds to wait for a server that is starting."
+SEED = "Seed of the order. Default: the pipeline's."
 
 
-def _option(*names: str, **options: Any) -> Any:
-    return typer.Option(*names, rich_help_panel=SECURITY, **options)
-
-
-def _file(variable: str, help_text: str) -> Any:
-    return _option(envvar=variable, metavar="FILE", help=help_text)
+_PANEL = {"rich_help_panel": SECURITY}
+_FILE = {"metavar": "FILE", **_PANEL}
 
 
 @dataclass(frozen=True)
 class Connection:
     """The options of TLS and authentication, the same for every command that connects."""
 
-    tls: Annotated[bool, _option("--tls", help="Use TLS, and trust the system's authorities.")] = (
-        False
+    tls: bool = option(False, "Use TLS, and trust the system's authorities.", **_PANEL)
+    tls_ca: Path | None = option(
+        None, "Use TLS, and trust these authorities (PEM).", envvar="INFEED_TLS_CA", **_FILE
     )
-    tls_ca: Annotated[
-        Path | None, _file("INFEED_TLS_CA", "Use TLS, and trust these authorities (PEM).")
-    ] = None
-    tls_cert: Annotated[
-        Path | None, _file("INFEED_TLS_CERT", "The client's certificate (PEM).")
-    ] = None
-    tls_key: Annotated[
-        Path | None, _file("INFEED_TLS_KEY", "Its private key. Default: in the same file.")
-    ] = None
-    tls_server_name: Annotated[
-        str | None,
-        _option(metavar="NAME", help="The name in the server's certificate. Default: the host."),
-    ] = None
-    token_file: Annotated[
-        Path | None, _file("INFEED_TOKEN_FILE", "A file that holds the token.")
-    ] = None
+    tls_cert: Path | None = option(
+        None, "The client's certificate (PEM).", envvar="INFEED_TLS_CERT", **_FILE
+    )
+    tls_key: Path | None = option(
+        None, "Its private key. Default: in the same file.", envvar="INFEED_TLS_KEY", **_FILE
+    )
+    tls_server_name: str | None = option(
+        None, "The name in the server's certificate. Default: the host.", metavar="NAME", **_PANEL
+    )
+    token_file: Path | None = option(
+        None, "A file that holds the token.", envvar="INFEED_TOKEN_FILE", **_FILE
+    )
 
     def arguments(self) -> dict[str, Any]:
         """Returns the arguments of `infeed.connect`, `tls` and `token`. Raises `ConfigError`."""

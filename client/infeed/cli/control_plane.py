@@ -122,7 +122,7 @@ class ControlPlane:
                 raise self._unavailable(problem) from None
         try:
             return response.status, json.loads(body)
-        except (ValueError, RecursionError):  # it is nested deeper than the interpreter's stack
+        except ValueError:
             return response.status, None
 
     def _connection(self) -> http.client.HTTPConnection:

@@ -4,124 +4,90 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-import typer
-
-from infeed.cli.connection import Seed, Timeout
+from infeed.cli.connection import SEED, TIMEOUT
+from infeed.cli.model_options import option
 from infeed.shared.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from infeed.loadtest import LoadPlan
 
 
-def _threshold(help_text: str, *names: str) -> Any:
-    return typer.Option(*names, help=help_text, rich_help_panel="Thresholds")
-
-
-def _fault(metavar: str, help_text: str) -> Any:
-    return typer.Option(metavar=metavar, help=help_text, rich_help_panel="Faults")
+_FAULT = {"rich_help_panel": "Faults"}
+_THRESHOLD = {"rich_help_panel": "Thresholds"}
 
 
 @dataclass(frozen=True)
 class LoadtestOptions:
     """The options, as they are given."""
 
-    trainers: Annotated[int, typer.Option("--trainers", "-n", help="Simulated trainers.")] = 4
-    step_ms: Annotated[
-        float, typer.Option(metavar="MS", help="Milliseconds of a training step without its wait.")
-    ] = 50.0
-    independent: Annotated[
-        bool,
-        typer.Option(
-            "--independent",
-            help="Each trainer is a job of its own, with a seed of its own. Default: ranks of one "
-            "job.",
-        ),
-    ] = False
-    threads: Annotated[
-        bool, typer.Option("--threads", help="Run trainers as threads. Default: as processes.")
-    ] = False
-    ramp: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Seconds between the starts of two trainers.")
-    ] = 0.0
-    duration: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS", help="Seconds from the first batch of the last trainer to the end."
-        ),
-    ] = 30.0
-    steps: Annotated[
-        int | None, typer.Option(help="Steps of each trainer, instead of the duration.")
-    ] = None
-    warm_up: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="Seconds that no figure covers at first. Default: a tenth of the duration.",
-        ),
-    ] = None
-    batch_size: Annotated[
-        int | None, typer.Option(help="Slots of each batch of a trainer. Default: the pipeline's.")
-    ] = None
-    seed: Seed = None
-    prefetch_batches: Annotated[
-        int | None, typer.Option(help="Batches that a trainer prefetches. Default: as 'connect'.")
-    ] = None
-    rtt_ms: Annotated[float, _fault("MS", "Milliseconds to add to the round trip.")] = 0.0
-    jitter_ms: Annotated[
-        float, _fault("MS", "Random milliseconds to add to it, from 0 to this.")
-    ] = 0.0
-    stall: Annotated[
-        list[str] | None,
-        _fault(
-            "RANK@SECOND:SECONDS", "A trainer that makes no step for some time; can be repeated."
-        ),
-    ] = None
-    kill: Annotated[
-        list[str] | None,
-        _fault(
-            "RANK@SECOND",
-            "A trainer that is killed and resumes from its cursor; can be repeated.",
-        ),
-    ] = None
-    min_utilisation: Annotated[
-        float | None,
-        _threshold("Least accelerator utilisation of the worst trainer, such as 0.9."),
-    ] = None
-    max_wait_p99_ms: Annotated[float | None, _threshold("Largest p99 of a trainer's waits.")] = None
-    min_samples_per_second: Annotated[
-        float | None, _threshold("Least throughput of all trainers.")
-    ] = None
-    allow_lost_servers: Annotated[
-        bool,
-        _threshold(
-            "Servers may go during the test; without it, the loss of one is a failure.",
-            "--allow-lost-servers",
-        ),
-    ] = False
-    find_max: Annotated[
-        bool,
-        typer.Option(
-            "--find-max",
-            help="Search the number of trainers, from 1 up to --trainers, that keeps "
-            "--min-utilisation, or 0.9. Each test has the duration.",
-        ),
-    ] = False
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--json",
-            metavar="FILE",
-            help="Also write the result to this file; with '-' only to standard output, instead of "
-            "the text.",
-        ),
-    ] = None
-    html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also write a page with plots to this file."),
-    ] = None
-    timeout: Timeout = 20.0
+    trainers: int = option(4, "Simulated trainers.", "--trainers", "-n")
+    step_ms: float = option(50.0, "Milliseconds of a training step without its wait.", metavar="MS")
+    independent: bool = option(
+        False,
+        "Each trainer is a job of its own, with a seed of its own. Default: ranks of one job.",
+    )
+    threads: bool = option(False, "Run trainers as threads. Default: as processes.")
+    ramp: float = option(0.0, "Seconds between the starts of two trainers.", metavar="SECONDS")
+    duration: float = option(
+        30.0, "Seconds from the first batch of the last trainer to the end.", metavar="SECONDS"
+    )
+    steps: int | None = option(None, "Steps of each trainer, instead of the duration.")
+    warm_up: float | None = option(
+        None,
+        "Seconds that no figure covers at first. Default: a tenth of the duration.",
+        metavar="SECONDS",
+    )
+    batch_size: int | None = option(
+        None, "Slots of each batch of a trainer. Default: the pipeline's."
+    )
+    seed: int | None = option(None, SEED)
+    prefetch_batches: int | None = option(
+        None, "Batches that a trainer prefetches. Default: as 'connect'."
+    )
+    rtt_ms: float = option(0.0, "Milliseconds to add to the round trip.", metavar="MS", **_FAULT)
+    jitter_ms: float = option(
+        0.0, "Random milliseconds to add to it, from 0 to this.", metavar="MS", **_FAULT
+    )
+    stall: list[str] | None = option(
+        None,
+        "A trainer that makes no step for some time; can be repeated.",
+        metavar="RANK@SECOND:SECONDS",
+        **_FAULT,
+    )
+    kill: list[str] | None = option(
+        None,
+        "A trainer that is killed and resumes from its cursor; can be repeated.",
+        metavar="RANK@SECOND",
+        **_FAULT,
+    )
+    min_utilisation: float | None = option(
+        None, "Least accelerator utilisation of the worst trainer, such as 0.9.", **_THRESHOLD
+    )
+    max_wait_p99_ms: float | None = option(None, "Largest p99 of a trainer's waits.", **_THRESHOLD)
+    min_samples_per_second: float | None = option(
+        None, "Least throughput of all trainers.", **_THRESHOLD
+    )
+    allow_lost_servers: bool = option(
+        False,
+        "Servers may go during the test; without it, the loss of one is a failure.",
+        **_THRESHOLD,
+    )
+    find_max: bool = option(
+        False,
+        "Search the number of trainers, from 1 up to --trainers, that keeps --min-utilisation, or "
+        "0.9. Each test has the duration.",
+    )
+    output: str | None = option(
+        None,
+        "Also write the result to this file; with '-' only to standard output, instead of the "
+        "text.",
+        "--json",
+        metavar="FILE",
+    )
+    html: Path | None = option(None, "Also write a page with plots to this file.", metavar="FILE")
+    timeout: float = option(20.0, TIMEOUT, metavar="SECONDS")
 
     def plan(self) -> LoadPlan:
         """Returns the plan. Raises `InvalidRequestError` for options that do not fit."""

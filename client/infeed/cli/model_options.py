@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
@@ -41,38 +41,54 @@ def with_models(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def option(default: Any, help_text: str, *names: str, **more: Any) -> Any:
+    """Returns a field of a dataclass that is an option; `more` has arguments of `typer.Option`.
+
+    Without `names`, the option has the name of the field.
+    """
+    extra = {**more, **({"names": names} if names else {})}
+    return dataclasses.field(default=default, metadata={"help": help_text, "extra": extra})
+
+
 def model_options(model: Any) -> list[inspect.Parameter]:
     """Returns a parameter for each field of a model, as Typer reads it.
 
-    The annotation of a field has a `typer.Option` or `typer.Argument`. In its place a pydantic
-    field may have a description, which is the help, and in `json_schema_extra` the other arguments
-    of `typer.Option`, such as `metavar` and `rich_help_panel`; `names` are the option's names.
+    The field of a dataclass is an `option`. That of a pydantic model has a description, which is
+    the help, and in `json_schema_extra` the other arguments of `typer.Option`, such as `metavar`
+    and `rich_help_panel`; `names` are the option's names. In place of both, the annotation of a
+    field may have a `typer.Option` or `typer.Argument`.
     """
     hints = get_type_hints(model, include_extras=True)
     if dataclasses.is_dataclass(model):
-        fields = [(item.name, hints[item.name], item.default) for item in dataclasses.fields(model)]
+        fields = [
+            (item.name, item.default, item.metadata.get("help"), item.metadata.get("extra"))
+            for item in dataclasses.fields(model)
+        ]
     else:
         fields = [
-            (name, _described(name, hints[name], field), _default(field))
+            (name, _default(field), field.description, field.json_schema_extra)
             for name, field in model.model_fields.items()
         ]
     kind, empty = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
     return [
         inspect.Parameter(
-            name, kind, annotation=hint, default=empty if _is_missing(default) else default
+            name,
+            kind,
+            annotation=_described(name, hints[name], help_text, extra or {}),
+            default=empty if _is_missing(default) else default,
         )
-        for name, hint, default in fields
+        for name, default, help_text, extra in fields
     ]
 
 
-def _described(name: str, hint: Any, field: Any) -> Any:
-    """Returns the annotation of a pydantic field with an option made from its description."""
+def _described(name: str, hint: Any, help_text: str | None, extra: Mapping[str, Any]) -> Any:
+    """Returns the annotation with an option, unless it has one."""
     if any(isinstance(part, ParameterInfo) for part in get_args(hint)):
         return hint
-    extra = dict(field.json_schema_extra or {})
     # With its name, a bool has no second option that begins with --no.
-    names = extra.pop("names", [f"--{name.replace('_', '-')}"])
-    return Annotated[hint, typer.Option(*names, help=field.description, **extra)]
+    names = extra.get("names", [f"--{name.replace('_', '-')}"])
+    more = {key: value for key, value in extra.items() if key != "names"}
+    return Annotated[hint, typer.Option(*names, help=help_text, **more)]
 
 
 def _default(field: Any) -> Any:

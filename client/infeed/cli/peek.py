@@ -15,9 +15,9 @@ from rich.text import Text
 
 import infeed
 from infeed.batch import Batch
-from infeed.cli.connection import Connection, PipelineName, Seed, Timeout
+from infeed.cli.connection import SEED, TIMEOUT, Connection, PipelineName
 from infeed.cli.contact_sheet import contact_sheet
-from infeed.cli.model_options import with_models
+from infeed.cli.model_options import option, with_models
 from infeed.cli.output import print_json, print_line, problem_of
 from infeed.cli.spec_json import spec_to_json
 from infeed.shared.errors import InvalidRequestError, MissingExtraError
@@ -34,24 +34,16 @@ _MAX_STEP = 1 << 40
 class PeekOptions:
     """The options, as they are given."""
 
-    batch_size: Annotated[
-        int | None, typer.Option(help="Slots of the batch. Default: the pipeline's.")
-    ] = None
-    seed: Seed = None
-    step: Annotated[
-        int, typer.Option(min=0, max=_MAX_STEP, help="The step whose batch is shown.")
-    ] = 0
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = (
-        False
+    batch_size: int | None = option(None, "Slots of the batch. Default: the pipeline's.")
+    seed: int | None = option(None, SEED)
+    step: int = option(0, "The step whose batch is shown.", min=0, max=_MAX_STEP)
+    as_json: bool = option(False, "Print JSON instead of the table.", "--json")
+    png: Path | None = option(
+        None,
+        "Also write the images to this file, each with sample id, label and position.",
+        metavar="FILE",
     )
-    png: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Also write the images to this file, each with sample id, label and position.",
-        ),
-    ] = None
-    timeout: Timeout = 20.0
+    timeout: float = option(20.0, TIMEOUT, metavar="SECONDS")
 
 
 @with_models

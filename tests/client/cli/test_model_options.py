@@ -10,7 +10,7 @@ import typer
 from pydantic import BaseModel, Field
 from typer.testing import CliRunner, Result
 
-from infeed.cli.model_options import with_models
+from infeed.cli.model_options import option, with_models
 
 PANEL = {"rich_help_panel": "Limits", "metavar": "N"}
 
@@ -18,7 +18,7 @@ PANEL = {"rich_help_panel": "Limits", "metavar": "N"}
 @dataclass(frozen=True)
 class Plain:
     size: Annotated[int, typer.Option(help="Slots of a batch.", metavar="N")]
-    names: Annotated[list[str] | None, typer.Option("--name", help="A name.")] = None
+    names: list[str] | None = option(None, "A name.", "--name")
 
 
 class Checked(BaseModel):

@@ -40,6 +40,7 @@ def test_trainers_on_the_machine_of_the_server_grow_with_it() -> None:
     # The server uses 0.5 processors, the trainer too, and others 0.25 of 2: 0.75 are free.
     forecast = with_server(available_cores=1.25).forecast
     assert forecast.capacity == pytest.approx(10 * 1.75, rel=0.02)
+    assert forecast.capacity_most == pytest.approx(10 * 2.0, rel=0.05)
     assert forecast.shares_machine
     assert with_server(available_cores=0.4).forecast.capacity == pytest.approx(10.0)
     assert with_server(transform_seconds=1.0).forecast.capacity == pytest.approx(10.0)
@@ -54,13 +55,6 @@ def test_forecast_is_a_range_where_other_processes_use_processors() -> None:
     assert "can make 20.0 to 40.0, by what other processes leave: enough for 1 to 2 such" in str(
         forecast_text(beside)
     )
-
-
-def test_forecast_is_a_range_on_a_machine_that_trainers_share() -> None:
-    # The server uses 0.5 processors, the trainer too, and others 0.25 of 2.
-    forecast = with_server(available_cores=1.25).forecast
-    assert forecast.capacity == pytest.approx(10 * 1.75, rel=0.02)
-    assert forecast.capacity_most == pytest.approx(10 * 2.0, rel=0.05)
 
 
 def test_forecast_of_a_lower_utilisation_is_of_more_trainers() -> None:

@@ -96,12 +96,6 @@ def test_names_from_elsewhere_are_escaped() -> None:
     assert "<a>:1" not in text
 
 
-def test_many_trainers_fit() -> None:
-    reader = Reader()
-    reader.feed(page(trainers=100))
-    assert reader.open == []
-
-
 def test_page_has_the_colours_of_its_theme() -> None:
     text = page()
     assert "stroke: var(--c1)" in text

@@ -44,14 +44,6 @@ def test_independent_jobs_are_audited_alone() -> None:
     assert [each.seed for each in audits(made)] == [0, 1]
 
 
-def test_a_trainer_resumes_from_its_last_cursor() -> None:
-    made = tally(LoadPlan(trainers=1))
-    assert made.trainers[0].state is None
-    made.add(0, point(steps([0, 1]), state={"position": 8}))
-    made.start(0, 0.5)
-    assert made.trainers[0].state == {"position": 8}
-
-
 def test_equal_warnings_of_several_ranks_are_one_event_with_the_servers_name() -> None:
     made = tally(LoadPlan(trainers=3), addresses={"127.0.0.1:5": "server:7470"})
     for rank, at in ((0, 1.0), (1, 1.5), (0, 9.0)):
