@@ -85,7 +85,7 @@ def test_paths_are_relative_to_the_written_file(folder: Path) -> None:
     assert labels == "file,label\na.jpg,cat\nb.jpg,dog\n"
 
 
-def test_unclear_labels_are_listed_as_commands_and_nothing_is_written(folder: Path) -> None:
+def test_unclear_labels_are_commands_and_no_file(folder: Path) -> None:
     result = run("photos", "-o", "my file.yaml")
     assert str(result.exception).splitlines()[1:] == [
         "  infeed init photos --output 'my file.yaml' --labels species.csv:species"  # noqa: ISC004

@@ -64,7 +64,7 @@ def test_standard_error_has_the_step_under_way(folder: Path) -> None:
     assert "profile of" not in result.stdout
 
 
-def test_json_of_a_dataset_has_its_total_and_no_print_of_its_function(folder: Path) -> None:
+def test_json_of_a_dataset_has_no_print_of_its_function(folder: Path) -> None:
     result = run("good.yaml", "rows", "--seconds", "0.2", "--json", "--batch-size", "5")
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
@@ -117,7 +117,7 @@ def test_interrupt_prints_what_was_measured_and_exits_with_130(
         assert "read arrays" in result.stdout
 
 
-def test_sigint_prints_what_was_measured_and_ends_the_process_with_130(folder: Path) -> None:
+def test_sigint_prints_the_figures_and_exits_with_130(folder: Path) -> None:
     (folder / "interrupting.py").write_text(
         "import itertools\nimport os\nimport signal\n\nREADS = itertools.count()\n\n\n"
         "class Numbers:\n    fingerprint = '1'\n\n"

@@ -77,7 +77,7 @@ def profile_of(
     return profile
 
 
-def test_fused_step_has_both_names_and_bytes_flow_from_stage_to_stage(folder: Path) -> None:
+def test_fused_step_has_both_names_and_bytes_flow_on(folder: Path) -> None:
     transforms = (
         "[decode_image: {field: image}, random_resized_crop: {field: image, size: [8, 8]}, "
         "normalize: {field: image, scale: 255}]"

@@ -198,7 +198,7 @@ def test_photos_that_exif_turns_are_turned(tmp_path: Path) -> None:
     assert "decode_image: {field: image, channels: 3, exif: apply}" in written
 
 
-def test_classes_of_text_are_numbered_although_the_source_can_read_the_csv(flat: Path) -> None:
+def test_classes_of_text_in_a_usual_csv_are_numbered(flat: Path) -> None:
     made = starter(flat, table("file,label", NAMES, [*COLOURS, *COLOURS]))
     assert made.files["flat-labels.infeed.csv"].splitlines()[1] == "0.jpg,2"
 
@@ -253,9 +253,7 @@ def test_rows_that_are_left_out_have_their_reason(flat: Path) -> None:
         (b"file,label\nother.jpg,1\nmore.jpg,2\n", "no column names images below this folder"),
     ],
 )
-def test_csv_in_the_folder_that_is_not_used_is_named_with_the_reason(
-    flat: Path, csv: bytes, reason: str
-) -> None:
+def test_csv_that_is_not_used_is_named_with_the_reason(flat: Path, csv: bytes, reason: str) -> None:
     (line,) = [line for line in text(starter(flat, csv)).splitlines() if "is not used" in line]
     assert line.strip().startswith("# labels.csv is not used: ")
     assert line.endswith(reason)
