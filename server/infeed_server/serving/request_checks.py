@@ -10,7 +10,7 @@ from infeed.shared.spec import MAX_BATCH_SIZE, PipelineSpec
 from infeed.shared.spec.dataset import MAX_JOB_NAME_LENGTH, optional_enum_name
 from infeed.v1 import spec_pb2, stream_pb2
 from infeed_server.engines.base import Trainer
-from infeed_server.pipeline.definition import MAX_SEED
+from infeed_server.order import MAX_SEED
 
 _MAX_BATCH_BYTES = 1 << 30
 """The largest batch that a client may request, unless it has the pipeline's own batch size. The

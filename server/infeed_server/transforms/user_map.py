@@ -57,7 +57,7 @@ class Map(Transform):
     """Whether the function is one of NumPy arrays, called in Python: see below."""
     # Aliases, since `fields` and `identity` are also names of methods.
     result_fields: DeclaredFields | None = Field(None, alias="fields")
-    """With `python`: fields of the result; by default the results of eight samples."""
+    """With `python`: fields of the result; by default as eight samples have them."""
     declared_identity: Annotated[str, Field(min_length=1)] | None = Field(None, alias="identity")
     """With `python`: text that is part of the fingerprint, for what the code does not show."""
     processes: Annotated[int, Field(ge=0, le=256)] | None = None
