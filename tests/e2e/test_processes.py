@@ -68,7 +68,8 @@ def batches_sent(http: str) -> float:
 
 def listening() -> dict[int, set[str]]:
     """Returns the addresses of loopback at which each process listens."""
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    tables = [Path(f"/proc/net/{name}").read_text() for name in ("tcp", "tcp6")]  # gRPC: the latter
+    rows = [line.split() for table in tables for line in table.splitlines()[1:]]
     ports = {f"socket:[{row[9]}]": int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A"}
     found: dict[int, set[str]] = {}
     for file in Path("/proc").glob("[0-9]*/fd/*"):
