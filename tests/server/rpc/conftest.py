@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ import grpc
 import numpy as np
 import pytest
 from tests.harness.waiting import wait_until
+from tests.server.rpc.plain_client import PlainClient
 
 from infeed.shared.errors import InfeedError
 from infeed.shared.spec import FieldSpec, Guarantee, PipelineSpec
@@ -248,6 +250,19 @@ def new_call(
 ) -> Callable[[], StreamCall]:
     """Opens calls on the server `live`."""
     return lambda: open_call(channel)
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[..., PlainClient]]:
+    """Connects a client that enforces nothing: `connect(live, window=...)`."""
+    with ExitStack() as stack:
+
+        def make(live: RunningServer, **options: int) -> PlainClient:
+            client = PlainClient(live.server.port, **options)
+            stack.callback(client.socket.close)
+            return client
+
+        yield make
 
 
 @pytest.fixture

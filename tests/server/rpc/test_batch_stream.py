@@ -295,20 +295,6 @@ def test_call_that_ends_before_an_answer_closes_the_session(
     assert call.closed == 1
 
 
-def test_sent_batch_is_released(waiting_client: Iterator[Any], frequent_heartbeats: None) -> None:
-    call = FakeCall()
-    answer = call.serve(waiting_client)
-    while not call.answers:
-        next(answer)
-    batch = deque([b"batch"])
-    call.answers[0].set_result(EncodedAnswer(batch, 4, 5))
-    while (sent := next(answer)) != b"batch":
-        assert sent is module._HEARTBEAT
-    assert (bool(batch), call.sent) == (False, 0)
-    next(answer)
-    assert call.sent == 1
-
-
 def test_batch_of_a_peer_that_leaves_with_it_counts_as_sent(
     waiting_client: Iterator[Any], frequent_heartbeats: None
 ) -> None:

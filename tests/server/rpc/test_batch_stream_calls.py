@@ -221,22 +221,6 @@ def test_heartbeats_are_sent_while_no_batch_is_ready(
     assert [kind for kind in kinds[6:] if kind != "heartbeat"] == ["header", "chunk"]
 
 
-def test_cancelled_stream_frees_its_session_and_requests(
-    live: Any, new_call: Any, eventually: Any
-) -> None:
-    live.held.held = True
-    call = new_call().open()
-    for number in range(100):
-        call.request(4 * number)
-    assert call.next().HasField("opened")
-    eventually(lambda: live.gauge("queued_requests") == 100, "all are queued")
-    assert live.gauge("streams") == 1
-    call.cancel()
-    eventually(lambda: live.gauge("streams") == 0, "the stream is closed")
-    eventually(lambda: live.gauge("queued_requests") == 0, "no request is queued")
-    assert live.held.sessions[0].closed
-
-
 def test_many_cancelled_streams_leave_no_threads(live: Any, new_call: Any, eventually: Any) -> None:
     def threads() -> list[str]:
         return [each.name for each in threading.enumerate() if each.name == "infeed-requests"]

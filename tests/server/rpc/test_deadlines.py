@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import grpc
-import h2.config
-import h2.connection
-import h2.events
 import pytest
 
 import infeed
+from infeed.v1 import stream_pb2
 from infeed_server.rpc import interceptor
 from infeed_server.rpc import server as rpc_server
 from infeed_server.rpc.limits import Limits
@@ -23,87 +20,27 @@ STREAM = f"/{SERVICE}/StreamBatches"
 GET = f"/{SERVICE}/GetPipeline"
 CHECK = "/grpc.health.v1.Health/Check"
 SECONDS = 0.2
-
-
-class PlainClient:
-    """A gRPC client that enforces nothing."""
-
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), 60)
-        self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
-        self.h2.initiate_connection()
-        self._flush()
-
-    def call(self, method: str, *more: tuple[str, str], message: bytes | None = None) -> int:
-        stream_id = self.h2.get_next_available_stream_id()
-        headers = [(":method", "POST"), (":scheme", "http"), (":path", method)]
-        headers += [
-            (":authority", "s"),
-            ("content-type", "application/grpc"),
-            ("te", "trailers"),
-            *more,
-        ]
-        self.h2.send_headers(stream_id, headers)
-        if message is not None:
-            self.h2.send_data(stream_id, b"\0" + len(message).to_bytes(4, "big") + message)
-        self._flush()
-        return stream_id
-
-    def await_end(self, stream_id: int) -> None:
-        """Reads until the server ends or resets a stream."""
-        ends = h2.events.StreamEnded, h2.events.StreamReset
-        while data := self.socket.recv(1 << 16):
-            for event in self.h2.receive_data(data):
-                if isinstance(event, ends) and event.stream_id == stream_id:
-                    return
-            self._flush()
-        raise AssertionError("the connection ended")
-
-    def read_to_end(self) -> None:
-        while self.socket.recv(1 << 16):
-            pass
-
-    def _flush(self) -> None:
-        self.socket.sendall(self.h2.data_to_send())
-
-
-@pytest.fixture
-def clients() -> Iterator[list[PlainClient]]:
-    started: list[PlainClient] = []
-    yield started
-    for each in started:
-        each.socket.close()
-
-
-@pytest.fixture
-def open_message() -> bytes:
-    from infeed.v1 import stream_pb2
-
-    event = stream_pb2.StreamOpen(pipeline="held")
-    return stream_pb2.StreamBatchesRequest(open=event).SerializeToString()
+OPEN = stream_pb2.StreamBatchesRequest(
+    open=stream_pb2.StreamOpen(pipeline="held")
+).SerializeToString()
 
 
 @pytest.mark.parametrize("method", [STREAM, GET, CHECK])
 def test_call_without_a_request_ends(
-    start: Any, clients: list[PlainClient], monkeypatch: pytest.MonkeyPatch, method: str
+    start: Any, connect: Any, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     monkeypatch.setattr(interceptor, "FIRST_MESSAGE_TIMEOUT_SECONDS", SECONDS)
-    live = start()
-    clients.append(client := PlainClient(live.server.port))
+    client = connect(start())
     client.await_end(client.call(method))
 
 
 def test_stream_with_its_first_message_stays_open(
-    start: Any,
-    clients: list[PlainClient],
-    open_message: bytes,
-    monkeypatch: pytest.MonkeyPatch,
-    eventually: Any,
+    start: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(interceptor, "FIRST_MESSAGE_TIMEOUT_SECONDS", SECONDS)
     live = start()
-    clients.append(client := PlainClient(live.server.port))
-    client.call(STREAM, message=open_message)
+    client = connect(live)
+    client.call(STREAM, OPEN)
     second = client.call(STREAM)
     client.await_end(second)  # a timer has run since
     assert len(live.held.sessions) == 1
@@ -112,14 +49,13 @@ def test_stream_with_its_first_message_stays_open(
 
 @pytest.mark.parametrize("begin", [b"", b"PRI * HTTP", None])
 def test_connection_without_a_call_ends(
-    start: Any, clients: list[PlainClient], monkeypatch: pytest.MonkeyPatch, begin: bytes | None
+    start: Any, connect: Any, monkeypatch: pytest.MonkeyPatch, begin: bytes | None
 ) -> None:
     monkeypatch.setattr(rpc_server, "_HANDSHAKE_TIMEOUT_SECONDS", SECONDS)
     monkeypatch.setattr(rpc_server, "_IDLE_SECONDS", SECONDS)
     live = start()
     if begin is None:
-        clients.append(client := PlainClient(live.server.port))
-        client.read_to_end()
+        connect(live).read_to_end()
     else:
         with socket.create_connection(("127.0.0.1", live.server.port), 60) as silent:
             silent.sendall(begin)
@@ -127,12 +63,10 @@ def test_connection_without_a_call_ends(
                 pass
 
 
-def test_old_connection_ends_after_its_grace_period(
-    start: Any, clients: list[PlainClient], open_message: bytes
-) -> None:
+def test_old_connection_ends_after_its_grace_period(start: Any, connect: Any) -> None:
     live = start(limits=Limits(max_connection_age=1.0, max_connection_age_grace=1.0))
-    clients.append(client := PlainClient(live.server.port))
-    client.call(STREAM, message=open_message)
+    client = connect(live)
+    client.call(STREAM, OPEN)
     client.read_to_end()
     assert live.held.sessions
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import grpc
 import pytest
-from grpc_health.v1 import health_pb2
 
-from infeed.shared.errors import AuthenticationError, InvalidRequestError, ServerUnavailableError
+from infeed.shared.errors import AuthenticationError, ServerUnavailableError
 from infeed.v1 import feed_service_pb2
 from infeed_server.rpc import admission, resources
 from infeed_server.rpc import server as rpc_server
@@ -196,41 +195,6 @@ class Refusing:
 
     def authenticate(self, authorization: str | None, client: str = "") -> Any:
         raise AuthenticationError("unknown token")
-
-
-def test_failing_authenticator_fails_its_call_alone(
-    start: Any, error_of: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    class Failing:
-        def authenticate(self, authorization: str | None, client: str = "") -> Any:
-            raise RuntimeError("on purpose")
-
-    live = start(authenticator=Failing())
-    with grpc.insecure_channel(live.address) as channel:
-        watch = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"", timeout=60)
-        next(watch)
-        with pytest.raises(grpc.RpcError) as caught:
-            channel.unary_unary(GET)(b"", timeout=60)
-        assert error_of(caught.value)[0] == "INTERNAL"
-        assert watch.is_active()
-        watch.cancel()
-    assert "RuntimeError: on purpose" in caplog.text
-
-
-def test_invalid_health_check_is_refused_without_a_line_in_the_log(
-    live: Any, channel: grpc.Channel, error_of: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    for junk in (b"\xff", b""):
-        check = channel.unary_unary(METHODS["health calls"])
-        if not junk:
-            response = health_pb2.HealthCheckResponse.FromString(check(junk, timeout=60))
-            assert response.status == health_pb2.HealthCheckResponse.SERVING
-            continue
-        with pytest.raises(grpc.RpcError) as caught:
-            check(junk, timeout=60)
-        code, error = error_of(caught.value)
-        assert (code, type(error)) == ("INVALID_ARGUMENT", InvalidRequestError)
-    assert caplog.text == ""
 
 
 def test_stream_is_refused_before_threads_run_out(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any
-from urllib.parse import quote
 
 import grpc
 import pytest
@@ -19,7 +17,7 @@ from tests.harness.examples import examples
 
 import infeed
 from infeed.rpc.call import GrpcCall
-from infeed.rpc.status import error_from_details, map_status
+from infeed.rpc.status import error_from_details
 from infeed.shared.errors import (
     BY_REASON,
     DOMAIN,
@@ -37,38 +35,9 @@ MAX_TRAILER_BYTES = 8192
 SendError = Callable[[Exception], InfeedError]
 
 
-def error_in_grpcio(address: str) -> InfeedError | None:
-    """Calls a failing method with grpcio's default options; returns the error."""
-    with grpc.insecure_channel(address) as channel:
-        method: Any = channel.unary_unary("/test/Fail")
-        with pytest.raises(grpc.RpcError) as caught:
-            method(b"", timeout=60)
-    error: Any = caught.value
-    trailers = {"grpc-status": str(error.code().value[0]), "grpc-message": quote(error.details())}
-    for key, value in error.trailing_metadata():
-        trailers[key] = base64.b64encode(value).decode() if key.endswith("-bin") else value
-    return map_status({}, trailers, "the server")
-
-
-def error_in_infeed(address: str) -> InfeedError | None:
-    """Calls a failing method with infeed's client; returns the error."""
-    request = iter([feed_service_pb2.GetPipelineRequest()])
-    call = GrpcCall(
-        address,
-        "/test/Fail",
-        request,
-        timeout=60,
-        on_draining=lambda: None,
-        on_closed=lambda _: None,
-    )
-    with contextlib.closing(call), pytest.raises(InfeedError) as caught:
-        call.next()
-    return caught.value
-
-
-@pytest.fixture(scope="module", params=[error_in_grpcio, error_in_infeed])
-def send_error(request: pytest.FixtureRequest) -> Iterator[SendError]:
-    """Raises an error in a handler; returns the error that a client gets."""
+@pytest.fixture(scope="module")
+def send_error() -> Iterator[SendError]:
+    """Raises an error in a handler; returns the error that a trainer gets."""
     errors: list[Exception] = []
 
     def handle(_: bytes, context: grpc.ServicerContext) -> bytes:
@@ -84,9 +53,17 @@ def send_error(request: pytest.FixtureRequest) -> Iterator[SendError]:
 
         def send(error: Exception) -> InfeedError:
             errors.append(error)
-            received = request.param(f"127.0.0.1:{port}")
-            assert received is not None
-            return received
+            call = GrpcCall(
+                f"127.0.0.1:{port}",
+                "/test/Fail",
+                iter([feed_service_pb2.GetPipelineRequest()]),
+                timeout=60,
+                on_draining=lambda: None,
+                on_closed=lambda _: None,
+            )
+            with contextlib.closing(call), pytest.raises(InfeedError) as caught:
+                call.next()
+            return caught.value
 
         yield send
         server.stop(0).wait()

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
-import h2.config
-import h2.connection
-import h2.settings
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tests.server.rpc.plain_client import MAX_WINDOW
 
 import infeed
 from infeed.http2.connection import Http2Request
@@ -27,73 +23,19 @@ LONG_SECONDS = 3600.0
 LARGE_BATCH = 1 << 17
 """Samples of a batch of 1 MiB; 20 such batches exceed the socket buffers."""
 
-MAX_WINDOW = (1 << 31) - 1
+STREAM = "/infeed.v1.FeedService/StreamBatches"
+
+WINDOWS = pytest.mark.parametrize("window", [MAX_WINDOW, 100], ids=["full socket", "closed window"])
 
 
-class StalledClient:
-    """An HTTP/2 client that does not read; `window` is its flow-control window."""
-
-    def __init__(self, port: int, window: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), 60)
-        self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
-        code = h2.settings.SettingCodes.INITIAL_WINDOW_SIZE
-        self._h2.local_settings = h2.settings.Settings(client=True, initial_values={code: window})
-        self._h2.initiate_connection()
-        if window > 1 << 16:
-            self._h2.increment_flow_control_window(MAX_WINDOW - (1 << 16) + 1)
-        self._flush()
-
-    def open_stream(self, *messages: stream_pb2.StreamBatchesRequest) -> None:
-        """Opens a call, sends messages on it, and leaves it open."""
-        stream_id = self._h2.get_next_available_stream_id()
-        headers = [(":method", "POST"), (":scheme", "http"), (":authority", "s")]
-        path = (":path", "/infeed.v1.FeedService/StreamBatches")
-        self._h2.send_headers(
-            stream_id, [*headers, path, ("content-type", "application/grpc"), ("te", "trailers")]
-        )
-        for message in messages:
-            data = message.SerializeToString()
-            self._h2.send_data(stream_id, b"\0" + len(data).to_bytes(4, "big") + data)
-        self._flush()
-
-    def await_settings(self) -> None:
-        """Waits for the server's first bytes without reading them."""
-        assert self._socket.recv(1, socket.MSG_PEEK)
-
-    def read_to_end(self) -> None:
-        with contextlib.suppress(ConnectionError):
-            while self._socket.recv(1 << 20):
-                pass
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def _flush(self) -> None:
-        self._socket.sendall(self._h2.data_to_send())
-
-
-@pytest.fixture
-def connect_stalled(live: Any) -> Iterator[Callable[[int], StalledClient]]:
-    """Connects a stalled client to the server `live`, with the given window."""
-    clients: list[StalledClient] = []
-
-    def connect(window: int) -> StalledClient:
-        clients.append(StalledClient(live.server.port, window))
-        return clients[-1]
-
-    yield connect
-    for client in clients:
-        client.close()
-
-
-def requests(count: int) -> Iterator[stream_pb2.StreamBatchesRequest]:
+def requests(count: int) -> Iterator[bytes]:
     opening = stream_pb2.StreamOpen(pipeline="held", batch_size=LARGE_BATCH)
-    yield stream_pb2.StreamBatchesRequest(open=opening)
+    yield stream_pb2.StreamBatchesRequest(open=opening).SerializeToString()
     for number in range(count):
         batch = stream_pb2.BatchRequest(
             request_id=number, start=number * LARGE_BATCH, count=LARGE_BATCH
         )
-        yield stream_pb2.StreamBatchesRequest(batch=batch)
+        yield stream_pb2.StreamBatchesRequest(batch=batch).SerializeToString()
 
 
 def start_stop(live: Any) -> threading.Thread:
@@ -103,27 +45,11 @@ def start_stop(live: Any) -> threading.Thread:
     return thread
 
 
-def test_stop_does_not_wait_for_connections_without_streams(
-    live: Any, connect_stalled: Any
-) -> None:
-    with socket.create_connection(("127.0.0.1", live.server.port), 60) as silent:
-        client = connect_stalled(MAX_WINDOW)
-        assert silent.recv(1 << 16)
-        client.await_settings()
-        thread = start_stop(live)
-        client.read_to_end()
-        with contextlib.suppress(ConnectionError):
-            while silent.recv(1 << 16):
-                pass
-        thread.join(100)
-        assert not thread.is_alive()
-
-
-@pytest.mark.parametrize("window", [MAX_WINDOW, 100], ids=["full socket", "closed window"])
+@WINDOWS
 def test_stop_does_not_wait_for_stalled_clients_after_its_grace(
-    live: Any, connect_stalled: Any, window: int, eventually: Any
+    live: Any, connect: Any, window: int, eventually: Any
 ) -> None:
-    connect_stalled(window).open_stream(*requests(20))
+    connect(live, window=window).call(STREAM, *requests(20))
     eventually(lambda: len(live.held.batches) == 20, "all batches are made")
     eventually(lambda: live.gauge("streams") == 1, "the stream is open")
     begin = time.monotonic()
@@ -133,28 +59,27 @@ def test_stop_does_not_wait_for_stalled_clients_after_its_grace(
     assert live.held.sent < 20
 
 
-@pytest.mark.parametrize("window", [MAX_WINDOW, 100], ids=["full socket", "closed window"])
+@WINDOWS
 def test_vanished_client_is_given_up(
-    start: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any, window: int
+    start: Any, connect: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any, window: int
 ) -> None:
     monkeypatch.setattr(server_module, "SERVER_PING_INTERVAL_SECONDS", 1.0)
     monkeypatch.setattr(server_module, "SERVER_PING_TIMEOUT_SECONDS", 1.0)
     live = start()
-    with contextlib.closing(StalledClient(live.server.port, window)) as client:
-        client.open_stream(*requests(20))  # and answers no ping
-        eventually(lambda: live.held.sessions, "the stream is open")
-        eventually(lambda: live.held.sessions[0].closed, "it is closed")
+    connect(live, window=window).call(STREAM, *requests(20))  # and answers no ping
+    eventually(lambda: live.held.sessions, "the stream is open")
+    eventually(lambda: live.held.sessions[0].closed, "it is closed")
 
 
 def test_stop_waits_only_for_open_streams(
-    live: Any, connect_stalled: Any, channel: grpc.Channel, new_call: Any, eventually: Any
+    live: Any, connect: Any, channel: grpc.Channel, new_call: Any, eventually: Any
 ) -> None:
     health = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
     assert next(health).status == health_pb2.HealthCheckResponse.SERVING
     live.held.held = True
     call = new_call().open().request(0)
     assert call.next().HasField("opened")
-    connect_stalled(MAX_WINDOW)
+    connect(live)  # a connection without a stream
     eventually(lambda: live.gauge("queued_requests") == 1, "the request is queued")
     thread = start_stop(live)
     assert next(health).status == health_pb2.HealthCheckResponse.NOT_SERVING

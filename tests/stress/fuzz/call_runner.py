@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -27,8 +26,8 @@ _LIMIT_TEXTS = {
 """Parts of messages that depend on the concurrent calls: the most readers of a sequential data set,
 and the most health calls of a host."""
 
-Outcome = Callable[[Case[Draw], str, float, "str | None"], None]
-"""Callback for each case, with its outcome, duration in seconds, and problem or None."""
+Outcome = Callable[[Case[Draw], str, "str | None"], None]
+"""Callback for each case, with its outcome, and its problem or None."""
 
 
 class CallRunner:
@@ -60,12 +59,11 @@ class CallRunner:
 
     def _run_case(self, case: Case[Draw], channel: grpc.Channel) -> None:
         call = case.draw(case.rng(self._seed), self._catalog)
-        begin = time.monotonic()
         code, details, responses = self._call(channel, call)
         outcome, problem = self._evaluate(call, code, details)
         if problem is None and call.check is not None:
             problem = call.check(responses)
-        self._outcome(case, outcome, time.monotonic() - begin, problem)
+        self._outcome(case, outcome, problem)
 
     def _call(self, channel: grpc.Channel, call: Call) -> tuple[str, str, list[bytes]]:
         """Returns the status, its details, and the responses."""

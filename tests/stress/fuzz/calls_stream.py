@@ -104,23 +104,6 @@ def odd_trainer(rng: random.Random, catalog: Catalog) -> Call:
     )
 
 
-@CALLS.add(4)
-def refused_open(rng: random.Random, catalog: Catalog) -> Call:
-    spec = catalog.pipeline(rng)
-    change, code = rng.choice(
-        [
-            ({"pipeline": odd_string(rng)}, "NOT_FOUND"),
-            ({"fingerprint": odd_string(rng) + "0"}, "FAILED_PRECONDITION"),
-            ({"fingerprint": spec.fingerprint[:-1]}, "FAILED_PRECONDITION"),
-            ({"seed": rng.randint(-(1 << 63), -1)}, "INVALID_ARGUMENT"),
-            ({"batch_size": rng.randint(-(1 << 63), -1)}, "INVALID_ARGUMENT"),
-            ({"batch_size": rng.randint((1 << 17) + 1, (1 << 63) - 1)}, "INVALID_ARGUMENT"),
-            ({"epochs": rng.randint(-(1 << 63), -1)}, "INVALID_ARGUMENT"),
-        ]
-    )
-    return call([open_request(spec, **change), batch_request(1, 0, 1)], code)
-
-
 @CALLS.add(8)
 def odd_requests(rng: random.Random, catalog: Catalog) -> Call:
     """Draws boundary values as positions and counts, after some valid requests."""
@@ -186,13 +169,3 @@ def left_at_any_point(rng: random.Random, catalog: Catalog) -> Call:
     return Call(
         PATH, messages[: rng.randint(0, len(messages))], end=False, cancel_after_seconds=delay
     )
-
-
-@CALLS.add(3)
-def silent_stream(rng: random.Random, catalog: Catalog) -> Call:
-    """Draws a stream with few requests or none, then silent until it is cancelled."""
-    spec = catalog.pipeline(rng)
-    steps = list(range(rng.randint(0, 3)))
-    messages = [open_request(spec), *step_requests(spec, steps)]
-    check = in_order(steps, complete=False)
-    return call(messages, "OK", end=False, cancel_after_seconds=_CANCEL_SECONDS, check=check)

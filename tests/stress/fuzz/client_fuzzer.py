@@ -25,8 +25,6 @@ HANG_TIMEOUT_SECONDS = 120.0
 _EXTRA_BYTES = 4 << 30
 """Additional address space, thread stacks included; a larger allocation is a violation."""
 
-_PROGRESS_INTERVAL_SECONDS = 30.0
-
 
 def fuzz_client(report: Report, cases: int, *, case: str | None = None) -> None:
     """Runs `cases` cases, or one, on sessions recorded from a new server."""
@@ -34,14 +32,11 @@ def fuzz_client(report: Report, cases: int, *, case: str | None = None) -> None:
         sessions = record(server)
     selected = REPLIES.cases(cases) if case is None else iter([REPLIES.case(case)])
     with bounded():
-        run_cases(report, sessions, selected, cases)
+        run_cases(report, sessions, selected)
 
 
-def run_cases(
-    report: Report, sessions: Sequence[Session], cases: Iterable[Case[Reply]], count: int
-) -> None:
+def run_cases(report: Report, sessions: Sequence[Session], cases: Iterable[Case[Reply]]) -> None:
     """Runs the cases in sequence and reports their outcomes."""
-    last_progress = time.monotonic()
     for case in cases:
         rng = case.rng(report.seed)
         begin = time.monotonic()
@@ -54,10 +49,7 @@ def run_cases(
         seconds = time.monotonic() - begin
         if seconds > HANG_TIMEOUT_SECONDS:
             problem = f"took {seconds:.0f} s"
-        report.record(case, outcome, seconds, problem)
-        if time.monotonic() - last_progress > _PROGRESS_INTERVAL_SECONDS:
-            last_progress = time.monotonic()
-            report.print_progress(count)
+        report.record(case, outcome, problem)
 
 
 @contextmanager

@@ -53,8 +53,7 @@ class ServerFuzzer:
             while self._server.alive and (some := list(itertools.islice(cases, ROUND_CASES))):
                 self._calls.run(some)
                 self._check_server()
-                self._report.print_progress(count, f"; {self._server.resource_usage()}")
-        self._report.add_note(f"{feeds.feeds} reference feeds, all batches compared")
+        self._report.notes.append(f"{feeds.feeds} reference feeds, all batches compared")
 
     def _check_server(self) -> None:
         if not self._server.alive:
@@ -80,7 +79,7 @@ def fuzz_server(report: Report, cases: int, *, case: str | None = None) -> None:
         before = server.resource_usage()
         fuzzer.run_cases(cases)
         after = _settled_usage(server, before)
-        report.add_note(f"server at first: {first}\nwarm: {before}\nafter: {after}")
+        report.notes.append(f"server at first: {first}\nwarm: {before}\nafter: {after}")
         if not _is_similar(before, after):
             report.add_problem(f"the server holds more resources: before {before}; now {after}")
         report.problems += warm_up.problems

@@ -38,14 +38,6 @@ def test_hundred_thousand_server_cases_have_no_violation() -> None:
     assert report.cases >= 100_000
 
 
-def test_case_is_drawn_equally_each_time(server: ServerUnderTest) -> None:
-    catalog = Catalog(server.specs)
-    for case in CALLS.cases(100):
-        again = CALLS.case(str(case))
-        drawn = [found.draw(found.rng(SEED), catalog).messages for found in (case, again)]
-        assert drawn[0] == drawn[1], str(case)
-
-
 def test_single_case_runs_by_name(server: ServerUnderTest) -> None:
     report = Report(SEED, "server")
     fuzzer = ServerFuzzer(server, report)
