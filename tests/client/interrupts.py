@@ -32,7 +32,9 @@ def instructions_behind_the_delivery() -> list[dis.Instruction]:
     return instructions[begin : names.index("RETURN_VALUE", begin) + 1]
 
 
-UNREACHABLE = {(Feed.next.__code__, each.offset) for each in instructions_behind_the_delivery()}
+UNREACHABLE = {
+    (Feed.next.__code__, instruction.offset) for instruction in instructions_behind_the_delivery()
+}
 """Bytecodes at which Python runs no signal handler, by code and offset."""
 
 _FINALIZE = weakref.finalize.__call__.__code__
@@ -62,9 +64,9 @@ def check_that_nothing_is_lost(
     """
     function = inspect.unwrap(type(iterator).__next__)  # Grain wraps it
     ending = instructions_at_the_end(function)
-    names = {each.opname for each in ending}
+    names = {instruction.opname for instruction in ending}
     assert not any(re.search("CALL|JUMP_B|JUMP_A", name) for name in names)
-    unreachable = {(function.__code__, each.offset) for each in ending} | UNREACHABLE
+    unreachable = {(function.__code__, instruction.offset) for instruction in ending} | UNREACHABLE
     for at in count():
         before = position()
         call = partial(function, iterator)
@@ -117,7 +119,7 @@ def interrupt(
 def _is_in_callback(frame: FrameType | None) -> bool:
     """Returns whether the garbage collector runs a frame, where Python ignores exceptions."""
     # Hypothesis, for one, measures the collector's time.
-    callbacks = {_FINALIZE, *(getattr(each, "__code__", None) for each in gc.callbacks)}
+    callbacks = {_FINALIZE, *(getattr(call, "__code__", None) for call in gc.callbacks)}
     while frame is not None:
         if frame.f_code in callbacks or frame.f_code.co_filename == _weakrefset.__file__:
             return True

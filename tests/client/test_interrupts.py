@@ -62,7 +62,7 @@ def feed_of(*, ready_at_once: bool) -> Feed:
 
 
 @pytest.mark.parametrize("ready_at_once", [True, False])
-def test_interrupt_at_any_bytecode_of_next_loses_and_counts_nothing(ready_at_once: bool) -> None:
+def test_interrupt_at_any_bytecode_of_next_loses_nothing(ready_at_once: bool) -> None:
     for at in count():
         feed = feed_of(ready_at_once=ready_at_once)
         assert next(feed).start == 0
@@ -92,11 +92,11 @@ def test_interrupt_at_any_bytecode_of_the_end_loses_nothing() -> None:
 
 def test_no_signal_handler_runs_between_delivery_and_return() -> None:
     """Python runs handlers after calls, at the start of functions, and at jumps back."""
-    names = {each.opname for each in instructions_behind_the_delivery()}
+    names = {instruction.opname for instruction in instructions_behind_the_delivery()}
     assert names <= {"LOAD_FAST", "NOP", "POP_BLOCK", "JUMP_FORWARD", "RETURN_VALUE"}
 
 
-def test_with_that_is_interrupted_at_any_bytecode_of_its_end_can_be_closed_again() -> None:
+def test_interrupt_at_any_bytecode_of_exit_allows_a_close() -> None:
     arrays = {"x": np.arange(50)}
     for at in count():
         feed = infeed.connect("-", "fake", transport=FakeTransport(arrays, batch_size=4))
@@ -112,7 +112,7 @@ def test_with_that_is_interrupted_at_any_bytecode_of_its_end_can_be_closed_again
     assert at > 100
 
 
-def test_feed_that_an_interrupt_has_left_unclosed_ends_its_threads() -> None:
+def test_feed_left_unclosed_by_an_interrupt_ends_its_threads() -> None:
     feed = infeed.connect("-", "fake", transport=FakeTransport({"x": np.arange(50)}, batch_size=4))
     assert interrupt(feed.close, 3)
     del feed
