@@ -92,7 +92,7 @@ def test_interrupt_at_any_bytecode_of_the_end_loses_nothing() -> None:
 
 def test_no_signal_handler_runs_between_delivery_and_return() -> None:
     """Python runs handlers after calls, at the start of functions, and at jumps back."""
-    names = {each.opname for each in instructions_behind_the_delivery()}
+    names = {instruction.opname for instruction in instructions_behind_the_delivery()}
     assert names <= {"LOAD_FAST", "NOP", "POP_BLOCK", "JUMP_FORWARD", "RETURN_VALUE"}
 
 

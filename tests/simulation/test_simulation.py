@@ -76,7 +76,7 @@ def test_simulation_finds_steps_that_are_not_reassigned(monkeypatch: Any) -> Non
     assert first_violation(QUICK_SEEDS)
 
 
-def test_simulation_finds_that_a_sick_server_is_asked_for_many_steps(monkeypatch: Any) -> None:
+def test_many_steps_for_a_sick_server_are_found(monkeypatch: Any) -> None:
     def assign(self: StepScheduler[Any], server: str, step_limit: int) -> int | None:
         return self.assign(server, step_limit)
 

@@ -155,7 +155,7 @@ class FeedOptions:
     )
     prefetch_bytes: int = _option(
         PREFETCH_BYTES,
-        "bytes of the prefetched batches at most; at least two batches are prefetched",
+        "bound on the prefetched batches, in bytes; at least two batches are prefetched",
         _integer(0),
     )
     prefetch_batches: int | None = _option(

@@ -246,3 +246,4 @@ def from_reason(reason: str, message: str, metadata: Mapping[str, str]) -> Infee
 
 for _public in (InfeedError, *BY_REASON.values()):
     _public.__module__ = "infeed"  # the name in tracebacks and pickles
+del _public

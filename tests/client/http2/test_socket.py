@@ -27,8 +27,8 @@ def new_socket() -> Iterator[Callable[[str], ClientSocket]]:
         return sockets[-1]
 
     yield new
-    for each in sockets:
-        each.close()
+    for connection in sockets:
+        connection.close()
 
 
 def receive_exactly(connection: ClientSocket, count: int) -> bytes:

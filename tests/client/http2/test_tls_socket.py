@@ -70,8 +70,8 @@ def new_client(pki: Any) -> Iterator[Callable[..., TLSClientSocket]]:
         return sockets[-1]
 
     yield new
-    for each in sockets:
-        each.close()
+    for client in sockets:
+        client.close()
 
 
 def receive_exactly(client: TLSClientSocket, count: int) -> bytes:

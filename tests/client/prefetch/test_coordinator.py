@@ -118,7 +118,7 @@ def test_feed_fails_when_its_only_server_stays_lost(new_coordinator: Any, clock:
     assert coordinator.ended
 
 
-def test_only_server_that_rejects_the_token_of_a_stream_is_asked_again_with_the_next_token(
+def test_only_server_that_rejects_a_token_gets_the_next_one(
     new_coordinator: Any, clock: Clock, caplog: Any
 ) -> None:
     revoked = AuthenticationError("unknown or revoked token")
@@ -172,7 +172,7 @@ def test_sick_server_is_left_out_while_another_serves(
     assert coordinator.items() == [0]
 
 
-def test_server_that_was_left_out_is_asked_for_the_next_step_alone(
+def test_server_left_out_is_asked_for_the_next_step_alone(
     new_coordinator: Any, clock: Clock
 ) -> None:
     coordinator = new_coordinator("ab")
@@ -211,7 +211,7 @@ def test_feed_ends_when_every_server_has_failed_the_next_step(new_coordinator: A
     )
 
 
-def test_feed_without_a_server_that_can_serve_it_at_all_ends_at_once(new_coordinator: Any) -> None:
+def test_feed_that_no_server_can_serve_ends_at_once(new_coordinator: Any) -> None:
     coordinator = new_coordinator("ab")
     coordinator.end("a", MISMATCH)
     assert not coordinator.ended
@@ -245,7 +245,7 @@ STEP_FAILURES = [SampleError("a"), UserCodeError("b"), CursorError("c"), Invalid
 
 
 @pytest.mark.parametrize("error", STEP_FAILURES)
-def test_error_of_the_only_server_ends_the_feed_behind_earlier_batches(
+def test_error_of_the_only_server_comes_behind_earlier_batches(
     new_coordinator: Any, error: Any
 ) -> None:
     coordinator = new_coordinator("a")
@@ -278,7 +278,7 @@ def test_error_that_a_second_server_confirms_ends_the_feed(
 
 
 @pytest.mark.parametrize("error", STEP_FAILURES)
-def test_error_of_one_server_leaves_it_out_if_another_sends_the_step(
+def test_error_leaves_a_server_out_if_another_sends_the_step(
     new_coordinator: Any, clock: Clock, error: Any
 ) -> None:
     coordinator = new_coordinator("ab")
@@ -339,12 +339,12 @@ def test_wait_for_another_answer_begins_with_the_batch_before(
     assert coordinator.items() == [error]
 
 
-def test_steps_before_a_failed_one_are_requested_from_another_server(
+def test_steps_before_a_failed_one_are_requested_elsewhere(
     new_coordinator: Any,
 ) -> None:
     coordinator = new_coordinator("abc")
     first, second, third = connect(coordinator, "a", "b", "c")
-    assert [coordinator.next_request(each) for each in (third, first)] == [0, 1]
+    assert [coordinator.next_request(stream) for stream in (third, first)] == [0, 1]
     coordinator.on_stream_ended(first, SampleError("first"))
     assert coordinator.next_request(second) == 1
     coordinator.on_stream_ended(third, LOST)
@@ -547,9 +547,7 @@ def test_blocking_server_and_its_reason(new_coordinator: Any, clock: Clock) -> N
     assert coordinator.blocking_server()[1].startswith("requested ")
 
 
-def test_backoff_doubles_up_to_a_limit_until_a_stream_is_accepted(
-    new_coordinator: Any, clock: Clock
-) -> None:
+def test_backoff_doubles_until_a_stream_is_accepted(new_coordinator: Any, clock: Clock) -> None:
     coordinator = new_coordinator()
     delays = []
     for attempt in range(10):

@@ -117,7 +117,7 @@ def test_every_waiting_thread_gets_an_item_or_the_end() -> None:
     assert got == [EndOfFeed()] * 3
 
 
-def test_wait_is_bounded_for_a_wake_up_that_an_interrupt_has_lost(
+def test_wait_is_bounded_if_an_interrupt_loses_the_wake_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ready = ready_of(0)

@@ -168,9 +168,7 @@ def test_draining_server_sends_only_the_steps_in_flight(arrays: Any) -> None:
     assert requested == [4 * k for k in range(STEPS)]
 
 
-def test_stream_whose_announced_end_does_not_come_is_opened_again(
-    arrays: Any, monkeypatch: Any
-) -> None:
+def test_stream_whose_end_does_not_come_is_opened_again(arrays: Any, monkeypatch: Any) -> None:
     """A proxy can keep a stream open whose server is gone."""
     monkeypatch.setattr(coordinator_module, "MAX_DRAIN_SILENCE_SECONDS", 0.0)
     cancelled = threading.Event()

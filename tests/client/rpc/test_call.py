@@ -78,9 +78,9 @@ def dial() -> Iterator[Open]:
         return calls[-1]
 
     yield dial
-    for each in calls:
-        each.call.close()
-        assert set(each.closed) == {each.call}
+    for opened in calls:
+        opened.call.close()
+        assert set(opened.closed) == {opened.call}
 
 
 def message(body: bytes, compressed: int = 0) -> bytes:
@@ -148,7 +148,9 @@ def test_request_headers_and_messages(peer: Any, dial: Open) -> None:
 
     address = peer(script)
     assert dial(address, requests, timeout=30).read_all() == []
-    assert seen.pop("body") == b"".join(message(each.SerializeToString()) for each in requests)
+    assert seen.pop("body") == b"".join(
+        message(request.SerializeToString()) for request in requests
+    )
     assert seen == {
         ":method": "POST",
         ":scheme": "http",

@@ -143,7 +143,7 @@ def test_wait_for_a_server_is_logged_with_the_last_error(
     assert line.endswith(f" s so far: no server at {target}: {problem}")
 
 
-def test_slow_server_gets_twice_the_time_to_begin_at_each_attempt(
+def test_slow_server_gets_twice_the_time_at_each_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(failover, "CONNECT_TIMEOUT_SECONDS", 0.05)
@@ -218,7 +218,7 @@ def resolve_hosts(monkeypatch: pytest.MonkeyPatch, hosts: dict[str, str]) -> Non
 
     def getaddrinfo(name: str, port: int, **options: Any) -> Any:
         names = list(hosts) if name == "infeed.example.org" else [hosts.get(name, name)]
-        return [item for each in names for item in real(each, port, **options)]
+        return [item for host in names for item in real(host, port, **options)]
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
 

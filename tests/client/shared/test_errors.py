@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import re
+import traceback
 
 import pytest
 
@@ -33,17 +35,22 @@ CODES = {
 
 @pytest.mark.parametrize("error", ALL)
 def test_error_is_public_and_documented(error: type[InfeedError]) -> None:
-    assert error.__name__ in errors.__all__
     assert error.__name__ in infeed.__all__
     assert error.__doc__
-    assert error.__name__ in (errors.__doc__ or "")
     assert error.code in CODES
 
 
+@pytest.mark.parametrize("error", LEAVES)
+def test_error_has_its_public_name_and_can_be_pickled(error: type[InfeedError]) -> None:
+    (line,) = traceback.format_exception_only(error("what"))
+    assert line == f"infeed.{error.__name__}: what\n"
+    copied = pickle.loads(pickle.dumps(error("what", file="a.jpg")))
+    assert (type(copied), copied.message, copied.metadata) == (error, "what", {"file": "a.jpg"})
+
+
 def test_public_names_exist_once() -> None:
-    for module in (errors, infeed):
-        assert all(hasattr(module, name) for name in module.__all__)
-        assert len(set(module.__all__)) == len(module.__all__)
+    assert all(hasattr(infeed, name) for name in infeed.__all__)
+    assert len(set(infeed.__all__)) == len(infeed.__all__)
 
 
 def test_reasons_are_unique_and_upper_case() -> None:

@@ -306,7 +306,7 @@ def test_enough_servers_serve_the_job_and_the_others() -> None:
     assert enough_servers([rank(WAITING)], 1, [ServerReport(seconds=10.0)]) is None
     slower = replace(loaded, batches=50)  # 15 batches/s together, of which others take 5
     assert enough_servers([rank(WAITING)], 1, [loaded, slower]) == 4
-    two = [rank(replace(WAITING, steps=50), each) for each in range(2)]  # 10 batches/s together
+    two = [rank(replace(WAITING, steps=50), number) for number in range(2)]  # 10 batches/s together
     assert enough_servers(two, 2, [loaded]) == 2
     other = replace(loaded, batches=300)  # of which others take 20 batches/s
     assert enough_servers(two, 2, [other]) == 2
@@ -318,7 +318,7 @@ def test_enough_servers_serve_the_job_and_the_others() -> None:
     assert enough_servers([rank(WAITING), rank(resting, 1)], 1, [idle]) == 1
 
 
-def test_more_worker_processes_are_advised_as_idle_processors_allow() -> None:
+def test_advised_workers_are_bounded_by_idle_processors() -> None:
     slow = judge([rank(replace(WAITING, steps=10))], 1, [PYTHON])  # 1 of 2 batches/s
     assert (slow.cause, slow.servers) == ("Python workers", None)
     assert slow.detail == ("its 2 Python workers were busy 95 % of the time, with 10 %" + IN_USE)

@@ -314,7 +314,7 @@ def test_bit_flip_never_changes_an_answer() -> None:
             with contextlib.suppress(ProtocolError):
                 # Read as a message that answers nothing, no chunk may follow.
                 received = assemble(opened(), bytes(damaged), *CHUNKS)
-                assert [str(each.batch.__dict__) for each in received] == [expected]
+                assert [str(batch.batch.__dict__) for batch in received] == [expected]
 
 
 @examples(200)

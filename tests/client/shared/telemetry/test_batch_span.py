@@ -26,7 +26,7 @@ def test_second_end_has_no_effect() -> None:
     (batch,) = spans.batches
     assert attribute(batch, "outcome") == "taken"
     assert batch.status.is_unset
-    assert [each.name for each in spans.all] == ["infeed.finish", "infeed.batch"]
+    assert [span.name for span in spans.all] == ["infeed.finish", "infeed.batch"]
     assert ended == [span]
 
 

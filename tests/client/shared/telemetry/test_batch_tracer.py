@@ -60,17 +60,19 @@ def test_each_batch_has_a_span_from_request_to_delivery() -> None:
     for span, traceparent in zip(spans.batches, transport.contexts, strict=True):
         assert f"{span.context.span_id:016x}" in traceparent
         assert [attribute(span, name) for name in ("pipeline", "rank", "world_size")] == [
-            *("fake", 1, 2)
+            "fake",
+            1,
+            2,
         ]
         assert attribute(span, "outcome") == "taken"
         phases = spans.phases(span)
         assert set(phases) == {"request", "receive", "finish", "wait"}
         times = [phases[name] for name in ("request", "receive", "finish")]
-        ends = [span.start_time, *(time for each in times for time in (each.start_time,))]
+        ends = [span.start_time, *(phase.start_time for phase in times)]
         assert ends == sorted(ends)  # type: ignore[type-var]
         assert all(
-            span.start_time <= each.start_time <= each.end_time <= span.end_time  # type: ignore[operator]
-            for each in phases.values()
+            span.start_time <= phase.start_time <= phase.end_time <= span.end_time  # type: ignore[operator]
+            for phase in phases.values()
         )
 
 
@@ -81,7 +83,7 @@ def test_nothing_is_made_or_sent_when_not_sampled() -> None:
     assert set(transport.contexts) == {""}
 
 
-def test_parent_is_the_span_of_connect_then_that_of_the_last_next() -> None:
+def test_parent_is_the_span_of_connect_then_of_the_last_next() -> None:
     spans = Spans(ParentBased(root=ALWAYS_OFF))
     job = Spans()  # a sampled job; without it, no batch would be
     tracer = job.provider.get_tracer("training")
