@@ -143,13 +143,19 @@ class BatchStreams:
     def _send(self, stream: BatchStream, encoded: EncodedAnswer) -> Iterator[bytes]:
         begin = time.perf_counter()
         # The caller keeps the answer until the next one; emptied, it does not keep its memory.
-        while encoded.messages:
-            yield encoded.messages.popleft()
-        stream.session.on_sent()
+        try:
+            while encoded.messages:
+                yield encoded.messages.popleft()
+            stream.session.on_sent()
+        finally:
+            # A peer that has its last batch leaves before gRPC asks for another message.
+            if not encoded.messages:
+                self._record_sent(stream.pipeline.name, encoded, begin)
+
+    def _record_sent(self, pipeline: str, encoded: EncodedAnswer, begin: float) -> None:
         if encoded.samples is not None:
-            name = stream.pipeline.name
-            self._monitor.on_batch_sent(name, encoded.samples, encoded.payload_bytes)
-            record_stage(self._monitor, name, "send", begin, encoded.span)
+            self._monitor.on_batch_sent(pipeline, encoded.samples, encoded.payload_bytes)
+            record_stage(self._monitor, pipeline, "send", begin, encoded.span)
         if encoded.span is not None:
             encoded.span.end("sent")
 
