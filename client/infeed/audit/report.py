@@ -78,7 +78,7 @@ class AuditReport:
             )
         for epoch in self.epochs:
             if not epoch.exact:
-                findings += [f"epoch {epoch.epoch}: {each}" for each in self._epoch_findings(epoch)]
+                findings += [f"epoch {epoch.epoch}: {text}" for text in self._epoch_findings(epoch)]
         return findings
 
     def notes(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The command line `infeed`: the client's commands, and those of installed packages.
+"""The command line `infeed`: the client's commands, and the commands of installed packages.
 
 Other packages add their commands through the entry point group `infeed.commands`, so that the
 client does not import them.

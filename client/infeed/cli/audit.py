@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from infeed.audit.run import Progress
 
 NOT_EXACT_STATUS = 2
-"""The exit status of an audit that is not exact; that of every error is 1."""
+"""The exit status of an audit that is not exact; an error has 1."""
 
 _MAX_ROWS = 20
 """Epochs that the table has: more would not fit on a screen, and --json has them."""

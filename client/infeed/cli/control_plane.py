@@ -24,8 +24,9 @@ from infeed.shared.errors import (
 )
 
 _TRAINERS_PORT = (
-    "it may be the address for trainers; give that of --http, which infeed serve prints after it: "
-    "serving on HOST:PORT (http HOST:PORT). With --http-tls, the address begins with https://"
+    "it may be the address for trainers; give the address of --http, which infeed serve prints "
+    "after it: serving on HOST:PORT (http HOST:PORT). With --http-tls, the address begins with "
+    "https://"
 )
 
 
@@ -92,7 +93,9 @@ class ControlPlane:
             document = {}
         if code == http.client.OK and {"server", "verdict", "pipelines"} <= document.keys():
             return dict(document)
-        text = f"no control plane of infeed: /api/v1/status answers {code}; give that of --http"
+        text = (
+            f"no control plane of infeed: /api/v1/status answers {code}; give the address of --http"
+        )
         problem = document.get("error")
         error = _REFUSALS.get(code, ProtocolError) if problem else ProtocolError
         if code == http.client.NOT_FOUND:

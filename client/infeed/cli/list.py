@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from infeed.rpc.channel import GrpcTransport
 
 DIFFERENT_STATUS = 1
-"""The exit status if servers differ or one does not answer; that of every error is the same."""
+"""The exit status if servers differ or one does not answer, as of every error."""
 
 _MIN_WIDTH = 140
 """Characters of a line that is not written to a terminal: fields and guarantees fit into it."""

@@ -19,7 +19,7 @@ from typer.models import ParameterInfo
 
 
 def with_models(command: Callable[..., None]) -> Callable[..., None]:
-    """Replaces the parameters of a command that are models by those of the models' fields."""
+    """Replaces the parameters of a command that are models by the models' fields."""
     hints = get_type_hints(command, include_extras=True)
     models = {name: model_options(hint) for name, hint in hints.items() if _is_model(hint)}
     shown: list[inspect.Parameter] = []
@@ -53,7 +53,7 @@ def option(default: Any, help_text: str, *names: str, **more: Any) -> Any:
 def model_options(model: Any) -> list[inspect.Parameter]:
     """Returns a parameter for each field of a model, as Typer reads it.
 
-    The field of a dataclass is an `option`. That of a pydantic model has a description, which is
+    The field of a dataclass is an `option`. A field of a pydantic model has a description, which is
     the help, and in `json_schema_extra` the other arguments of `typer.Option`, such as `metavar`
     and `rich_help_panel`; `names` are the option's names. In place of both, the annotation of a
     field may have a `typer.Option` or `typer.Argument`.

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from infeed.audit.counter import DeliveryCounter
 from infeed.audit.report import AuditReport, AuditRun
 from infeed.loadtest.tally import Tally, Trainer
-
-if TYPE_CHECKING:
-    from infeed.loadtest.summary import Summary
 
 
 def audits(tally: Tally) -> list[AuditReport]:
@@ -54,24 +50,3 @@ def _audit(tally: Tally, job: int, trainers: Sequence[Trainer]) -> AuditReport:
 def _parts(trainer: Trainer) -> tuple[list[np.ndarray], list[np.ndarray]]:
     steps = [part for life in trainer.lives for part in life.steps]
     return steps, [part for life in trainer.lives for part in life.sample_ids]
-
-
-def inexact_reason(audit: AuditReport, summary: Summary) -> str | None:
-    """Returns what made an audit inexact most likely, and the remedy; None for an exact one."""
-    if audit.exact:
-        return None
-    outcome = audit.outcome
-    misplaced = outcome.undelivered or outcome.redelivered or outcome.beyond
-    if not misplaced and audit.total("lost") and audit.spec.on_error == "substitute":
-        return (
-            "likely bad samples, not lost ones: on_error: substitute fills their slots with other "
-            "samples; infeed check FILE --scan names them"
-        )
-    restarts = sum(max(0, len(trainer.first_batch_seconds) - 1) for trainer in summary.trainers)
-    counts = {
-        "trainers failed": len(summary.failures),
-        "starts again of killed trainers": restarts,
-        "lost connections": sum(trainer.reconnects for trainer in summary.trainers),
-    }
-    faults = [f"{count} {name}" for name, count in counts.items() if count]
-    return f"there were {', '.join(faults)}: the events have their times" if faults else None

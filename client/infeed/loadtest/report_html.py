@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from infeed.loadtest.audits import inexact_reason
 from infeed.loadtest.find_max import Search
-from infeed.loadtest.report_text import audit_lines, forecast_text, notes, plan_text
+from infeed.loadtest.report_text import audit_lines, forecast_text, inexact_reason, notes, plan_text
 from infeed.loadtest.summary import Summary, lost_texts
 from infeed.loadtest.tables import percent_text, seconds_text, server_table, trainer_table
 from infeed.loadtest.tally import Tally

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from infeed.audit.report import AuditReport
 from infeed.http2.target import is_local
-from infeed.loadtest.audits import inexact_reason
 from infeed.loadtest.figures import TrainerFigures
 from infeed.loadtest.forecast import Forecast
 from infeed.loadtest.plan import UTILISATION_THRESHOLD
@@ -53,7 +53,7 @@ def plan_text(tally: Tally) -> str:
 def text_report(summary: Summary, tally: Tally) -> str:
     """Returns the whole report, with a line feed at its end."""
     lines = [
-        *(f"LOST: {each}" for each in lost_texts(summary)),
+        *(f"LOST: {text}" for text in lost_texts(summary)),
         summary.verdict_text,
         *(["interrupted: the figures so far"] if summary.interrupted else []),
         "",
@@ -66,7 +66,7 @@ def text_report(summary: Summary, tally: Tally) -> str:
         *notes(summary, tally),
     ]
     lines += [f"  {at:6.1f} s  {text}" for at, text in summary.events]
-    lines += [f"FAILED {each}" for each in summary.failures]
+    lines += [f"FAILED {failure}" for failure in summary.failures]
     for check in summary.checks:
         word = "ok" if check.ok else "MISSED"
         lines.append(f"{word}: {check.name}: {check.value} ({check.limit})")
@@ -156,19 +156,40 @@ def audit_lines(summary: Summary) -> list[str]:
             f"audit{job}: {'exact' if audit.exact else 'NOT exact'}: of {audit.outcome.end} "
             f"positions {never} samples were seen 0x, {once} 1x, {more} >1x"
         )
-        lines += [f"  {each}" for each in audit.findings()[:_MAX_FINDINGS]]
+        lines += [f"  {finding}" for finding in audit.findings()[:_MAX_FINDINGS]]
         if (reason := inexact_reason(audit, summary)) is not None:
             lines.append(f"  {reason}")
-    if exact := sum(each.exact for each in summary.audits) * (jobs > 1):
+    if exact := sum(audit.exact for audit in summary.audits) * (jobs > 1):
         lines.append(f"audit: {exact} of {jobs} jobs exact")
     return lines
+
+
+def inexact_reason(audit: AuditReport, summary: Summary) -> str | None:
+    """Returns what made an audit inexact most likely, and the remedy; None for an exact one."""
+    if audit.exact:
+        return None
+    outcome = audit.outcome
+    misplaced = outcome.undelivered or outcome.redelivered or outcome.beyond
+    if not misplaced and audit.total("lost") and audit.spec.on_error == "substitute":
+        return (
+            "likely bad samples, not lost ones: on_error: substitute fills their slots with other "
+            "samples; infeed check FILE --scan names them"
+        )
+    restarts = sum(max(0, len(trainer.first_batch_seconds) - 1) for trainer in summary.trainers)
+    counts = {
+        "trainers failed": len(summary.failures),
+        "starts again of killed trainers": restarts,
+        "lost connections": sum(trainer.reconnects for trainer in summary.trainers),
+    }
+    faults = [f"{count} {name}" for name, count in counts.items() if count]
+    return f"there were {', '.join(faults)}: the events have their times" if faults else None
 
 
 def notes(summary: Summary, tally: Tally) -> Iterator[str]:
     """Yields what limits the figures, and the resources of the trainers."""
     plan = tally.plan
     processes = summary.trainers[:1] if plan.threads else summary.trainers
-    memory = sum(each.memory_bytes for each in processes)
+    memory = sum(process.memory_bytes for process in processes)
     yield (
         f"trainers used {summary.cores_used:.2f} of this machine's {summary.cores} processors, "
         f"{memory_text(memory)} of memory"
@@ -181,7 +202,7 @@ def notes(summary: Summary, tally: Tally) -> Iterator[str]:
         )
     elif not summary.seconds:
         yield f"note: nothing was measured, for the test ended in its warm-up of {plan.warm_up:g} s"
-    starving = max(summary.trainers, key=lambda each: each.figures.unanswered_seconds)
+    starving = max(summary.trainers, key=lambda trainer: trainer.figures.unanswered_seconds)
     if starving.figures.unanswered_seconds > _MIN_UNANSWERED_SECONDS:
         seconds = seconds_text(starving.figures.unanswered_seconds)
         yield f"note: at the end, rank {starving.rank} had waited {seconds} for a batch in vain"
@@ -192,16 +213,16 @@ def notes(summary: Summary, tally: Tally) -> Iterator[str]:
                 f"note: other processes used {others:.1f} of the {report.cores:g} processors of "
                 f"{address}: the forecast is lower with them"
             )
-    slow = [each for each in summary.trainers if _is_late(each, plan.step_seconds)]
+    slow = [trainer for trainer in summary.trainers if _is_late(trainer, plan.step_seconds)]
     if slow:
-        longest = max(each.figures.step_seconds for each in slow)
+        longest = max(trainer.figures.step_seconds for trainer in slow)
         yield (
             f"note: this machine is too busy for {plan.trainers} trainers: a step of "
             f"{seconds_text(plan.step_seconds)} took up to {seconds_text(longest)}; start the "
             "test from a machine of its own, or with fewer trainers"
         )
-    lost = sum(each.reconnects for each in summary.trainers)
-    hedges = sum(each.hedges for each in summary.trainers)
+    lost = sum(trainer.reconnects for trainer in summary.trainers)
+    hedges = sum(trainer.hedges for trainer in summary.trainers)
     if lost or hedges:
         yield f"{lost} reconnects, {hedges} batches asked of a second server"
 

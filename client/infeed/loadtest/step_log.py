@@ -22,7 +22,7 @@ class MessageLog(logging.Handler):
     """
 
     def __init__(self, rank: int | None = None) -> None:
-        """With `rank`, only those of this rank: trainers in threads have one log."""
+        """With `rank`, only the warnings of this rank: trainers in threads have one log."""
         super().__init__(logging.WARNING)
         self._rank = rank
         self._messages: list[tuple[float, str]] = []

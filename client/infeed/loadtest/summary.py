@@ -105,8 +105,8 @@ def summarize(tally: Tally) -> Summary:
     plan, begin, end = tally.plan, tally.measured_from, tally.ended_at
     made = [measured(trainer, begin, end) for trainer in tally.trainers]
     together = Measured(
-        np.concatenate([each.steps for each in made]),
-        np.concatenate([each.unanswered_seconds for each in made]),
+        np.concatenate([part.steps for part in made]),
+        np.concatenate([part.unanswered_seconds for part in made]),
     )
     ranks, trainers = [], []
     for trainer, steps in zip(tally.trainers, made, strict=True):
@@ -114,7 +114,7 @@ def summarize(tally: Tally) -> Summary:
         trainers.append(trainer_figures(trainer, steps, plan.step_seconds, begin, end))
     # Threads are in one process, whose use each of them has.
     cores_used = sum(trainer.cpu_share for trainer in trainers[: 1 if plan.threads else None])
-    servers = {address: merged_report(each, begin) for address, each in tally.servers.items()}
+    servers = {address: merged_report(reports, begin) for address, reports in tally.servers.items()}
     there = [report for address, report in servers.items() if address not in tally.missing]
     verdict = judge(ranks, plan.trainers, there, tally.missing)
     text = str(verdict)

@@ -69,7 +69,7 @@ class Tally:
     def __init__(
         self, plan: LoadPlan, spec: PipelineSpec, addresses: Mapping[str, str] | None = None
     ) -> None:
-        """`addresses` has the address of a server for that of its proxy."""
+        """`addresses` has the address of the server of each proxy, by the proxy's."""
         self.plan, self.spec = plan, spec
         self.batch_size = plan.batch_size or spec.batch_size
         self.trainers = [Trainer(rank) for rank in range(plan.trainers)]

@@ -117,7 +117,7 @@ class Route:
     connection: Mapping[str, Any]
     """Options of `connect`: TLS and token."""
     addresses: Mapping[str, str]
-    """Address of a proxy → that of its server."""
+    """Address of a proxy → its server's address."""
 
 
 @contextlib.contextmanager

@@ -267,7 +267,7 @@ WORKERS = make_spec(
 )
 
 
-def test_workers_deliver_samples_and_the_partial_batch_in_any_order() -> None:
+def test_workers_deliver_the_partial_batch_in_any_order() -> None:
     batches = [
         make_batch(0, [7, 0, 3, 9]),
         make_batch(4, [8, 5, -1, -1]),

@@ -219,7 +219,7 @@ def test_the_port_of_trainers_is_an_error_that_says_so(sent: bytes) -> None:
         thread.start()
         message = error(f"127.0.0.1:{listener.getsockname()[1]}")
         thread.join()
-    assert "it may be the address for trainers; give that of --http" in message
+    assert "it may be the address for trainers; give the address of --http" in message
     assert "With --http-tls, the address begins with https://" in message
 
 

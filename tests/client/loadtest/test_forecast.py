@@ -46,7 +46,7 @@ def test_trainers_on_the_machine_of_the_server_grow_with_it() -> None:
     assert with_server(transform_seconds=1.0).forecast.capacity == pytest.approx(10.0)
 
 
-def test_forecast_is_a_range_where_other_processes_use_processors() -> None:
+def test_forecast_is_a_range_beside_other_processes() -> None:
     alone = with_server("a:1").forecast
     assert not alone.is_range
     assert "40.0: enough for 2 such trainers" in str(forecast_text(alone))
@@ -63,7 +63,7 @@ def test_forecast_of_a_lower_utilisation_is_of_more_trainers() -> None:
     assert forecast.trainers_at(0.5, 1) == 4
 
 
-def test_servers_that_feed_the_trainers_are_enough_while_windows_fill() -> None:
+def test_servers_are_enough_while_windows_fill() -> None:
     made = tally(LoadPlan(trainers=1, step_seconds=0.2, warm_up_seconds=0.0))
     # 4.9 of at most 5 steps a second: with a wait of 1 %, as on any busy machine.
     waits, busy = np.full(5, 0.002), np.full(5, 0.2)

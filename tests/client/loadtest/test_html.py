@@ -71,7 +71,7 @@ def test_an_inexact_audit_has_its_reason_in_the_tile() -> None:
     assert "every sample position once" not in text
 
 
-def test_trainers_without_a_process_of_their_own_have_no_processors() -> None:
+def test_trainers_in_threads_have_no_processors() -> None:
     for threads in (False, True):
         made = tally(LoadPlan(trainers=2, threads=threads, warm_up_seconds=0))
         made.add(0, point(steps(list(range(20)), 0, 2)))

@@ -53,7 +53,7 @@ def test_a_killed_trainer_resumes_and_loses_nothing() -> None:
     assert [text for _, text in made.events] == ["rank 1 is killed"]
 
 
-def test_warnings_of_trainers_in_threads_are_events_of_their_rank(
+def test_warnings_of_threads_are_events_of_their_rank(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     def before_batch(position: int) -> None:

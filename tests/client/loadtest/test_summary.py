@@ -104,7 +104,7 @@ def test_a_long_wait_without_a_batch_is_noted() -> None:
     assert expected in text_report(summarize(made), made)
 
 
-def test_the_verdict_names_the_worst_rank_and_the_servers_that_would_do(
+def test_verdict_names_the_worst_rank_and_enough_servers(
     short_verdicts: None,
 ) -> None:
     summary = summarize(starved())
@@ -163,7 +163,7 @@ def test_an_inexact_audit_has_its_likely_reason() -> None:
     assert "there were" not in text_report(check(summarize(made), made), made)
 
 
-def test_a_forecast_for_no_trainer_has_the_step_time_that_would_do() -> None:
+def test_forecast_for_no_trainer_has_a_step_time_that_fits() -> None:
     made = starved()
     text = text_report(summarize(made), made)
     # A trainer takes 100 batches/s; the server makes 10.

@@ -44,7 +44,7 @@ def test_independent_jobs_are_audited_alone() -> None:
     assert [each.seed for each in audits(made)] == [0, 1]
 
 
-def test_equal_warnings_of_several_ranks_are_one_event_with_the_servers_name() -> None:
+def test_equal_warnings_of_ranks_are_one_event_of_the_server() -> None:
     made = tally(LoadPlan(trainers=3), addresses={"127.0.0.1:5": "server:7470"})
     for rank, at in ((0, 1.0), (1, 1.5), (0, 9.0)):
         messages = ((at, "127.0.0.1:5 is lost"),)
