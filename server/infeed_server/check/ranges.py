@@ -74,8 +74,8 @@ class FieldRange:
             return {}
         sizes = np.concatenate(self._sizes)
         return {
-            side: (int(each.min()), int(np.median(each)), int(each.max()))
-            for side, each in zip(("height", "width"), sizes.T, strict=True)
+            side: (int(sizes_of.min()), int(np.median(sizes_of)), int(sizes_of.max()))
+            for side, sizes_of in zip(("height", "width"), sizes.T, strict=True)
         }
 
 

@@ -58,11 +58,11 @@ class PipelineReport:
 
     def balances(self) -> list[ClassCounts]:
         """Returns the fields whose values are classes."""
-        return [each for each in self.classes if each.is_balance]
+        return [counts for counts in self.classes if counts.is_balance]
 
     def image_sizes(self) -> dict[str, dict[str, tuple[int, int, int]]]:
         """Returns field → side → minimum, median and maximum, of decoded images."""
-        return {each.field: sizes for each in self.ranges if (sizes := each.image_sizes())}
+        return {values.field: sizes for values in self.ranges if (sizes := values.image_sizes())}
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -85,24 +85,24 @@ class PipelineReport:
                 for name, sides in self.image_sizes().items()
             },
             "classes": {
-                each.field: {
-                    each.label(value): count for value, count in sorted(each.counts.items())
+                classes.field: {
+                    classes.label(value): count for value, count in sorted(classes.counts.items())
                 }
-                for each in self.balances()
+                for classes in self.balances()
             },
             "ranges": [
                 {
-                    "stage": self.stages[each.stage],
-                    "field": each.field,
-                    "data_type": each.data_type,
-                    "shape": each.shape,
-                    "min": None if each.is_empty else each.minimum,
-                    "max": None if each.is_empty else each.maximum,
-                    "mean": each.mean,
-                    "std": each.std,
-                    "not_finite": each.not_finite,
+                    "stage": self.stages[values.stage],
+                    "field": values.field,
+                    "data_type": values.data_type,
+                    "shape": values.shape,
+                    "min": None if values.is_empty else values.minimum,
+                    "max": None if values.is_empty else values.maximum,
+                    "mean": values.mean,
+                    "std": values.std,
+                    "not_finite": values.not_finite,
                 }
-                for each in self.ranges
+                for values in self.ranges
             ],
         }
 

@@ -46,7 +46,7 @@ def scan_pipeline(
 ) -> tuple[PipelineReport, list[Problem]]:
     """Scans a pipeline; returns the report, and the problems besides bad samples.
 
-    `limit` is the maximum number of samples, `max_examples` that of bad ones with their errors.
+    `limit` is the maximum number of samples, `max_examples` of bad ones with their errors.
     """
     definition = pipelines[name]
     doc = pipelines.document
@@ -91,7 +91,7 @@ def _scan_dataset(
     dataset = plan.dataset(spec.seed, spec.batch_size)
     if limit is None and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
         raise ConfigError("source.dataset: the dataset is endless; give --limit")
-    # Of a dataset of batches, the number of batches is known, but not that of samples.
+    # Of a dataset of batches, the number of batches is known, but not of samples.
     report = PipelineReport(spec.name, None if plan.batched else spec.sample_count)
     samples = dataset.unbatch()
     steps = list(enumerate(definition.transforms))

@@ -34,7 +34,7 @@ SCAN = "Scan"
 """The title of the options of `--scan` in `infeed check --help`."""
 
 PROBLEMS_STATUS = 1
-"""The exit status if there is a problem; that of a wrong option is 2."""
+"""The exit status if there is a problem; a wrong option has 2."""
 
 UNREADABLE_STATUS = 2
 """The exit status for a missing file, or one that cannot be read."""
@@ -219,11 +219,11 @@ def _range_table(report: PipelineReport) -> Table:
         box=SIMPLE_HEAD,
         highlight=False,
     )
-    for each in report.ranges:
-        unit = " bytes" if each.data_type == "bytes" else ""
-        numbers = (each.minimum, each.maximum, each.mean, each.std)
-        values = ["-"] * 4 if each.is_empty else [f"{number:.6g}{unit}" for number in numbers]
-        cells = (report.stages[each.stage], each.field, each.data_type, each.shape, *values)
+    for found in report.ranges:
+        unit = " bytes" if found.data_type == "bytes" else ""
+        numbers = (found.minimum, found.maximum, found.mean, found.std)
+        values = ["-"] * 4 if found.is_empty else [f"{number:.6g}{unit}" for number in numbers]
+        cells = (report.stages[found.stage], found.field, found.data_type, found.shape, *values)
         table.add_row(*(cell.replace("[", "\\[") for cell in cells))
     return table
 

@@ -133,14 +133,14 @@ def _print(line: str) -> None:
 
 def _check_targets(file: Path, beside: Sequence[Path], force: bool) -> None:
     """Raises `ConfigError` for a file that exists, unless `force` may overwrite it."""
-    for each in beside:
-        if os.path.lexists(each) and not _is_written_by_init(each):
+    for path in beside:
+        if os.path.lexists(path) and not _is_written_by_init(path):
             raise ConfigError(
-                f"{each} exists already, and infeed init did not write it; move it, or give "
+                f"{path} exists already, and infeed init did not write it; move it, or give "
                 "--output a file in another folder",
-                file=each,
+                file=path,
             )
-    existing = [each for each in (file, *beside) if os.path.lexists(each)]
+    existing = [path for path in (file, *beside) if os.path.lexists(path)]
     if existing and not force:
         raise ConfigError(
             f"{existing[0]} exists already; --force overwrites it, --output writes another file",
@@ -165,7 +165,7 @@ def _write(file: Path, text: str) -> None:
 
 
 def _write_whole(file: Path, text: str) -> None:
-    """Writes a file, of which a signal or a full disk leaves no part."""
+    """Writes a file; a signal or a full disk leaves no part of it."""
     if file.exists() and not file.is_file():  # a device, such as /dev/stdout
         file.write_text(text, encoding="utf-8")
         return

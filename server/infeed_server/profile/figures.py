@@ -34,7 +34,7 @@ class Stage:
     """Bytes of a sample before it, on average."""
     bytes_out: float
     ordinal: int | None = None
-    """Number of the transform in the definition; of a fused one, that of the last."""
+    """Number of the transform in the definition; of a fused one, the last number."""
     cached: bool = False
     """Whether it stands before `cache`, and so runs in the first epoch alone."""
     cacheable: bool = False

@@ -45,8 +45,8 @@ class Fleet:
 def forecast(profile: Profile) -> Forecast | None:
     """Returns the forecast from the run; None before it.
 
-    A run that used all cores it could have would make more with those of other processes, until the
-    source is the limit; another one would not.
+    A run that used all cores it could have would make more with the cores of other processes, until
+    the source is the limit; another one would not.
     """
     run = profile.run
     if run is None or not run.batches:
@@ -73,7 +73,7 @@ def fleet(made: Forecast, *, trainers: int, step_seconds: float) -> Fleet:
 
 
 def doubt(profile: Profile) -> str:
-    """Returns why the figures are unreliable; empty if those of stages and run agree."""
+    """Returns why the figures are unreliable; empty if stages and run agree."""
     if profile.run is None or not profile.run_samples or not profile.stages:
         return ""
     whole = profile.run.cpu_seconds / profile.run_samples

@@ -53,7 +53,9 @@ def measure(
         _measure_stages(profile, definition, options, opening, on_step)
     on_step("the whole pipeline")
     # Bad samples are left out and not logged, and each sample is made as in the first epoch.
-    transforms = tuple(each for each in definition.transforms if not isinstance(each, Cache))
+    transforms = tuple(
+        transform for transform in definition.transforms if not isinstance(transform, Cache)
+    )
     changes = {"on_error": "substitute", "quarantine": os.devnull, "transforms": transforms}
     if isinstance(definition.source, DatasetSource):
         changes = {}

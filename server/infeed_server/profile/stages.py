@@ -51,7 +51,7 @@ class StageProfile:
         self._order = plan.order(plan.spec.seed)
         self._reader = SampleReader(plan.source, plan.steps, self._order)
         self._taken = min(samples, len(plan.source))
-        cache = [isinstance(each, Cache) for each in plan.definition.transforms]
+        cache = [isinstance(transform, Cache) for transform in plan.definition.transforms]
         self._cache = cache.index(True) if True in cache else None
         """Transforms before the `cache` step."""
 
@@ -97,7 +97,7 @@ class StageProfile:
         size = sum(sizes) / max(len(sizes), 1)
         self._add(Stage("read", name, alone, size, size, cached=self._cache is not None))
         if isinstance(source, MappedSource):
-            both = self._timing.of_reading(lambda each: len(self._reader.read(each)[0]), batches)
+            both = self._timing.of_reading(lambda index: len(self._reader.read(index)[0]), batches)
             maps, _ = split_python_maps(list(enumerate(self._plan.definition.transforms)))
             name, cost = ", ".join(map(_step_name, maps)), both.minus(alone)
             cached = self._cache is not None

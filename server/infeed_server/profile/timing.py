@@ -55,7 +55,7 @@ class Timing:
     def of_reading(self, read: Callable[[Array], int], batches: Iterator[Array]) -> Cost:
         """Reads batches with the threads of the engine; `read` returns how many samples were good.
 
-        The CPU time has that of worker processes.
+        The CPU time includes worker processes.
         """
         count = 0
         cpu, begin = cpu_seconds(), time.perf_counter()

@@ -81,7 +81,7 @@ def _require_samples(file: Path, headers: Mapping[str, Header]) -> None:
     elif len(lengths) != 1:
         problem = (
             f"the arrays differ in their first dimension, which counts the samples: {listed}; save "
-            "those of each part of the data in a file of its own: "
+            "the arrays of each part of the data in a file of its own: "
             "np.savez('train.npz', image=..., label=...)"
         )
     elif objects:

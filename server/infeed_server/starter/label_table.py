@@ -53,7 +53,7 @@ class LabelTable:
 
     @property
     def label_columns(self) -> list[str]:
-        """The columns beside that of the images."""
+        """The columns that do not name the images."""
         return [column for column in self.rows[0] if column != self.file_column]
 
     def differs(self, column: str) -> bool:
@@ -132,7 +132,7 @@ def _names(paths: Sequence[str]) -> dict[str, str | None]:
         name = path.rpartition("/")[2]
         for key in {name, name.rpartition(".")[0]}:
             names[key] = None if key in names else path
-    # A path is always that of one image.
+    # A path is always the name of one image.
     return names | {path: path for path in paths}
 
 
@@ -146,7 +146,7 @@ def _find(text: str, names: Mapping[str, str | None]) -> str | None:
 def _own(
     file: Path, cell: str, names: Mapping[str, str | None], listing: ImageListing
 ) -> str | None:
-    """Returns the image of a row, unless the row is that of another file of the same name."""
+    """Returns the image of a row, unless the row is of another file with the same name."""
     image, here = _find(cell, names), file.parent / cell
     try:
         is_other = bool(image) and here.is_file() and not here.samefile(f"{listing.root}/{image}")

@@ -175,8 +175,8 @@ def match_labels(
 ) -> list[Candidate] | None:
     """Returns the columns of a CSV whose values differ, or one of them; None for another table.
 
-    A CSV in the part's folder names the part's images, another one those of the whole. Raises
-    `SourceError` for a file that is no CSV, and for a column that it does not have.
+    A CSV in the part's folder names the part's images, another one the images of the whole.
+    Raises `SourceError` for a file that is no CSV, and for a column that it does not have.
     """
     is_of_part = file.is_relative_to(part.listing.root)
     table = LabelTable.read(file, part.listing if is_of_part else part.whole, chosen=chosen)

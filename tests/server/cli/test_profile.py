@@ -111,7 +111,7 @@ def test_interrupt_prints_what_was_measured_and_exits_with_130(
     if options:
         document = json.loads(result.stdout)
         assert (document["complete"], document["forecast"]) == (False, None)
-        assert [each["name"] for each in document["stages"]] == ["read arrays"]
+        assert [stage["name"] for stage in document["stages"]] == ["read arrays"]
     else:
         assert "interrupted: what was measured so far" in result.stdout
         assert "read arrays" in result.stdout

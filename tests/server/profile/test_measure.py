@@ -83,7 +83,7 @@ def test_fused_step_has_both_names_and_bytes_flow_on(folder: Path) -> None:
         "normalize: {field: image, scale: 255}]"
     )
     profile = profile_of(folder, PHOTOS, transforms)
-    assert [(each.kind, each.name) for each in profile.stages] == [
+    assert [(stage.kind, stage.name) for stage in profile.stages] == [
         ("read", "read images"),
         ("transform", "decode_image+random_resized_crop"),
         ("batch", "batch"),
@@ -102,29 +102,29 @@ def test_fused_step_has_both_names_and_bytes_flow_on(folder: Path) -> None:
 def test_artificial_heavy_function_is_the_most_expensive_stage(folder: Path) -> None:
     transforms = "[map: functions_of_profile:burn, cast: {field: x, dtype: float16}]"
     profile = profile_of(folder, "source: {arrays: x.npz}", transforms)
-    heaviest = max(profile.stages, key=lambda each: each.cost.cpu)
+    heaviest = max(profile.stages, key=lambda stage: stage.cost.cpu)
     assert heaviest.name == "map functions_of_profile:burn"
     assert not heaviest.runs_python
-    assert heaviest.cost.cpu > sum(each.cost.cpu for each in profile.server_stages) / 2
+    assert heaviest.cost.cpu > sum(stage.cost.cpu for stage in profile.server_stages) / 2
 
 
 def test_function_that_calls_python_in_the_graph_is_noted(folder: Path) -> None:
     profile = profile_of(
         folder, "source: {arrays: x.npz}", "[map: functions_of_profile:through_python]"
     )
-    assert [each.runs_python for each in profile.stages if each.kind == "transform"] == [True]
+    assert [stage.runs_python for stage in profile.stages if stage.kind == "transform"] == [True]
 
 
 def test_function_in_python_is_a_stage_beside_reading(folder: Path) -> None:
     transforms = "[map: {function: functions_of_profile:double, python: true}]"
     profile = profile_of(folder, "source: {arrays: x.npz}", transforms)
-    kinds = [(each.kind, each.name) for each in profile.stages[:2]]
+    kinds = [(stage.kind, stage.name) for stage in profile.stages[:2]]
     assert kinds == [("read", "read arrays"), ("map", "map functions_of_profile:double")]
 
 
 def test_arrays_that_are_sent_as_they_are_need_no_graph(folder: Path) -> None:
     profile = profile_of(folder, "source: {arrays: x.npz}", "[]", Options(0.05, batch_size=3))
-    assert [each.kind for each in profile.stages] == ["read", "encode"]
+    assert [stage.kind for stage in profile.stages] == ["read", "encode"]
     assert (profile.batch_size, profile.wire_bytes) == (3, 64 * 64 * 4)
 
 
@@ -134,7 +134,7 @@ def test_stages_before_cache_are_those_of_the_first_epoch(folder: Path) -> None:
         "random_flip_left_right: {field: image}]"
     )
     profile = profile_of(folder, PHOTOS, transforms)
-    cached = {each.name: each.cached for each in profile.stages}
+    cached = {stage.name: stage.cached for stage in profile.stages}
     assert cached == {
         "read images": True,
         "decode_image": True,

@@ -154,7 +154,7 @@ def test_shards_named_by_numbers_have_a_glob(tmp_path: Path) -> None:
 
     for name in ("0", "10", "extra"):
         write_records(tmp_path / f"{name}.tfrecord", [example({"x": [1]})])
-    sources = [each["source"]["tfrecord"] for each in definitions(tmp_path, ".").values()]
+    sources = [pipeline["source"]["tfrecord"] for pipeline in definitions(tmp_path, ".").values()]
     assert sources == ["[0-9]*.tfrecord", "extra.tfrecord"]
 
 
@@ -190,7 +190,7 @@ def test_pipelines_of_one_name_are_numbered(tmp_path: Path) -> None:
         ("notes.txt", "unknown kind of data: notes.txt; known: folders of .jpg, "),
         ("one.jpg", "is one image; give its folder: "),
         ("table/t.csv", r"no images beside it; give .* --labels .*np\.savez"),
-        ("lengths.npz", r"differ in their first dimension, .*: x: \[3\], y: \[4\]; save those"),
+        ("lengths.npz", r"differ in their first dimension, .*: x: \[3\], y: \[4\]; save the"),
         ("scalar.npz", r"one is a single value: x: \[3\], y: \[\]; leave it out"),
         ("gzip.tfrecord", "gzip.tfrecord is compressed with GZIP, .*; write it without compress"),
         ("zero.tfrecord", "zero.tfrecord is empty: it has no bytes; write it again"),

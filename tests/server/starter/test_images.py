@@ -92,7 +92,7 @@ def test_column_that_is_not_clearly_the_label_is_not_guessed(
     flat: Path, csv: str, expected: list[str]
 ) -> None:
     (flat / "table.csv").write_text(csv)
-    assert options(flat) == [*(f"table.csv:{each}" for each in expected), "none"]
+    assert options(flat) == [*(f"table.csv:{column}" for column in expected), "none"]
     chosen = f"{flat}/table.csv:{expected[0]}"
     made = starter_for(str(flat), flat.parent, chosen)
     assert f"label is the column {expected[0]} of table.csv" in made.label_lines()[0]

@@ -53,6 +53,8 @@ class SampleReader:
 
     def _without_raising(self, index: Array) -> Array:
         """Leaves out the samples that the user's code raises for."""
-        failures = {each: self.failure(each) for each in index.tolist()}
-        self.unread |= {each: failure.error for each, failure in failures.items() if failure}
-        return np.array([each for each in index.tolist() if failures[each] is None], index.dtype)
+        failures = {number: self.failure(number) for number in index.tolist()}
+        self.unread |= {number: failure.error for number, failure in failures.items() if failure}
+        return np.array(
+            [number for number in index.tolist() if failures[number] is None], index.dtype
+        )
