@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from typing_extensions import override
 
-from infeed_server.processes.stderr_relay import LOG_LEVEL, StderrRelay
+from infeed_server.data_service.worker.stderr_relay import LOG_LEVEL, StderrRelay
 
 STUCK_TIMEOUT_SECONDS = 30.0
 """Of rejected reports, after which a worker is stuck. Some restarted dispatchers reject a few."""
