@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from infeed.shared.report import ServerReport
 
@@ -36,6 +37,12 @@ def merge_processes(reports: Iterable[ServerReport]) -> ServerReport:
     def scaled(name: str) -> list[float]:
         return [scale * getattr(one, name) for scale, one in zip(scales, reports, strict=True)]
 
+    values: dict[str, Any] = {
+        **{name: sum(getattr(report, name) for report in reports) for name in _SHARED},
+        **{name: sum(scaled(name)) for name in _TIMES},
+        **{name: round(sum(scaled(name))) for name in _COUNTS},
+        **{name: sum(scaled(name)) / len(reports) for name in _STATES},
+    }
     slowest = max(reports, key=lambda report: report.slowest_sample_seconds)
     return replace(
         slowest,
@@ -45,8 +52,5 @@ def merge_processes(reports: Iterable[ServerReport]) -> ServerReport:
         shortage_seconds=max(scaled("shortage_seconds")),
         is_sequential=any(report.is_sequential for report in reports),
         worst=None,
-        **{name: sum(getattr(report, name) for report in reports) for name in _SHARED},
-        **{name: sum(scaled(name)) for name in _TIMES},
-        **{name: round(sum(scaled(name))) for name in _COUNTS},
-        **{name: sum(scaled(name)) / len(reports) for name in _STATES},
+        **values,
     )

@@ -19,6 +19,9 @@ _CALL_BUCKETS = (0.001, 0.01, 0.1, 1, 10, 60, 600, 3600, 6 * 3600, 86400)
 _SIZE_BUCKETS = tuple(1 << power for power in range(10, 48, 4))
 """Bytes, from a request of 1 KiB to the batches of a training, 64 TiB."""
 
+Row = tuple[str, str, tuple[str, ...]]
+"""Name, text and labels of a metric."""
+
 _PIPELINE = ("pipeline",)
 
 LABEL_VALUES = {
@@ -29,7 +32,7 @@ LABEL_VALUES = {
 }
 """The values of labels that are known beforehand: series with them are exposed from the start."""
 
-COUNTERS = (
+COUNTERS: tuple[Row, ...] = (
     ("infeed_batches", "Batches that were sent completely.", _PIPELINE),
     ("infeed_samples", "Samples in the sent batches.", _PIPELINE),
     ("infeed_sent_bytes", "Payload bytes of the sent batches.", _PIPELINE),
@@ -56,7 +59,7 @@ COUNTERS = (
 
 _CALL_LABELS = ("grpc_method", "grpc_status")
 
-HISTOGRAMS = (
+HISTOGRAMS: tuple[tuple[str, str, tuple[str, ...], tuple[float, ...]], ...] = (
     (
         "infeed_stage_seconds",
         "Seconds that one batch spent in each stage: read, transform, encode or send.",
@@ -83,13 +86,13 @@ HISTOGRAMS = (
     ),
 )
 
-DESIRED_SERVERS = (
+DESIRED_SERVERS: Row = (
     "infeed_desired_servers",
     "Servers like this one that would feed all connected trainers without waits.",
     (),
 )
 
-GAUGES_READ = (
+GAUGES_READ: tuple[Row, ...] = (
     ("infeed_queued_requests", "Requests that wait for their batch.", _PIPELINE),
     (
         "infeed_unsent_batches",
@@ -134,7 +137,7 @@ GAUGES_READ = (
 )
 """Gauges whose values a function returns at every scrape; none before `Metrics.read`."""
 
-COUNTERS_READ = (
+COUNTERS_READ: tuple[Row, ...] = (
     (
         "infeed_pipeline_state_seconds",
         "Seconds of waiting for a request, a stream with room (no_budget), source or transforms.",

@@ -76,9 +76,10 @@ class Metrics(Monitor):
         """Initializes the pipeline's metrics to zero, so that they are exposed from the start."""
         self._streams.labels(pipeline)
         metrics = {**self._counters, **self._histograms}
-        for name, _, labels, *_ in (*COUNTERS, *HISTOGRAMS):
-            if labels[0] == "pipeline":
-                for values in product(*(LABEL_VALUES[label] for label in labels[1:])):
+        labels_of = {row[0]: row[2] for row in COUNTERS} | {row[0]: row[2] for row in HISTOGRAMS}
+        for name, (first, *others) in labels_of.items():
+            if first == "pipeline":
+                for values in product(*(LABEL_VALUES[label] for label in others)):
                     metrics[name].labels(pipeline, *values)
 
     def totals(self) -> dict[str, dict[str, float]]:
