@@ -85,7 +85,7 @@ def _new_provider(names: list[str], environment: Mapping[str, str]) -> api.Trace
     named = environment.get("OTEL_SERVICE_NAME") or "service.name=" in environment.get(
         "OTEL_RESOURCE_ATTRIBUTES", ""
     )
-    # Ended by the server's own shutdown, which comes before that of the interpreter.
+    # Ended by the server's own shutdown, which comes before the interpreter's.
     provider = TracerProvider(
         resource=Resource.create({} if named else {"service.name": _SERVICE_NAME}),
         shutdown_on_exit=False,

@@ -143,7 +143,7 @@ def test_several_processes_with_a_data_service_are_refused() -> None:
         (ServerOptions(http="off", http_tokens="h.yaml"), False),
     ],
 )
-def test_previews_need_loopback_without_tokens_or_tokens_for_http(
+def test_previews_need_loopback_without_tokens_or_http_tokens(
     options: ServerOptions, has_previews: bool
 ) -> None:
     assert options.has_previews is has_previews
