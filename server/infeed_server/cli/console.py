@@ -13,6 +13,7 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
@@ -43,27 +44,15 @@ def announce(address: str, http: str | None, out: TextIO | None = None) -> None:
 
 @contextmanager
 def named_progress(console: Console) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
-    """Yields a function that adds a progress bar for a name, shown from its first update on.
-
-    Only on a terminal: elsewhere rich would write an empty line at the end.
-    """
-    columns = (
-        TextColumn("index of {task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    hidden = not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
+    """Yields a function that adds a progress bar for a name, shown from its first update on."""
+    columns = (DownloadColumn(), TransferSpeedColumn())
+    with _bars(console, "index of", *columns) as progress:
 
         def add_bar(name: str) -> Callable[[int, int], None]:
             task = progress.add_task(name, total=None, visible=False)
-
-            def update(done: int, total: int) -> None:
-                progress.update(task, completed=done, total=total, visible=True)
-
-            return update
+            return lambda done, total: progress.update(
+                task, completed=done, total=total, visible=True
+            )
 
         yield add_bar
 
@@ -72,17 +61,21 @@ def named_progress(console: Console) -> Iterator[Callable[[str], Callable[[int, 
 def sample_progress(
     console: Console, name: str, samples: int | None
 ) -> Iterator[Callable[[int], None]]:
-    """Shows a bar of samples on a terminal; yields a function that adds to it."""
-    columns = (
-        TextColumn("scan of {task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    shown = console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
+    """Shows a bar of samples; yields a function that adds to it."""
+    with _bars(console, "scan of", MofNCompleteColumn()) as progress:
         task = progress.add_task(name, total=samples)
         yield lambda count: progress.advance(task, count)
+
+
+def _bars(console: Console, text: str, *columns: ProgressColumn) -> Progress:
+    """Returns bars for a terminal: elsewhere rich would write an empty line at the end."""
+    description = TextColumn(f"{text} {{task.description}}")
+    return Progress(
+        *(description, BarColumn(), *columns, TimeRemainingColumn()),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
 
 
 class StepProgress:

@@ -89,7 +89,7 @@ def set_up_service_logging(log_format: LogFormat, *, quiet: bool, verbose: bool)
 
 
 def log_level(*, quiet: bool, verbose: bool) -> int:
-    """Returns the level of these options, else that of the environment. Raises `ConfigError`."""
+    """Returns the level of these options, else of the environment. Raises `ConfigError`."""
     if quiet and verbose:
         raise ConfigError("--quiet and --verbose: only one of them can be given")
     if quiet or verbose:

@@ -15,7 +15,7 @@ _MAX_PIPELINES = 20
 """Pipelines shown; those that are not ready come first."""
 
 _MAX_LINES = 12
-"""Lines besides the table of pipelines; those of reasons are the last."""
+"""Lines besides the table of pipelines; the last are reasons."""
 
 _MAX_REASON_CHARS = 300
 

@@ -42,7 +42,7 @@ def explain_missing(name: str) -> str | None:
     first = attribute.partition(".")[0]
     if first in names or names & {"*", "__getattr__"}:
         return None
-    public = sorted(each for each in names if not each.startswith("_"))
+    public = sorted(found for found in names if not found.startswith("_"))
     listed = ", ".join(public[:_MAX_LISTED]) + (", ..." if len(public) > _MAX_LISTED else "")
     return (
         f"{module!r} has no {first!r}{did_you_mean(first, public)}; it has: {listed or 'nothing'}"
@@ -79,7 +79,7 @@ def _modules_nearby() -> Iterator[str]:
 
 
 def _assigned_names(statements: Sequence[ast.AST]) -> Iterator[str]:
-    """Yields the names that a module's statements assign; `*` for those of an unknown module."""
+    """Yields the names that statements of a module assign; `*` for all of an unknown module."""
     for node in statements:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
@@ -90,10 +90,10 @@ def _assigned_names(statements: Sequence[ast.AST]) -> Iterator[str]:
             continue
         targets = [
             *getattr(node, "targets", ()),
-            *(each for each in (getattr(node, "target", None),) if each is not None),
+            *(only for only in (getattr(node, "target", None),) if only is not None),
             *(item.optional_vars for item in getattr(node, "items", ()) if item.optional_vars),
         ]
         for target in targets:
-            yield from (each.id for each in ast.walk(target) if isinstance(each, ast.Name))
+            yield from (part.id for part in ast.walk(target) if isinstance(part, ast.Name))
         for block in _BLOCKS:
             yield from _assigned_names(getattr(node, block, ()))

@@ -29,6 +29,6 @@ def logged_call(call: LoggedCall) -> Iterator[None]:
 
 
 def current_log_fields() -> Mapping[str, Any]:
-    """Returns the fields of the current call: peer and method, or those of its feed."""
+    """Returns the fields of the current call: peer and method, or the fields of its feed."""
     call = _call.get()
     return {} if call is None else call.log_fields

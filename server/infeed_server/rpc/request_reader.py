@@ -25,8 +25,8 @@ _MAX_PENDING_REQUESTS = 1024
 """Requests of one stream: with fewer, a trainer could ask less far ahead; more are an error."""
 
 _MAX_EARLY_REPORTS = 300
-"""Reports that may come too early, one after the other: those of five minutes arrive at once after
-a stop. More are an error, since each takes the processor for a moment."""
+"""Reports that may come too early, one after the other: after a stop, the reports of five minutes
+arrive at once. More are an error, since each takes the processor for a moment."""
 
 _Pending: TypeAlias = "Future[EncodedAnswer] | Exception | None"
 """The response to a request, or the error in it; None at the end of the stream."""

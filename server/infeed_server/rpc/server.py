@@ -53,7 +53,7 @@ _HANDSHAKE_TIMEOUT_SECONDS = 10.0
 """Time for TLS and the first frames of a connection; slower networks than the longest have none."""
 
 _MAX_STREAMS_OF_CONNECTION = 512
-"""Calls of one connection; proxies carry those of many trainers. A client waits with others."""
+"""Calls of one connection; proxies carry the calls of many trainers. A client waits with others."""
 
 _SPARE_THREADS = 8
 """Threads for calls over the limits, so that they are refused at once."""
@@ -133,7 +133,7 @@ class RpcServer:
         self._trainers.flush()
 
     def set_serving(self, serving: bool, reason: str = "", pipeline: str = "") -> None:
-        """Sets the health status of a pipeline, else that of the server and of the feed service.
+        """Sets the health status of a pipeline, else of the server and of the feed service.
 
         Health checks have no token. So where others need one, they get neither reasons nor the
         status of a pipeline, which would show that it exists.

@@ -90,7 +90,7 @@ class Server:
     def stop(self, grace: float | None = None) -> None:
         """Drains the server within `grace` seconds, and closes it.
 
-        `grace` None: that of the options.
+        `grace` None: as the options have it.
         """
         self.drain(self._options.grace if grace is None else grace)
         self.close()

@@ -214,8 +214,8 @@ def start() -> Iterator[Callable[..., RunningServer]]:
         return started[-1]
 
     yield make
-    for each in started:
-        each.server.stop(0)
+    for server in started:
+        server.server.stop(0)
 
 
 @pytest.fixture
@@ -240,8 +240,8 @@ def open_call() -> Iterator[Callable[[grpc.Channel], StreamCall]]:
         return calls[-1]
 
     yield make
-    for each in calls:
-        each.cancel()
+    for call in calls:
+        call.cancel()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Gives a test an HTTP/2 client that enforces nothing and reads only when it is told to."""
+"""HTTP/2 client of the tests that enforces nothing, and reads only in calls that read."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_encoded_answers_are_freed_without_the_collector(
         for answer in answers:
             answer.set_result(batch())
         references = [weakref.ref(answer.result()) for answer in answers]
-        assert [each.result(60).samples for each in encoded] == [2] * 8
+        assert [future.result(60).samples for future in encoded] == [2] * 8
         del answers, answer
         deadline = time.monotonic() + 60
         while any(ref() for ref in references) and time.monotonic() < deadline:

@@ -324,7 +324,7 @@ def event(message: bytes) -> str | None:
 def test_half_closed_stream_ends_without_a_wait() -> None:
     call = FakeCall()
     answer = call.serve(iter([OPEN]))
-    assert [event(each) for each in answer] == ["opened"]  # no heartbeat, which takes 5 s
+    assert [event(message) for message in answer] == ["opened"]  # no heartbeat, which takes 5 s
 
 
 def test_stream_that_opens_during_a_drain_announces_it(waiting_client: Iterator[Any]) -> None:

@@ -223,7 +223,7 @@ def test_heartbeats_are_sent_while_no_batch_is_ready(
 
 def test_many_cancelled_streams_leave_no_threads(live: Any, new_call: Any, eventually: Any) -> None:
     def threads() -> list[str]:
-        return [each.name for each in threading.enumerate() if each.name == "infeed-requests"]
+        return [thread.name for thread in threading.enumerate() if thread.name == "infeed-requests"]
 
     for number in range(60):
         call = new_call().open().request(0)
@@ -236,7 +236,7 @@ def test_many_cancelled_streams_leave_no_threads(live: Any, new_call: Any, event
     eventually(lambda: not threads(), "no thread reads requests")
     assert all(session.closed for session in live.held.sessions)
     # Threads of the pool are reused: there are fewer than calls.
-    pool = [each for each in threading.enumerate() if each.name.startswith("infeed-rpc")]
+    pool = [thread for thread in threading.enumerate() if thread.name.startswith("infeed-rpc")]
     assert len(pool) < 60
     answers, rpc_error = new_call().open().request(0).half_close().rest()
     assert (len(answers), rpc_error) == (3, None)

@@ -82,8 +82,8 @@ def transports(pki: Any) -> Iterator[Callable[..., GrpcTransport]]:
         return started[-1]
 
     yield make
-    for each in started:
-        each.close()
+    for server in started:
+        server.close()
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def test_only_health_needs_no_token(secure_server: Any, channels: Any, call_erro
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
         request = reflection_pb2.ServerReflectionRequest(list_services="")
         (names,) = stub.ServerReflectionInfo(iter([request]), timeout=100)
-        return [each.name for each in names.list_services_response.service]
+        return [service.name for service in names.list_services_response.service]
 
     assert call_error(lambda: reflect(anonymous))[0] == "UNAUTHENTICATED"
     assert "infeed.v1.FeedService" in reflect(channels(secure_server, HELD))
@@ -232,7 +232,7 @@ def test_only_health_needs_no_token(secure_server: Any, channels: Any, call_erro
 
 
 @pytest.mark.parametrize("has_tokens", [False, True])
-def test_health_checks_without_a_token_get_the_status_of_the_server_alone(
+def test_health_without_a_token_is_of_the_server_alone(
     start: Any, tokens: Any, has_tokens: bool
 ) -> None:
     live = start(authenticator=TokenAuthenticator(tokens()) if has_tokens else None)

@@ -56,8 +56,8 @@ def open_calls() -> Iterator[Callable[[grpc.Channel], OpenCalls]]:
         return started[-1]
 
     yield make
-    for each in started:
-        each.close()
+    for server in started:
+        server.close()
 
 
 METHODS = {

@@ -95,7 +95,7 @@ def test_stop_waits_only_for_open_streams(
     assert not thread.is_alive()
     encoders = live.server._encoder._pool._threads
     assert encoders
-    assert not any(each.is_alive() for each in encoders)
+    assert not any(thread.is_alive() for thread in encoders)
 
 
 def test_feed_behind_a_proxy_leaves_a_server_that_drains(
@@ -112,7 +112,7 @@ def test_feed_behind_a_proxy_leaves_a_server_that_drains(
         assert not thread.is_alive()
 
 
-def test_stream_that_is_open_after_the_grace_period_ends_with_a_status(
+def test_stream_open_after_the_grace_ends_with_a_status(
     live: Any, new_call: Any, error_of: Any
 ) -> None:
     live.held.held = True

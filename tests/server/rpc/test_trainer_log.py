@@ -19,7 +19,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]
     """Returns the lines since its last call."""
 
     def take() -> list[str]:
-        messages = [each.getMessage() for each in caplog.records if "trainer_log" in each.name]
+        messages = [line.getMessage() for line in caplog.records if "trainer_log" in line.name]
         caplog.clear()
         return messages
 

@@ -114,7 +114,7 @@ def test_tls_without_a_certificate_is_refused(option: str, value: Any) -> None:
         (ServerOptions(http="off", http_tokens="h.yaml"), False),
     ],
 )
-def test_previews_need_loopback_without_tokens_or_tokens_for_http(
+def test_previews_need_loopback_without_tokens_or_http_tokens(
     options: ServerOptions, has_previews: bool
 ) -> None:
     assert options.has_previews is has_previews

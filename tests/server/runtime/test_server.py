@@ -151,7 +151,7 @@ def test_changed_data_is_logged_once_counted_and_shown(
         assert (status, str(file) in text) == ((503, True) if unready else (200, False))
         server.warm_cold()
         assert get(server.http_address, "/readyz")[0] == status
-    logged = [each.getMessage() for each in caplog.records if "are refused" in each.getMessage()]
+    logged = [line for line in caplog.messages if "are refused" in line]
     assert logged == [f"batches of 'n' are refused: {pipeline['source_error']['error']}"]
 
 
@@ -234,7 +234,7 @@ def test_failing_first_batch_is_served_and_reported() -> None:
 
 
 @pytest.mark.parametrize("policy", ["all", "any"])
-def test_a_pipeline_whose_first_batch_has_a_bad_sample_is_not_ready(policy: Any) -> None:
+def test_pipeline_with_a_bad_sample_at_first_is_not_ready(policy: Any) -> None:
     words = np.array([b"0", b"one", *(b"%d" % i for i in range(2, 8))])
     definition = parse(
         {
@@ -261,7 +261,7 @@ def test_a_pipeline_whose_first_batch_has_a_bad_sample_is_not_ready(policy: Any)
             assert feed.next(30)["x"].tolist() == [2, 3]
 
 
-def test_server_is_ready_when_a_fault_of_storage_at_its_start_has_passed(
+def test_server_is_ready_once_a_fault_of_storage_has_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("infeed_server.sources.storage_faults._sleep", lambda _: None)
