@@ -105,8 +105,9 @@ def test_it_waits_until_the_feed_has_prefetched_all(
     monkeypatch.setattr("infeed.adapters.replay._QUIET_SECONDS", 0.5)
     transport = FakeTransport(arrays, batch_size=4)
     with connect(transport, prefetch_batches=5) as feed, infeed.headspace(feed, batches=2):
-        batch_bytes = sum(x[:4].nbytes for x in arrays.values())
-        assert feed.stats().prefetched_bytes == 5 * batch_bytes
+        prefetched = feed.stats().prefetched_bytes
+        next(feed)
+        assert prefetched == 5 * feed.stats().bytes
 
 
 def test_problems_are_named(fake: FakeTransport) -> None:
