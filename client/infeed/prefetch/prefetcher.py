@@ -17,14 +17,13 @@ from dataclasses import replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from infeed.prefetch.background_thread import BackgroundThread
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.ready_batches import FeedItem, ReadyBatches
 from infeed.prefetch.reporter import Reporter
 from infeed.prefetch.server_pool import ServerPool
 from infeed.prefetch.server_reader import ServerReader
-from infeed.prefetch.wakeup import Wakeup
+from infeed.prefetch.threads import BackgroundThread, Wakeup
 from infeed.shared.errors import InfeedError
 from infeed.shared.finish import finish
 from infeed.shared.report import RankReport

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from infeed.prefetch.wakeup import Wakeup
+from infeed.prefetch.threads import Wakeup
 from infeed.stats import Progress
 from infeed.wire.received import ReceivedBatch
 

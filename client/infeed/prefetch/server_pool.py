@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import enum
 import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal, TypeVar
+from typing import TypeVar
 
 from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.server_state import Stream
-from infeed.prefetch.wakeup import Wakeup
+from infeed.prefetch.threads import Wakeup
 
 T = TypeVar("T")
 
@@ -21,11 +20,7 @@ _HEDGE_CHECK_INTERVAL_SECONDS = 0.25
 """Period at which an idle server checks whether the next step should be hedged."""
 
 
-class _Due(enum.Enum):
-    REPORT = enum.auto()
-
-
-REPORT_DUE: Final = _Due.REPORT
+REPORT_DUE = -1
 """Instead of a step: a report to the server is due."""
 
 
@@ -79,10 +74,10 @@ class ServerPool:
 
         return self._wait(poll)
 
-    def wait_for_step(self, stream: Stream) -> int | Literal[_Due.REPORT] | None:
+    def wait_for_step(self, stream: Stream) -> int | None:
         """Waits for the next step to request on the stream; None if the stream should end."""
 
-        def poll() -> int | Literal[_Due.REPORT] | _Wait | None:
+        def poll() -> int | _Wait | None:
             if not self._coordinator.takes_requests(stream):
                 return None
             if not (report_in := stream.seconds_to_report(time.monotonic())):

@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from infeed.prefetch.background_thread import BackgroundThread
 from infeed.prefetch.feed_plan import FeedPlan
 from infeed.prefetch.reporter import Reporter
 from infeed.prefetch.server_pool import REPORT_DUE, ServerPool
 from infeed.prefetch.server_state import MAX_DRAIN_SILENCE_SECONDS, Stream
+from infeed.prefetch.threads import BackgroundThread
 from infeed.shared.errors import ProtocolError, ServerUnavailableError
 from infeed.shared.report import REPORT_INTERVAL_SECONDS, ServerReport
 from infeed.transport import Call, Transport
@@ -188,7 +188,7 @@ class ServerReader:
         yield stream_pb2.StreamBatchesRequest(open=self._plan.open_message)
         shard_plan = self._plan.shard_plan
         while (step := self._pool.wait_for_step(stream)) is not None:
-            if step is REPORT_DUE:
+            if step == REPORT_DUE:
                 stream.report_at = time.monotonic() + stream.report_interval
                 self._reporter.on_sent(self._server)
                 yield stream_pb2.StreamBatchesRequest(report=self._reporter.report().to_proto())
