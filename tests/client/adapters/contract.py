@@ -161,9 +161,11 @@ class AdapterContract:
             expected = list(feed)
         for names in ({"ids": "_id", "mask": "_mask"}, {"mask": "_mask"}):
             for batch, other in zip(opened(fake(), **options, **names), expected, strict=True):
-                fields = {"ids": other.sample_ids, "mask": other.mask}
-                own = {name: fields[option] for option, name in names.items()}
-                assert_equal(batch, {**other, **own})
+                for option, x in {"ids": other.sample_ids, "mask": other.mask}.items():
+                    if option in names:  # JAX has ids of 32 bits
+                        np.testing.assert_array_equal(batch[names[option]], x)
+                fields = batch.keys() - set(names.values())
+                assert_equal({name: batch[name] for name in fields}, other)
 
     @pytest.mark.parametrize("name", ["label", "", 3])
     def test_name_that_cannot_be_a_field_is_refused(
