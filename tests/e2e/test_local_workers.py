@@ -38,11 +38,11 @@ def forked_workers(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pids(workers: LocalWorkers) -> list[int]:
-    return [each._process.pid for each in workers._group.processes]
+    return [worker._process.pid for worker in workers._group.processes]
 
 
 def addresses_of(workers: LocalWorkers) -> list[str | None]:
-    return [each.address for each in workers._group.processes]
+    return [worker.address for worker in workers._group.processes]
 
 
 def restart_until(workers: LocalWorkers, condition: Callable[[], bool], what: str) -> None:
@@ -74,10 +74,10 @@ def test_workers_restart_on_their_addresses(
         monkeypatch.undo()
         restart_until(workers, lambda: all(workers._group.http_addresses()), "all workers serve")
         assert addresses_of(workers) == addresses
-        assert find_unreachable([str(each) for each in addresses]) == {}
+        assert find_unreachable([str(address) for address in addresses]) == {}
         service = tf.data.experimental.service.distribute("parallel_epochs", f"grpc://{dispatcher}")
         elements = tf.data.Dataset.range(2).apply(service).as_numpy_iterator()
-        assert sorted(int(each) for each in elements) == [0, 0, 1, 1]
+        assert sorted(int(element) for element in elements) == [0, 0, 1, 1]
         for address in workers._group.http_addresses():
             connection = http.client.HTTPConnection(str(address), timeout=100)
             connection.request("GET", "/readyz")
@@ -86,7 +86,7 @@ def test_workers_restart_on_their_addresses(
     finally:
         processes = list(workers._group.processes)
         workers.stop(100)
-    assert [each.status for each in processes] == [0, 0]
+    assert [process.status for process in processes] == [0, 0]
 
 
 @pytest.mark.usefixtures("forked_workers")

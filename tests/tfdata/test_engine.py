@@ -66,7 +66,9 @@ def test_several_processes_are_refused() -> None:
 
 def test_serve_has_the_options_of_the_engine() -> None:
     commands: Any = typer.main.get_command(new_app())
-    options = {option for each in commands.commands["serve"].params for option in each.opts}
+    options = {
+        option for parameter in commands.commands["serve"].params for option in parameter.opts
+    }
     assert {"--engine", "--workers", "--dispatcher", "--work-dir", "--compression"} <= options
     assert {"dispatcher", "worker"} <= commands.commands.keys()
 

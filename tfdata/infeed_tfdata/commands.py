@@ -29,8 +29,8 @@ Advertise = Annotated[
     str | None,
     typer.Option(
         metavar="HOST[:PORT]",
-        help="Host, or host:port, for other machines. Default: the host it listens on, or that of "
-        "its route.",
+        help="Host, or host:port, for other machines. Default: the host it listens on, or the "
+        "host of its route.",
     ),
 ]
 Insecure = Annotated[

@@ -119,21 +119,6 @@ GAUGES_READ: tuple[Row, ...] = (
         _PIPELINE,
     ),
     DESIRED_SERVERS,
-    (
-        "infeed_service_workers",
-        "Workers of TensorFlow's data service, by state: answering or lost.",
-        ("state",),
-    ),
-    (
-        "infeed_service_served_bytes",
-        "Bytes sent by each worker that this server started, since its start.",
-        ("worker",),
-    ),
-    (
-        "infeed_service_work_dir_free_bytes",
-        "Free bytes for the journal of the dispatcher that this server started.",
-        (),
-    ),
 )
 """Gauges whose values a function returns at every scrape; none before `Metrics.read`."""
 

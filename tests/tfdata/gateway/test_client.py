@@ -15,7 +15,8 @@ from tests.harness.clock import ManualClock
 from infeed.shared.errors import ConfigError, ServerError, ServerUnavailableError, SourceError
 from infeed.v1 import cluster_pb2 as messages
 from infeed_tfdata.gateway import client as module
-from infeed_tfdata.gateway.client import DataServiceClient, ReadWatch
+from infeed_tfdata.gateway.client import DataServiceClient
+from infeed_tfdata.gateway.read_watch import ReadWatch
 from infeed_tfdata.rpc import DispatcherClient
 
 TF = tf.data.experimental.service

@@ -52,7 +52,7 @@ def test_workers_with_a_journal_have_the_next_ports(
     EmbeddedDataService(ServiceOptions(**options), insecure=False)
     workers = ("127.0.0.1:7473", "127.0.0.1:7474")
     assert roles == [(Address("127.0.0.1", 7472), None, tmp_path, workers)]
-    assert [str(each) for each in waits[0]] == ["127.0.0.1:7472", *workers]
+    assert [str(address) for address in waits[0]] == ["127.0.0.1:7472", *workers]
     with pytest.raises(ConfigError, match="give a port, and leave the next 2 to the workers"):
         EmbeddedDataService(
             ServiceOptions(**options, dispatcher_listen="127.0.0.1:0"), insecure=False

@@ -351,7 +351,7 @@ def test_cache_is_left_out_with_a_warning(
     definition = of_images(album, transforms=[AUGMENT[0], resize, "cache", crop])
     assert_equal(definition, Variant(7, 3, 1, "pad"))
     warnings = [
-        each.message for each in caplog.records if "cache is without effect" in each.message
+        record.message for record in caplog.records if "cache is without effect" in record.message
     ]
     assert len(warnings) == 1
 

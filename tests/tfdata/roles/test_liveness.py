@@ -44,7 +44,7 @@ class JobClient(threading.Thread):
         self.elements = [int(next(self._iterator)[0])]
 
     def run(self) -> None:
-        self.elements.extend(int(each[0]) for each in self._iterator)
+        self.elements.extend(int(element[0]) for element in self._iterator)
 
     def read_all(self) -> list[int]:
         self.start()
@@ -229,7 +229,7 @@ def test_worker_that_hung_receives_tasks_again(
         SERVICE.distribute("parallel_epochs", f"grpc://{dispatcher.address}", job_name="later")
     )
     # Each worker gives all elements, so both have a task.
-    assert sorted(int(each) for each in numbers.as_numpy_iterator()) == [0, 0, 1, 1]
+    assert sorted(int(element) for element in numbers.as_numpy_iterator()) == [0, 0, 1, 1]
 
 
 def test_readiness_has_the_problem_of_each_worker() -> None:

@@ -165,7 +165,9 @@ def test_only_a_named_job_is_shared(server: Any) -> None:
     alone = distribute(server, **options)
     together = [distribute(server, job_name="shared", **options) for _ in range(2)]
     first, second = (iter(dataset) for dataset in together)
-    read = [int(each) for _ in range(3) for batches in (first, second) for each in next(batches)[1]]
+    read = [
+        int(label) for _ in range(3) for batches in (first, second) for label in next(batches)[1]
+    ]
     read += in_threads(partial(labels, first), partial(labels, second))
     assert sorted(read) == sorted(labels(alone)) == sorted([*range(50)] * 8)
 

@@ -30,7 +30,7 @@ class Registrations:
     """The data sets that a gateway has registered. Not thread-safe."""
 
     def __init__(self, stored_bytes: int = 0) -> None:
-        """`stored_bytes` are those of data sets that an earlier gateway registered."""
+        """`stored_bytes` is the size of the data sets that an earlier gateway registered."""
         self._stored_bytes = stored_bytes
         self._entries: dict[str, tuple[str, int]] = {}
         """Caller and size of each data set."""

@@ -45,8 +45,8 @@ class DataServicePlan:
     """A pipeline that can be registered with a dispatcher.
 
     `location_hash` identifies the location of the data: the graph contains file names, and the
-    fingerprint does not. `sample_count` is None where it is unknown. `graph_bytes` are those of the
-    source's data in the graph.
+    fingerprint does not. `sample_count` is None where it is unknown. `graph_bytes` is the size of
+    the source's data in the graph.
     """
 
     spec: PipelineSpec

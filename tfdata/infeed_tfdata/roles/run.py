@@ -30,7 +30,7 @@ from infeed_tfdata.roles.worker import DRAIN_TIMEOUT_SECONDS, DispatcherMonitor,
 log = logging.getLogger(__name__)
 
 OnServing = Callable[[str, str | None], None]
-"""Called when the role serves, with its advertised address and that of its control plane."""
+"""Called when the role serves, with the advertised address and the control plane's."""
 
 RESTART_STATUS = 3
 """The exit status of a worker that must be restarted."""

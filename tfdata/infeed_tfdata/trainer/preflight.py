@@ -31,7 +31,7 @@ def check_version(registered: RegisteredDataset, server: str) -> None:
         raise ConfigError(
             f"this process has TensorFlow {tf.__version__}, the infeed server at {server} has "
             f"{registered.tensorflow_version}: trainers, workers and servers of a data service "
-            "need the same version; install that of the server here",
+            "need the same version; install the version of the server here",
             here=tf.__version__,
             there=registered.tensorflow_version,
         )
