@@ -24,6 +24,7 @@ RUN mkdir /dist \
  && python tools/requirements_of.py pyproject.toml server >/dist/server.txt
 COPY client client
 COPY server server
+COPY tfdata tfdata
 RUN python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /dist .
 
 # --- code: infeed alone, for a last layer that is small ---------------------------------------

@@ -13,7 +13,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = (
-    *("client", "server", "proto", "tests", "examples", "benchmarks", "deploy", "tools", "docs"),
+    *(
+        "client",
+        "server",
+        "tfdata",
+        "proto",
+        "tests",
+        "examples",
+        "benchmarks",
+        "deploy",
+        "tools",
+        "docs",
+    ),
     *("requirements", ".ci"),
 )
 GENERATED = "client/infeed/v1/"

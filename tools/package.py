@@ -25,6 +25,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
+PACKAGES = ("client/infeed", "server/infeed_server", "tfdata/infeed_tfdata")
+
 SBOM_TOOL = "cyclonedx-bom==7.5.0"
 
 TRAINING = """
@@ -103,9 +105,9 @@ def check(sdist: Path, wheel: Path) -> list[str]:
         if not any(each == name or each.startswith(f"{name}/") for each in in_sdist)
     ]
     tops = {name.partition("/")[0] for name in in_wheel if ".dist-info/" not in name}
-    problems += [f"the wheel has {name}" for name in tops - {"infeed", "infeed_server"}]
+    problems += [f"the wheel has {name}" for name in tops - {Path(path).name for path in PACKAGES}]
     # Whatever git has in the packages, pages and scripts of the dashboard too.
-    tracked = run("git", "ls-files", "client/infeed", "server/infeed_server", cwd=ROOT).split()
+    tracked = run("git", "ls-files", *PACKAGES, cwd=ROOT).split()
     expected = {name.partition("/")[2] for name in tracked}
     problems += [f"the wheel lacks {name}" for name in sorted(expected - in_wheel)]
     if f"## [{fields['Version']}]" not in (ROOT / "CHANGELOG.md").read_text():

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 
-CODE = ("client", "server", "tests", "examples", "benchmarks", "deploy", "tools")
+CODE = ("client", "server", "tfdata", "tests", "examples", "benchmarks", "deploy", "tools")
 DOCUMENTS = ("README.md", "docs", "proto", "benchmarks", "deploy", "examples")
 GENERATED = ("client/infeed/v1/",)
 SELF = "tools/prose.py"

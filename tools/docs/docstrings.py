@@ -12,7 +12,7 @@ from typing import Any
 
 from tools.docs.errors import DocsError
 
-PACKAGES = ("infeed", "infeed_server")
+PACKAGES = ("infeed", "infeed_server", "infeed_tfdata")
 """The packages whose classes are read; base classes of others have no options."""
 
 _COLUMN = re.compile(r"(\w+(?:, \w+)*)  +(\S.*)")

@@ -36,7 +36,7 @@ class DeliveryCounter:
         """
         self._elements_are_batches = bool(spec.batch_stride)
         # Workers deliver batches in any order; the partly filled one can precede others.
-        self._unordered = spec.engine == "tf_data_service"
+        self._unordered = spec.is_remote
         self._epoch_positions = spec.sample_count
         # Where elements are batches, positions count those; the number of samples is unknown.
         self._sample_count = None if self._elements_are_batches else spec.sample_count

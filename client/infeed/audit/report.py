@@ -103,9 +103,9 @@ class AuditReport:
                 f"{_count(left_out, 'sample')} left out at the end: not enough for a batch on "
                 "every rank (remainder: drop)"
             )
-        if self.spec.engine == "tf_data_service":
+        if self.spec.is_remote:
             notes.append(
-                "TensorFlow's data service does not report the number of samples: the loss of "
+                f"the engine {self.spec.engine} does not report the number of samples: the loss of "
                 "samples above the highest id delivered is not detected"
             )
         elif self.spec.guarantee.resume != "constant_time":

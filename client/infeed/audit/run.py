@@ -215,17 +215,17 @@ def _check_spec(
     bad_samples: Collection[int],
 ) -> None:
     """Checks the options against the pipeline. Raises `InvalidRequestError`."""
-    if remainder == "drop" and spec.engine == "tf_data_service":
+    if remainder == "drop" and spec.is_remote:
         raise InvalidRequestError(
-            f'pipeline {spec.name!r} cannot be audited with remainder "drop": TensorFlow\'s data '
-            "service does not report the number of samples, so samples left out look like lost "
-            'ones; use remainder "pad"'
+            f'pipeline {spec.name!r} cannot be audited with remainder "drop": its engine, '
+            f"{spec.engine}, does not report the number of samples, so samples left out look like "
+            'lost ones; use remainder "pad"'
         )
-    if epochs > 1 and spec.engine == "tf_data_service":
+    if epochs > 1 and spec.is_remote:
         raise InvalidRequestError(
-            f"pipeline {spec.name!r} cannot be audited over {epochs} epochs: workers of "
-            "TensorFlow's data service begin an epoch before the last one is complete, so samples "
-            "cannot be counted by epoch; audit one epoch"
+            f"pipeline {spec.name!r} cannot be audited over {epochs} epochs: its engine, "
+            f"{spec.engine}, begins an epoch before the last one is complete, so samples cannot be "
+            "counted by epoch; audit one epoch"
         )
     if resume_every is not None and spec.guarantee.resume == "none":
         raise InvalidRequestError(

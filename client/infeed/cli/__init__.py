@@ -1,7 +1,7 @@
 """The command line `infeed`: the client's commands, and those of installed packages.
 
-The server adds its commands through the entry point group `infeed.commands`, so that the client
-does not import the server.
+Other packages add their commands through the entry point group `infeed.commands`, so that the
+client does not import them.
 """
 
 from __future__ import annotations
@@ -88,5 +88,4 @@ def _add_commands(app: typer.Typer, command: EntryPoint) -> None:
     except ImportError as error:
         if (error.name or "").startswith("infeed"):
             raise
-        name = command.name
-        app.info.epilog = f"The {name}'s commands need: pip install 'infeed[{name}]'"
+        app.info.epilog = "The server's commands need: pip install 'infeed[server]'"

@@ -81,7 +81,7 @@ def _shards(plan: LoadPlan, spec: PipelineSpec) -> list[dict[str, Any]]:
     if plan.independent:
         # Jobs with one seed would read the same batches, which a server makes once.
         return [{"seed": seed + number} for number in range(plan.trainers)]
-    job_name = f"loadtest-{uuid.uuid4().hex}" if spec.engine == "tf_data_service" else None
+    job_name = f"loadtest-{uuid.uuid4().hex}" if spec.is_remote else None
     return [
         {"seed": plan.seed, "shard": Shard(rank, plan.trainers), "job_name": job_name}
         for rank in range(plan.trainers)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
@@ -17,6 +19,7 @@ from infeed_server.cli.console import (
     loading_tensorflow,
     named_progress,
 )
+from infeed_server.runtime.engines import configure_engine, engine_names
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +29,8 @@ if TYPE_CHECKING:
     from infeed_server.processes.signals import ShutdownSignal
     from infeed_server.runtime.options import ServerOptions
 
-DATA_SERVICE = "Data service"
-"""The title of the options of TensorFlow's data service in `infeed serve --help`."""
+ENGINE = "Engine"
+"""The title of the options of engines in `infeed serve --help`."""
 
 LIMITS = "Limits on trainers"
 """The title of the limits in `infeed serve --help`. A client is a token, else a client certificate,
@@ -160,54 +163,17 @@ def serve(
     engine: Annotated[
         str,
         typer.Option(
-            help="Engine that makes the batches: local, in this process, or tf-data-service.",
-            rich_help_panel=DATA_SERVICE,
+            help="Engine that makes the batches: local, in this process, or "
+            f"{' or '.join(engine_names()[1:])}.",
+            rich_help_panel=ENGINE,
         ),
     ] = "local",
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Worker processes to start, each of which uses all processors. Default: 1.",
-            rich_help_panel=DATA_SERVICE,
-        ),
-    ] = None,
-    dispatcher: Annotated[
-        str | None,
-        typer.Option(
-            help="Address of an existing dispatcher to use instead, host:port; trainers must reach "
-            "it too.",
-            rich_help_panel=DATA_SERVICE,
-        ),
-    ] = None,
-    dispatcher_listen: Annotated[
-        str | None,
-        typer.Option(
-            help="Address of the dispatcher that the server starts; workers listen on the same "
-            "host. Default: 127.0.0.1:0.",
-            rich_help_panel=DATA_SERVICE,
-        ),
-    ] = None,
-    work_dir: Annotated[
-        str | None,
-        typer.Option(
-            help="Folder of its journal, kept across restarts. Default: a temporary one.",
-            rich_help_panel=DATA_SERVICE,
-        ),
-    ] = None,
-    compression: Annotated[
-        str | None,
-        typer.Option(
-            help="Compression of batches from the workers, unless a trainer requests another: "
-            "none, snappy or auto. Default: none.",
-            rich_help_panel=DATA_SERVICE,
-        ),
-    ] = None,
     log_format: logs.Format = logs.LogFormat.TEXT,
     quiet: logs.Quiet = False,
     verbose: logs.Verbose = False,
     one_of: Annotated[int, typer.Option(hidden=True)] = 1,
     parent_token: Annotated[str | None, typer.Option(hidden=True)] = None,
+    engine_options: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Serves the pipelines of a file to trainers, until SIGTERM or Ctrl-C.
 
@@ -219,7 +185,6 @@ def serve(
     """
     logs.set_up_service_logging(log_format, quiet=quiet, verbose=verbose)
     # Imported here: TensorFlow takes seconds, which `infeed --help` should not.
-    from infeed_server.data_service.options import service_options
     from infeed_server.processes.priority import lower_priority
     from infeed_server.processes.signals import ShutdownSignal
     from infeed_server.rpc.resources import (
@@ -258,14 +223,7 @@ def serve(
         readiness=readiness.value,
         unready_on_bad_data=unready_on_bad_data,
         memory_limit=None if memory_limit is None else memory_limit << 20,
-        service=service_options(
-            engine,
-            workers=workers,
-            dispatcher=dispatcher,
-            listen=dispatcher_listen,
-            work_dir=work_dir,
-            compression=compression,
-        ),
+        engine=configure_engine(engine, engine_options),
     )
     raise_file_limit()
     if one_of == 1:

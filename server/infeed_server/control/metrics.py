@@ -43,20 +43,6 @@ class Queues(Protocol):
     def window_bytes(self) -> int: ...
 
 
-class DataServiceView(Protocol):
-    """The server's view of TensorFlow's data service. Every method is quick."""
-
-    def workers(self) -> LabelledValues:
-        """Returns the number of workers by ("answering",) and ("lost",)."""
-
-    def served(self) -> LabelledValues:
-        """Returns the bytes sent by workers that the server started, by (address,)."""
-
-    def work_dir(self) -> LabelledValues:
-        """Returns the free bytes for the journal of the dispatcher that the server started, by
-        ()."""
-
-
 class TrainersView(Protocol):
     """The server's view of its trainers and pipelines. Every method is quick."""
 
@@ -144,36 +130,8 @@ class Metrics:
         )
         for reason in get_args(Refusal):
             self._refused.labels(reason)
-        self._data_service: DataServiceView | None = None
         self._trainers: TrainersView | None = None
         self._expose_trainers()
-        registry.register(
-            CallbackCollector(
-                GaugeMetricFamily,
-                "infeed_service_workers",
-                "Workers of TensorFlow's data service, by state: answering or lost.",
-                ("state",),
-                lambda: self._data_service.workers() if self._data_service else {},
-            )
-        )
-        registry.register(
-            CallbackCollector(
-                GaugeMetricFamily,
-                "infeed_service_served_bytes",
-                "Bytes sent by each worker that this server started, since its start.",
-                ("worker",),
-                lambda: self._data_service.served() if self._data_service else {},
-            )
-        )
-        registry.register(
-            CallbackCollector(
-                GaugeMetricFamily,
-                "infeed_service_work_dir_free_bytes",
-                "Free bytes for the journal of the dispatcher that this server started.",
-                (),
-                lambda: self._data_service.work_dir() if self._data_service else {},
-            )
-        )
         self._seconds = Histogram(
             "infeed_stage_seconds",
             "Seconds that one batch spent in each stage: read, transform, encode or send.",
@@ -283,10 +241,6 @@ class Metrics:
         self._ready.labels(pipeline).set_function(queues.unsent_batches)
         self._unsent.labels(pipeline).set_function(queues.unsent_bytes)
         self._window.labels(pipeline).set_function(queues.window_bytes)
-
-    def watch_service(self, service: DataServiceView) -> None:
-        """Exposes the workers of TensorFlow's data service at every scrape."""
-        self._data_service = service
 
     def watch_trainers(self, view: TrainersView) -> None:
         """Exposes trainers, and what pipelines wait for, at every scrape."""

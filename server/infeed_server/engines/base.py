@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Trainer:
     """The peer of a stream: rank `rank` of `world_size`. All its streams have the same `feed_id`.
 
-    `job_name` is the tf.data service job that the trainer takes part in; empty: a job of its own.
+    `job_name` is the job that the trainer takes part in, where the engine has jobs; empty: its own.
     `remainder` None is the pipeline's. `caller` is the name that limits on callers count by.
     """
 
@@ -171,11 +171,11 @@ def mean_string_bytes(answer: Answer) -> int:
     return total // max(1, int(answer.mask.sum()))
 
 
-def requires_data_service(pipeline: str, what: str) -> InvalidRequestError:
-    """Returns the error for a request that only tf.data service pipelines support."""
+def requires_other_engine(pipeline: str, what: str) -> InvalidRequestError:
+    """Returns the error for a request that the local engine cannot answer."""
     return InvalidRequestError(
         f"{pipeline!r} has no {what}: this server makes its batches itself, with the local engine; "
-        "read it with infeed.connect(...), or start the server with --engine tf-data-service",
+        "read it with infeed.connect(...), or start the server with an --engine that has them",
         pipeline=pipeline,
     )
 

@@ -54,7 +54,7 @@ class Observer:
     def watch(self, name: str, engine: Engine) -> None:
         """Begins to observe a pipeline."""
         spec = engine.spec
-        is_sequential = spec.engine == "local" and spec.guarantee.resume != "constant_time"
+        is_sequential = not spec.is_remote and spec.guarantee.resume != "constant_time"
         self._reports.watch(
             name, engine.state_seconds, engine.python_work, is_sequential=is_sequential
         )

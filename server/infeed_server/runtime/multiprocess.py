@@ -58,9 +58,9 @@ def serve_processes(
     Calls `announce` with the addresses of the trainers' port and of the control plane once all
     processes serve. Raises `ConfigError`, and `ServerError` when the first process does not start.
     """
-    if options.service is not None:
+    if options.engine is not None:
         raise ConfigError(
-            f"--processes {count}: its workers make the batches of a tf-data-service, and the "
+            f"--processes {count}: other processes make the batches of this --engine, and the "
             "ranks of a feed must connect to one process; leave out --processes"
         )
     listen = options.listen_address()

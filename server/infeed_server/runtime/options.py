@@ -10,10 +10,10 @@ from infeed_server.config.address import Address
 from infeed_server.control.health import ReadinessPolicy
 from infeed_server.control.http_server import ControlAccess
 from infeed_server.control.token_check import Authorize
-from infeed_server.data_service.options import ServiceOptions
 from infeed_server.rpc.limits import Limits
 from infeed_server.rpc.server import MAX_CONNECTION_AGE_GRACE_SECONDS
 from infeed_server.runtime.certificate import TLSFiles
+from infeed_server.runtime.engines import OpenEngine
 from infeed_server.serving.auth import TokenAuthenticator, require_token
 
 DEFAULT_LISTEN = "127.0.0.1:7470"
@@ -66,8 +66,8 @@ class ServerOptions:
     """Whether a pipeline becomes unready, until a restart, when data changed or is damaged."""
     memory_limit: int | None = None
     """Maximum bytes of all unsent batches; None: a quarter of what this process may use."""
-    service: ServiceOptions | None = None
-    """None: the local engine."""
+    engine: OpenEngine | None = None
+    """Opens the engine of another package; None: the local engine."""
 
     def listen_address(self) -> Address:
         """Returns `listen`, parsed. Raises `ConfigError` for a malformed or unsafe address."""

@@ -25,7 +25,8 @@ from infeed_server.observe.preview import Previews
 from infeed_server.pipeline.load import Pipelines, located
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.rpc.server import RpcServer
-from infeed_server.runtime.engine_factory import build, create_data_service
+from infeed_server.runtime.engine_factory import build
+from infeed_server.runtime.engines import RemoteEngine
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.serving.auth import TokenAuthenticator
 from infeed_server.serving.catalog import Catalog
@@ -73,7 +74,9 @@ class Server:
         # Addresses first: an unusable one is an error at once, but opening a source takes minutes.
         if not options.share_port:
             listen.require_free()
-        self._service = create_data_service(options)
+        self._remote: RemoteEngine | None = None
+        if options.engine:
+            self._remote = options.engine(options.insecure)
         self._engines: dict[str, Engine] = {}
         self.observer = Observer(VERSION)
         self._monitor = Monitors(self.metrics, self.observer.totals)
@@ -91,7 +94,7 @@ class Server:
         self._string_bytes: dict[str, int] = {}
         """Bytes of the byte strings of a sample, by pipeline: the mean of the first batch."""
         self._readiness_before: dict[str, Readiness] = {}
-        """Readiness of each pipeline before the data service failed; empty while it works."""
+        """Readiness of each pipeline before the remote engine failed; empty while it works."""
         self._cold: set[str] = set()
         """Pipelines whose first batch failed with a fault that can pass."""
         self._with_bad_data: set[str] = set()
@@ -102,9 +105,8 @@ class Server:
         try:
             if self._control:
                 self._control.start()
-            if self._service:
-                self._service.start()
-                self.metrics.watch_service(self._service)
+            if self._remote:
+                self._remote.start(self.metrics.registry)
             self._open(pipelines, MemoryBudget(options.memory_limit or default_limit()), progress)
             catalog = Catalog(self._engines, self._string_bytes)
             self._rpc = RpcServer(
@@ -136,8 +138,8 @@ class Server:
             self._warm(name, engine)
         if self._cold:
             self._warm_ups.start()
-        if self._service:
-            self._service.watch(self._on_service_status)
+        if self._remote:
+            self._remote.watch(self._on_remote_status)
 
     def warm_cold(self) -> None:
         """Tries the first batch of each pipeline again that had a fault of storage."""
@@ -198,8 +200,10 @@ class Server:
             self.metrics.add_pipeline(name)
             on_progress = progress(name) if progress else None
             with located(pipelines, name):
-                service = self._service.client if self._service else None
-                engine = build(name, definition, self._monitor, on_progress, budget, service)
+                if self._remote:
+                    engine = self._remote.build(name, definition, budget, on_progress)
+                else:
+                    engine = build(name, definition, self._monitor, on_progress, budget)
                 self._engines[name] = engine
                 if self._shares_port:
                     _require_shareable(engine)
@@ -233,8 +237,8 @@ class Server:
             self._with_bad_data.add(name)
             self.health.set(name, ready=False, reason=error.message, level=logging.ERROR)
 
-    def _on_service_status(self, problem: str | None) -> None:
-        """Makes all pipelines unready while the data service has a problem."""
+    def _on_remote_status(self, problem: str | None) -> None:
+        """Makes all pipelines unready while the remote engine has a problem."""
         if problem:
             self._readiness_before = self._readiness_before or dict(self.health.parts)
             for name in self._engines:
@@ -249,8 +253,8 @@ class Server:
         self._updates.stop()
         for engine in self._engines.values():
             engine.close()
-        if self._service:
-            self._service.stop()
+        if self._remote:
+            self._remote.stop()
         if self._control:
             self._control.stop()
 

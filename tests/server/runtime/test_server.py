@@ -23,8 +23,8 @@ from tests.harness.waiting import wait_until
 import infeed
 from infeed.shared.errors import InvalidRequestError
 from infeed_server import Pipeline
-from infeed_server.data_service.options import ServiceOptions
 from infeed_server.pipeline.load import parse
+from infeed_server.runtime.engines import configure_engine
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.runtime.server import Server
 from infeed_server.serving import request_checks
@@ -453,21 +453,23 @@ def test_path_that_cannot_be_a_socket_is_refused(tmp_path: Path, name: str) -> N
     assert (tmp_path / "taken").read_text() == "another file"
 
 
-def test_readiness_returns_after_the_data_service_recovers(tmp_path: Path) -> None:
+def test_readiness_returns_after_a_remote_engine_recovers(tmp_path: Path) -> None:
     one = parse({"source": {"arrays": {"x": np.arange(4)}}, "batch": {"size": 2}})
     with Server({"a": one, "b": one}, ServerOptions("127.0.0.1:0", None)) as server:
         server.health.set("b", ready=False, reason="its first batch fails")
         for problem in ("no dispatcher", "no dispatcher at all"):
-            server._on_service_status(problem)
+            server._on_remote_status(problem)
             assert {part.reason for part in server.health.parts.values()} == {problem}
-        server._on_service_status(None)
+        server._on_remote_status(None)
         assert server.health.parts["a"].ready
         assert server.health.parts["b"].reason == "its first batch fails"
 
 
-def test_invalid_data_service_leaves_no_socket(new_address: Callable[[], str]) -> None:
+def test_engine_that_cannot_open_leaves_no_socket(new_address: Callable[[], str]) -> None:
     http = new_address()
-    options = ServerOptions("127.0.0.1:0", http, service=ServiceOptions(dispatcher="nowhere"))
+    options = ServerOptions(
+        "127.0.0.1:0", http, engine=configure_engine("tf-data-service", {"dispatcher": "nowhere"})
+    )
     with pytest.raises(infeed.ConfigError, match="--dispatcher") as caught:
         Server({"n": arrays()}, options)
     host, port = http.split(":")

@@ -25,8 +25,6 @@ Remainder = Literal["drop", "pad"]
 OnError = Literal["raise", "substitute", "mask"]
 FinishPlacement = Literal["trainer", "server", "none"]
 """Where the finish transforms run; none: the consumer of the feed runs them itself."""
-Engine = Literal["local", "tf_data_service"]
-"""The producer of batches: the server, or the workers of TensorFlow's data service."""
 RemainderScope = Literal["job", "worker"]
 """The data that has one remainder: that of the whole job, or of each worker by itself."""
 
@@ -125,10 +123,15 @@ class PipelineSpec:
     on_error: OnError
     batch_stride: int = 0
     server_version: str = ""
-    engine: Engine = "local"
+    engine: str = "local"
     remainder_scope: RemainderScope = "job"
     source_kind: str = ""
     shuffle_mode: str = ""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether other processes than the server make the batches, which come in any order."""
+        return self.engine != "local"
 
     def stride(self, batch_size: int) -> int:
         """Returns the number of positions from one batch to the next, for a batch size."""

@@ -15,7 +15,7 @@ from infeed_server.engines.base import (
     Answer,
     Request,
     Trainer,
-    requires_data_service,
+    requires_other_engine,
     shutting_down,
 )
 from infeed_server.engines.indexed.bad_samples import BadSampleHandler, QuarantineLog
@@ -62,12 +62,12 @@ class IndexedEngine:
         return self._plan.spec
 
     def register(self, request: DatasetRequest, caller: str) -> RegisteredDataset:  # noqa: ARG002
-        raise requires_data_service(request.pipeline, "data set to read from workers")
+        raise requires_other_engine(request.pipeline, "data set to read from workers")
 
     def open(self, slots: int, epochs: int, trainer: Trainer) -> IndexedSession:  # noqa: ARG002
         # The end of the data is arithmetic, and a batch is the same for every trainer.
         if trainer.job_name:
-            raise requires_data_service(self.spec.name, "jobs to take part in")
+            raise requires_other_engine(self.spec.name, "jobs to take part in")
         pipeline = self._pipeline(slots)
         return IndexedSession(pipeline, self._plan, self._budget.open_quota(self.spec.name))
 

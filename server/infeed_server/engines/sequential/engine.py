@@ -1,4 +1,4 @@
-"""The sequential engine: for a user's dataset, or TensorFlow's data service.
+"""The sequential engine: for a user's dataset, and other backends without random access.
 
 A dataset has no random access, so a position is reached by reading up to it. The ranks of one job,
 which request neighbouring positions, share a reader; jobs at other positions have others.
@@ -22,7 +22,7 @@ from infeed_server.engines.base import (
     Answer,
     Request,
     Trainer,
-    requires_data_service,
+    requires_other_engine,
     shutting_down,
 )
 from infeed_server.engines.memory_budget import MemoryBudget
@@ -91,7 +91,7 @@ class SequentialEngine:
         trainer: Trainer,
     ) -> SequentialSession:
         if trainer.job_name and not self._dataset.supports_jobs:
-            raise requires_data_service(self.spec.name, "jobs to take part in")
+            raise requires_other_engine(self.spec.name, "jobs to take part in")
         if not trainer.feed_id:
             trainer = replace(trainer, feed_id=uuid.uuid4().hex)
         stream = _Stream(trainer, epochs)

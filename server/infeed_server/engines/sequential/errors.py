@@ -24,17 +24,13 @@ def repeated(error: Exception) -> Exception:
 
 
 def cannot_continue(pipeline: PipelineSpec, trainer: Trainer, start: int) -> CursorError:
-    reason = "its dataset is not deterministic"
-    remedy = "make the dataset deterministic (seeds, options.deterministic)"
-    if pipeline.engine == "tf_data_service":
-        reason = "TensorFlow's data service returns batches in no order"
-        remedy = "use the local engine, which continues at any position"
     return CursorError(
         f"{pipeline.name!r} cannot continue at position {start} for rank {trainer.rank} of "
-        f"{trainer.world_size}: {reason}, and the read that this feed began no longer exists, "
-        "because the server restarted, the feed changed servers, or its rank fell too far behind "
-        "the others. A new read would repeat samples; start without a cursor, or "
-        f"{remedy}",
+        f"{trainer.world_size}: its batches have no order, and the read that this feed "
+        "began no longer exists, because the server restarted, the feed changed servers, or its "
+        "rank fell too far behind the others. A new read would repeat samples; start without a "
+        "cursor, or make the dataset deterministic (seeds, options.deterministic) on the local "
+        "engine",
         pipeline=pipeline.name,
         position=start,
     )

@@ -25,7 +25,7 @@ class ReadKey(NamedTuple):
     """The parameters of a read; reads with equal keys give the same blocks.
 
     `epochs` 0 is endless. An empty `job_name` is a job of its own; `job_name` and `remainder` are
-    for tf.data workers.
+    for backends with jobs.
     """
 
     seed: int
