@@ -80,7 +80,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         options    as for `infeed.connect`; `epochs` is the number of epochs in each pass, None for
                    one without an end. `state` may be a result of `state_dict`; if its pass is
                    finished, the first iteration is empty. Without `shard`, `torch.distributed` has
-                   rank and world size at the first batch
+                   rank and world size at the first batch; beside an `Accelerator` give it
 
         Raises `InvalidRequestError` for a feed, `CursorError` for a state that is none, and
         `TypeError` for an unknown option.
@@ -134,7 +134,10 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         return self
 
     def __next__(self) -> Tensors:
-        """Returns the next batch; raises `StopIteration` after the last, and the feed's errors."""
+        """Returns the next batch; raises `StopIteration` after the last, and the feed's errors.
+
+        The first one raises `InvalidRequestError` where Accelerate would lose samples.
+        """
         if not self._entered:
             self._enter()
         try:
@@ -249,6 +252,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
 
     def _enter(self) -> None:
         """Begins to read, at the position that a training has for the dataset, if any."""
+        self._passes.shard.check_accelerate(self)
         place_of = FeedDataset.training()
         place = None if place_of is None else place_of(self)
         if place is not None and self._is_new:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from itertools import chain
@@ -65,13 +66,31 @@ def steps_of(ranks: list[Any]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("library", ["accelerate", "lightning", "transformers"])
-def test_dataset_made_before_the_group_has_each_ranks_shard(
+def test_two_ranks_of_a_library_share_each_epoch(
     library: str, address: str, tmp_path: Path
 ) -> None:
     pytest.importorskip(library)
     ranks = train(library, address, tmp_path)
     assert all(set(rank["lengths"]) == {STEPS} for rank in ranks)
     steps_of(ranks)
+
+
+@pytest.mark.parametrize(
+    ("program", "problem"),
+    [
+        ("no_shard", "without a shard beside an Accelerator.* on 2 processes.*give shard="),
+        ("prepared", r"Shard\(.*\) in a loader that Accelerate has prepared"),
+        ("prepared_dispatching", r"Shard\(.*\) in a loader that Accelerate has prepared"),
+    ],
+)
+def test_loader_that_accelerate_would_cut_is_refused(
+    program: str, problem: str, address: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("accelerate")
+    ranks = train(program, address, tmp_path)
+    assert [rank["seen"] for rank in ranks] == [[], []]
+    for rank in ranks[: 1 if program == "prepared_dispatching" else 2]:
+        assert re.search(problem, rank["error"])
 
 
 def test_two_ranks_share_each_epoch_and_one_resumes_their_state(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,8 @@ from infeed.torch import FeedDataset, connect
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
+    # Another test's Accelerator stays in this process.
+    monkeypatch.delitem(sys.modules, "accelerate.state", raising=False)
 
 
 @pytest.fixture
