@@ -19,7 +19,6 @@ from torch import nn
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
-from infeed import Shard
 from infeed.torch import FeedDataset
 
 
@@ -92,9 +91,8 @@ def main() -> None:
         report_to="none",
         use_cpu=not torch.cuda.is_available(),
     )
-    # The Trainer has an Accelerator, beside which the dataset of several ranks needs a shard.
-    shard = Shard(arguments.process_index, arguments.world_size)
-    dataset = FeedDataset(options.target, options.pipeline, epochs=1, shard=shard)
+    # After the arguments: they initialize the process group, whose rank is the dataset's.
+    dataset = FeedDataset(options.target, options.pipeline, epochs=1)
     with dataset:
         trainer = FeedTrainer(
             model, arguments, train_dataset=dataset, callbacks=[FeedState(dataset)]

@@ -80,7 +80,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         options    as for `infeed.connect`; `epochs` is the number of epochs in each pass, None for
                    one without an end. `state` may be a result of `state_dict`; if its pass is
                    finished, the first iteration is empty. Without `shard`, `torch.distributed` has
-                   rank and world size at the first batch; beside an `Accelerator` give it
+                   rank and world size at the first batch
 
         Raises `InvalidRequestError` for a feed, `CursorError` for a state that is none, and
         `TypeError` for an unknown option.

@@ -69,8 +69,7 @@ class ShardChoice:
 
     def check_accelerate(self, dataset: object) -> None:
         """Raises `InvalidRequestError` if a loader that Accelerate has prepared reads a dataset
-        that has one of several shards, or may read it: there is a shard that was not given, and an
-        `Accelerator`.
+        that has one of several shards.
 
         Asks for what Accelerate documents, and does not import it.
         """
@@ -78,19 +77,12 @@ class ShardChoice:
         is_initialized = getattr(accelerate, "is_initialized", None)  # none during its import
         if accelerate is None or is_initialized is None or not is_initialized():
             return
-        if (shard := self.for_batches()).world_size == 1:
-            return
-        if self.given is None:
-            raise InvalidRequestError(
-                "FeedDataset without a shard beside an Accelerator, which the Trainer of "
-                f"transformers makes too, on {shard.world_size} processes: a loader that it has "
-                "prepared would lose samples; give shard=infeed.Shard(accelerator.process_index, "
-                "accelerator.num_processes), and pass the loader to no accelerator.prepare"
-            )
         reader = accelerate.GradientState().active_dataloader
         while reader is not None and reader is not dataset:
             reader = getattr(reader, "dataset", None)
-        if reader is dataset and accelerate.AcceleratorState().num_processes > 1:
+        if reader is None or accelerate.AcceleratorState().num_processes == 1:
+            return
+        if (shard := self.for_batches()).world_size > 1:
             raise InvalidRequestError(
                 f"FeedDataset for {shard} in a loader that Accelerate has prepared, which would "
                 "lose samples: it hands on a part of the ranks' batches; pass the loader to no "

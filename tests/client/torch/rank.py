@@ -105,7 +105,7 @@ def with_accelerate(dataset: Callable[..., FeedDataset], seen: list[Any]) -> Fee
 
     accelerator = Accelerator(cpu=True)
     trained = accelerator.prepare(model())
-    data = dataset(Shard(accelerator.process_index, accelerator.num_processes))
+    data = dataset()
     for _ in range(EPOCHS):
         for batch in data:
             seen.append(batch["id"].tolist())
@@ -158,7 +158,7 @@ def with_transformers(dataset: Callable[..., FeedDataset], seen: list[Any]) -> F
 
     quiet = {"save_strategy": "no", "report_to": "none", "disable_tqdm": True}
     arguments = TrainingArguments(num_train_epochs=EPOCHS, use_cpu=True, **quiet)
-    data = dataset(Shard(arguments.process_index, arguments.world_size))
+    data = dataset()
     FeedTrainer(Model(), arguments).train()
     return data
 

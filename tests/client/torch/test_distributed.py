@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from itertools import chain
@@ -75,22 +74,15 @@ def test_two_ranks_of_a_library_share_each_epoch(
     steps_of(ranks)
 
 
-@pytest.mark.parametrize(
-    ("program", "problem"),
-    [
-        ("no_shard", "without a shard beside an Accelerator.* on 2 processes.*give shard="),
-        ("prepared", r"Shard\(.*\) in a loader that Accelerate has prepared"),
-        ("prepared_dispatching", r"Shard\(.*\) in a loader that Accelerate has prepared"),
-    ],
-)
+@pytest.mark.parametrize("program", ["no_shard", "prepared", "prepared_dispatching"])
 def test_loader_that_accelerate_would_cut_is_refused(
-    program: str, problem: str, address: str, tmp_path: Path
+    program: str, address: str, tmp_path: Path
 ) -> None:
     pytest.importorskip("accelerate")
     ranks = train(program, address, tmp_path)
     assert [rank["seen"] for rank in ranks] == [[], []]
     for rank in ranks[: 1 if program == "prepared_dispatching" else 2]:
-        assert re.search(problem, rank["error"])
+        assert "in a loader that Accelerate has prepared" in rank["error"]
 
 
 def test_two_ranks_share_each_epoch_and_one_resumes_their_state(
