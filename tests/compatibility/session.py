@@ -72,7 +72,8 @@ class RecordedEngine(CountingEngine):
 @contextmanager
 def running_server() -> Iterator[str]:
     """Yields the address of a server of this session's pipeline."""
-    server = RpcServer(Catalog({NAME: RecordedEngine()}), Monitor(), Address.parse("127.0.0.1:0"))
+    server = RpcServer(Catalog({NAME: RecordedEngine()}), Monitor())
+    server.open(Address.parse("127.0.0.1:0"))
     server.set_serving(True)
     server.start()
     try:

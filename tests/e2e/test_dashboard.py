@@ -14,6 +14,7 @@ from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.health import Health
 from infeed_server.control.http_server import ControlServer
 from infeed_server.observe.metrics import Metrics
+from infeed_server.observe.observer import Observer
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -29,10 +30,16 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+def shown() -> Observer:
+    """What the page shows."""
+    return observed(NAME)
+
+
+@pytest.fixture(scope="module")
+def page(shown: Observer, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """Returns the page's HTML after some seconds, and the browser's log."""
     state = ControlState(
-        Health(), Metrics("1.2.3", "2.21.0").registry, "1.2.3", status=observed(NAME).status
+        Health(), Metrics("1.2.3", "2.21.0").registry, "1.2.3", status=shown.status
     )
     folder = tmp_path_factory.mktemp("chromium")
     with ControlServer(create_app(state), "127.0.0.1", 0) as server:
@@ -53,17 +60,17 @@ def part(dom: str, start: str, end: str) -> str:
     return html.unescape(re.sub(r"<[^>]*>", "", inner))
 
 
-def test_the_verdict_is_the_line_of_the_api(page: tuple[str, str]) -> None:
+def test_the_verdict_is_the_line_of_the_api(page: tuple[str, str], shown: Observer) -> None:
     dom, _ = page
-    verdict = observed(NAME).status.to_json({})["verdict"]
+    verdict = shown.status.to_json({})["verdict"]
     assert verdict["cause"] == "transforms"
     assert part(dom, '<p id="verdict-line">', "</p>") == verdict["text"]
     assert 'data-level="high"' in dom
 
 
-def test_the_figures_are_those_of_the_api(page: tuple[str, str]) -> None:
+def test_the_figures_are_those_of_the_api(page: tuple[str, str], shown: Observer) -> None:
     dom, _ = page
-    report = observed(NAME).status.to_json({})["pipelines"][0]["report"]
+    report = shown.status.to_json({})["pipelines"][0]["report"]
     transforms = part(dom, '<ol id="server-stages">', "</ol>").split("transforms")[1]
     assert f"{1e3 * report['transform_seconds'] / report['batches']:.0f} ms" in transforms
     share = 100 * report["transform_seconds"] / report["seconds"]

@@ -81,6 +81,7 @@ class Server:
     def start(self) -> None:
         """Starts gRPC; returns when each pipeline has tried its first batch."""
         assert self._rpc is not None
+        self.observer.update()  # rates of the first second need it
         self._rpc.start()
         self._updates.start()
         self._warm_up.start(self._engines)

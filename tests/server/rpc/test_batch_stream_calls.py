@@ -53,7 +53,7 @@ def test_pending_requests_are_answered_after_half_close(
 ) -> None:
     live.held.held = True
     call = new_call().open().request(0).request(4).half_close()
-    eventually(lambda: live.gauge("queued_requests") == 2, "two requests wait")
+    eventually(lambda: live.held.queued_requests() == 2, "two requests wait")
     live.held.release()
     answers, rpc_error = call.rest()
     assert rpc_error is None

@@ -78,7 +78,7 @@ def refuse_large(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 
 def server_of(dispatcher: str, pipelines: dict[str, Pipeline]) -> Server:
     options = ServerOptions(
-        "127.0.0.1:0", None, engine=partial(open_service, ServiceOptions(dispatcher))
+        "127.0.0.1:0", None, engine=partial(open_service, ServiceOptions(dispatcher=dispatcher))
     )
     return Server(pipelines, options)
 

@@ -90,7 +90,7 @@ def test_each_recent_bad_sample_is_listed_once_with_its_count(
     server = serve({"n": numbers(transforms=FAILING, on_error=action)})
     with infeed.connect(str(server.address), "n", batch_size=8, epochs=5) as feed:
         list(feed)
-    recent = server.observer.bad_samples("n")
+    recent = server.observer.status.bad_samples("n")
     assert sorted(each["sample_id"] for each in recent) == [3, 17, 18]
     # A sample is known to be bad after its first failure, but not to batches in progress.
     assert all(each["count"] >= 5 for each in recent)
@@ -178,7 +178,8 @@ def test_bad_sample_without_a_line_in_the_log_is_counted(
     server = serve({"n": pipeline})
     with infeed.connect(str(server.address), "n", batch_size=8, epochs=1) as feed:
         assert 2 not in feed.next(60).sample_ids
-    (shown,) = server.observer.to_json({})["pipelines"]
+    server.observer.update()
+    (shown,) = server.observer.status.to_json({})["pipelines"]
     assert shown["totals"]["quarantine_failures"] == 1
     name = "infeed_quarantine_failures_total"
     assert server.metrics.registry.get_sample_value(name, {"pipeline": "n"}) == 1
