@@ -1,4 +1,4 @@
-"""Checks of docs/transport.md: its versions of h2 are those of the code."""
+"""Checks of docs/architecture.md: its versions of h2 are those of the code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import tomllib
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = (ROOT / "docs/transport.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 
 
 def test_required_versions_of_h2_are_those_of_the_package() -> None:
@@ -22,4 +22,4 @@ def test_required_versions_of_h2_are_those_of_the_package() -> None:
 
 def h2_part() -> str:
     """Returns the section about h2."""
-    return PAGE.partition("\n## h2\n")[2]
+    return PAGE.partition("\n### h2\n")[2]

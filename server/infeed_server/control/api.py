@@ -1,4 +1,4 @@
-"""The JSON API of the control plane, `/api/v1`; docs/api.md describes its documents."""
+"""The JSON API of the control plane, `/api/v1`; docs/observability.md describes its documents."""
 
 from __future__ import annotations
 

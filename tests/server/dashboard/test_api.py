@@ -1,4 +1,4 @@
-"""The API that the dashboard reads: bad samples, previews, and docs/api.md about every key."""
+"""The API that the dashboard reads: bad samples, previews, and docs/observability.md about every key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from infeed_server.observe.metrics import Metrics
 from infeed_server.observe.preview import BusyError
 from infeed_server.runtime.options import ServerOptions
 
-PAGE = Path(__file__).parents[3] / "docs/api.md"
+PAGE = Path(__file__).parents[3] / "docs/observability.md"
 
 
 @pytest.mark.parametrize("name", ["photos", "a/b <b>"])
