@@ -90,6 +90,3 @@ class FaultyServer(InfeedServer):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-__all__ = ["FaultyServer"]

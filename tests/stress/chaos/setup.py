@@ -64,13 +64,6 @@ class Setup:
         for server in self.servers:
             server.wait_until_serving()
 
-    @property
-    def can_answer(self) -> bool:
-        """Whether at least one server can answer trainers."""
-        reachable = [server.can_answer for server in self.servers]
-        reachable[PROXIED] = reachable[PROXIED] and not self.proxy.stalled
-        return any(reachable)
-
     def ready_for(self, event: Event) -> bool:
         server = self.servers[event.server]
         server.check()
@@ -107,6 +100,3 @@ class Setup:
             proxy.close()
         for server in self.servers:
             server.close()
-
-
-__all__ = ["PROXIED", "PROXIES", "SERVERS", "Setup"]
