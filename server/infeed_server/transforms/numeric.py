@@ -10,7 +10,6 @@ from pydantic import model_validator
 from typing_extensions import Self, override
 
 from infeed.shared import spec
-from infeed.shared.errors import ConfigError
 from infeed_server.transforms.base import FieldTransform, Key
 from infeed_server.transforms.field_checks import describe_tensor, require_numbers
 from infeed_server.transforms.option_types import Finite, FloatType, Numbers, NumberType, Positive
@@ -51,7 +50,7 @@ class Normalize(FieldTransform):
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        x = require_numbers(x, self.field, self.name)
+        x = require_numbers(x, self)
         self._check_shape(x)
         return _apply(self.finish_transform(), x)
 
@@ -65,11 +64,10 @@ class Normalize(FieldTransform):
             if values is None or len(values) == 1:
                 continue
             if last != len(values):
-                raise ConfigError(
-                    f"{self.name}: {option} has {len(values)} numbers, but field {self.field!r} "
+                raise self.error(
+                    f"{option} has {len(values)} numbers, but field {self.field!r} "
                     f"holds {describe_tensor(x)}: give one number, or one for each entry of the "
-                    "last dimension",
-                    stage=self.name,
+                    "last dimension"
                 )
 
 
@@ -90,7 +88,7 @@ class Cast(FieldTransform):
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        return _apply(self.finish_transform(), require_numbers(x, self.field, self.name))
+        return _apply(self.finish_transform(), require_numbers(x, self))
 
     @override
     def finish_transform(self) -> spec.Cast:
@@ -128,12 +126,11 @@ class OneHot(FieldTransform):
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        x = require_numbers(x, self.field, self.name)
+        x = require_numbers(x, self)
         if not x.dtype.is_integer:
-            raise ConfigError(
-                f"{self.name}: field {self.field!r} holds {x.dtype.name}, not integers; put cast "
-                "with dtype: int64 before it",
-                stage=self.name,
+            raise self.error(
+                f"field {self.field!r} holds {x.dtype.name}, not integers; put cast "
+                "with dtype: int64 before it"
             )
         return _apply(self.finish_transform(), x)
 
@@ -156,10 +153,9 @@ class StringToNumber(FieldTransform):
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
         if x.dtype != tf.string:
-            raise ConfigError(
-                f"{self.name}: field {self.field!r} holds {describe_tensor(x)}, numbers already; "
-                "to change their type use cast",
-                stage=self.name,
+            raise self.error(
+                f"field {self.field!r} holds {describe_tensor(x)}, numbers already; "
+                "to change their type use cast"
             )
         return tf.strings.to_number(x, tf.as_dtype(self.dtype))
 
@@ -184,11 +180,9 @@ class ConvertImageDtype(FieldTransform):
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        x = require_numbers(x, self.field, self.name)
+        x = require_numbers(x, self)
         if x.dtype == tf.bool:
-            raise ConfigError(
-                f"{self.name}: field {self.field!r} holds bool; use cast", stage=self.name
-            )
+            raise self.error(f"field {self.field!r} holds bool; use cast")
         data_type = tf.as_dtype(self.dtype)
         if x.dtype.is_floating and data_type.is_integer:
             from infeed.shared.tensorflow.finish import saturating_cast  # noqa: PLC0415 - loads TensorFlow

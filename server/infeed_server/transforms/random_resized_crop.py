@@ -9,7 +9,6 @@ import tensorflow as tf
 from pydantic import field_validator
 from typing_extensions import override
 
-from infeed.shared.errors import ConfigError
 from infeed_server.transforms.base import Key
 from infeed_server.transforms.geometry import Crop, ResizeMethod, Window, resize
 from infeed_server.transforms.option_types import Range
@@ -99,11 +98,10 @@ class RandomResizedCrop(Crop):
         # A side of half a pixel or less is rounded to 0.
         if fits and most * height * width * min(1, high, 1 / low) > 0.25:
             return
-        raise ConfigError(
-            f"{self.name}: no window with a scale in {list(self.scale)} and a ratio in "
+        raise self.error(
+            f"no window with a scale in {list(self.scale)} and a ratio in "
             f"{list(self.ratio)} fits in field {self.field}, which has {height} x {width} pixels "
-            "(height x width); lower the least scale, or change the ratio",
-            stage=self.name,
+            "(height x width); lower the least scale, or change the ratio"
         )
 
     @override

@@ -13,14 +13,12 @@ from pydantic import ValidationError
 from infeed.shared.errors import ConfigError
 from infeed_server.transforms import RandomResizedCrop
 
-DRAWS = 4000
-
 
 def crop_with(**options: Any) -> RandomResizedCrop:
     return RandomResizedCrop(field="image", size=(8, 8), **options)
 
 
-def windows(crop: RandomResizedCrop, height: int, width: int, count: int = DRAWS) -> Any:
+def windows(crop: RandomResizedCrop, height: int, width: int, count: int) -> Any:
     """Returns y, x, height, width of the windows of `count` keys, int32[count, 4]."""
     shape = tf.Variable([height, width, 3])  # not constant, as the shape of an image of a file
 
@@ -71,47 +69,6 @@ def test_windows_are_those_of_the_definition(size: Any, options: Any) -> None:
     crop = crop_with(**options)
     for number, window in enumerate(windows(crop, *size, 60).tolist()):
         assert window == window_by_definition(crop, *size, tf.constant([number, 7], tf.int64))
-
-
-def test_every_row_and_column_is_covered_alike() -> None:
-    covered = np.zeros((32, 32))
-    for y, x, height, width in windows(crop_with(), 32, 32):
-        covered[y : y + height, x : x + width] += 1 / DRAWS
-    # The first 16 rows of 200,000 windows of the definition, drawn with Python's `random`.
-    half = [0.123, 0.216, 0.293, 0.358, 0.414, 0.461, 0.501, 0.535]
-    half += [0.564, 0.587, 0.606, 0.621, 0.632, 0.640, 0.645, 0.648]
-    for share in (covered.mean(axis=1), covered.mean(axis=0)):
-        # Four standard deviations of a mean over so many draws are 0.028 at most.
-        np.testing.assert_allclose(share, [*half, *half[::-1]], atol=0.028)
-
-
-def test_positions_are_uniform() -> None:
-    # Each window has 16 x 16 pixels: 17 positions in each direction.
-    drawn = windows(crop_with(scale=(0.25, 0.25), ratio=(1.0, 1.0)), 32, 32)
-    assert (drawn[:, 2:] == 16).all()
-    for offsets in drawn[:, :2].T:
-        counts = np.bincount(offsets, minlength=17)
-        assert len(counts) == 17
-        # 16 degrees of freedom: 99.9 % of uniform samples lie below 39.3.
-        assert ((counts - DRAWS / 17) ** 2 / (DRAWS / 17)).sum() < 39.3
-    pairs = np.bincount(drawn[:, 0] * 17 + drawn[:, 1], minlength=289)
-    # 288 degrees of freedom.
-    assert ((pairs - DRAWS / 289) ** 2 / (DRAWS / 289)).sum() < 367
-
-
-def distance_from_uniform(values: Any, low: float, high: float) -> float:
-    """Returns Kolmogorov and Smirnov's statistic, times the root of the number of values."""
-    ranks = np.arange(1, len(values) + 1) / len(values)
-    shares = (np.sort(values) - low) / (high - low)
-    return float(np.abs(ranks - shares).max() * math.sqrt(len(values)))
-
-
-def test_area_is_uniform_and_ratio_log_uniform() -> None:
-    # Small enough that each window fits.
-    _, _, height, width = windows(crop_with(scale=(0.1, 0.5)), 3000, 3000).T.astype(float)
-    # 99.9 % of uniform samples lie below 1.95.
-    assert distance_from_uniform(height * width / 3000**2, 0.1, 0.5) < 1.95
-    assert distance_from_uniform(np.log(width / height), math.log(3 / 4), math.log(4 / 3)) < 1.95
 
 
 @pytest.mark.parametrize("method", ["bilinear", "nearest", "area"])
