@@ -40,12 +40,9 @@ class Normalize(FieldTransform):
         for option, values in (("scale", scale), ("mean", self.mean), ("std", self.std)):
             for value in values or ():
                 rounded = float(_round_to(value, self.dtype))
-                if not np.isfinite(rounded):
-                    raise ValueError(f"{option} {value} is out of the range of {self.dtype}")
-                if option != "mean" and rounded == 0:
-                    if value == 0:
-                        raise ValueError(f"{option} cannot be 0: it is a divisor")
-                    raise ValueError(f"{option} {value} is 0 in {self.dtype}: it is a divisor")
+                if not np.isfinite(rounded) or (rounded == 0 and option != "mean"):
+                    problem = f"{option} {value:g} is {rounded:g} in {self.dtype}"
+                    raise ValueError(f"{problem}; it must be finite, and a divisor not 0")
         return self
 
     @override
@@ -115,12 +112,7 @@ class OneHot(FieldTransform):
     @model_validator(mode="after")
     def _check_values(self) -> Self:
         for option, value in (("on_value", self.on_value), ("off_value", self.off_value)):
-            if self.dtype.startswith(("int", "uint")):
-                limits = np.iinfo(self.dtype)
-                fits = value == int(value) and limits.min <= value <= limits.max
-            else:
-                fits = self.dtype != "bool" or value in (0, 1)
-            if not fits:
+            if "float" not in self.dtype and _round_to(value, self.dtype) != value:
                 raise ValueError(f"{option} {value} cannot be represented in {self.dtype}")
         return self
 
@@ -200,4 +192,4 @@ def _apply(transform: spec.FinishTransform, x: tf.Tensor) -> tf.Tensor:
 
 def _round_to(value: float, data_type: str) -> Any:
     with np.errstate(all="ignore"):
-        return spec.numpy_dtype(data_type).type(value)
+        return np.array(value).astype(spec.numpy_dtype(data_type))
