@@ -79,26 +79,6 @@ def failure(responses: Any) -> tuple[grpc.StatusCode, infeed.InfeedError, list[b
 
 
 @pytest.mark.parametrize(
-    ("messages", "code", "pattern"),
-    [
-        ([open_message(pipeline="gamma")], "NOT_FOUND", "no pipeline 'gamma'; .*: alpha, beta"),
-        ([open_message(fingerprint="0" * 32)], "FAILED_PRECONDITION", "the fingerprint .* not 000"),
-        ([open_message(batch_size=11)], "INVALID_ARGUMENT", "size 11 is larger .* 10 samples"),
-        ([batch_message(start=0, count=4)], "INVALID_ARGUMENT", "first message .* be StreamOpen"),
-        ([b"\xff\xfe garbage"], "INVALID_ARGUMENT", "10 bytes is not a valid StreamBatchesRequest"),
-    ],
-)
-def test_invalid_first_message_opens_no_stream(
-    channel: grpc.Channel, messages: list[bytes], code: str, pattern: str
-) -> None:
-    status, error, before = failure(stream(channel, *messages))
-    assert status.name == code
-    assert not before
-    with pytest.raises(type(error), match=pattern):
-        raise error
-
-
-@pytest.mark.parametrize(
     ("message", "pattern"),
     [
         (batch_message(start=-1, count=4), "position -1 is outside of"),
@@ -135,47 +115,6 @@ def test_requests_at_the_limits_are_served(channel: grpc.Channel) -> None:
     assert list(headers[1].mask) == [False] * 4
     assert list(headers[2].mask) == [True, True, True, False]
     assert headers[2].request_id == (1 << 64) - 1
-
-
-GARBAGE = b"\xff\xfe garbage"
-
-
-@pytest.mark.parametrize(
-    ("method", "message", "code", "text"),
-    [
-        ("GetPipeline", GARBAGE, "INVALID_ARGUMENT", "is not a valid GetPipelineRequest"),
-        ("DeletePipeline", b"", "UNIMPLEMENTED", ""),
-        ("GetPipeline", bytes(1 << 20), "RESOURCE_EXHAUSTED", ""),  # larger than any valid request
-    ],
-    ids=["garbage", "unknown-method", "too-large"],
-)
-def test_invalid_unary_call_is_refused(
-    channel: grpc.Channel, method: str, message: bytes, code: str, text: str
-) -> None:
-    call: Any = channel.unary_unary(SERVICE + method)
-    with pytest.raises(grpc.RpcError) as caught:
-        call(message, timeout=100)
-    status: Any = caught.value
-    assert status.code().name == code
-    assert text in status.details()
-
-
-@pytest.mark.parametrize(
-    ("options", "pattern"),
-    [
-        ({"batch_size": 11}, r"larger than the data set: .* 10 samples"),
-        ({"rank": 0, "world_size": 3, "epochs": 1}, "no complete step: 3 ranks need 12"),
-        ({"rank": 2, "world_size": 2}, r"rank 2 is out of range: .* from 0 to 1"),
-    ],
-)
-def test_connect_with_invalid_options_fails(
-    address: str, options: dict[str, int], pattern: str
-) -> None:
-    shard = ("rank", "world_size")
-    ranks = {name: options[name] for name in shard if name in options}
-    others = {name: value for name, value in options.items() if name not in shard}
-    with pytest.raises(infeed.InvalidRequestError, match=pattern):
-        infeed.connect(address, "alpha", shard=infeed.Shard(**ranks), **others)
 
 
 def test_connect_to_an_unknown_pipeline_lists_the_known(address: str) -> None:

@@ -126,19 +126,3 @@ def test_processes_have_one_status(tmp_path: Path) -> None:
             rank.stopping.set()
             rank.join()
             rank.feed.close()
-
-
-def test_history_has_the_rates(server: InfeedServer) -> None:
-    def history(query: str = "") -> Any:
-        return get(server, f"history{query}")
-
-    with infeed.connect(server.address, "numbers", epochs=2) as feed:
-        samples = sum(int(batch.mask.sum()) for batch in feed)
-    assert samples == 1280
-
-    def rates() -> Any:
-        return history()["pipelines"].get("numbers", {}).get("samples_per_second", ())
-
-    wait_until(lambda: max(rates(), default=0) > 0, "the samples are in the history")
-    with pytest.raises(urllib.error.HTTPError, match="400"):
-        history("?seconds=x")

@@ -66,6 +66,3 @@ class CountingEngine:
         return 0
 
     def close(self) -> None: ...
-
-
-__all__ = ["BAD_FROM", "SAMPLES", "SLOTS", "CountingEngine"]

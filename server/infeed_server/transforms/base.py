@@ -44,6 +44,10 @@ class Transform(Definition):
         """The name in messages, as the user wrote it."""
         return self.name
 
+    def error(self, problem: str) -> ConfigError:
+        """Returns the error for a problem of this transform."""
+        return ConfigError(f"{self.name}: {problem}", stage=self.name)
+
     def apply(self, sample: Sample, key: Key) -> Sample:
         """Transforms a sample. Runs inside a graph; raises `ConfigError` when traced."""
         raise NotImplementedError(type(self).__name__)

@@ -50,11 +50,9 @@ class DecodeAndCrop(Transform):
 
     @override
     def apply(self, sample: Sample, key: Key) -> Sample:
-        field, name = self.decode.field, self.decode.name
-        contents = require_bytes(
-            get_field(sample, field, name), field, name, instead="an image is decoded once"
-        )
-
+        field = self.decode.field
+        value = get_field(sample, field, self.decode.name)
+        contents = require_bytes(value, self.decode, instead="an image is decoded once")
         decoding = self.decode.decoding
 
         def choose_window(shape: tf.Tensor) -> Window:

@@ -7,7 +7,6 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, field_validator
 from typing_extensions import override
 
-from infeed.shared.errors import ConfigError
 from infeed_server.sources.base import Sample
 from infeed_server.transforms.base import FieldName, Key, Transform, get_field
 from infeed_server.transforms.option_types import Names, Positive
@@ -39,10 +38,9 @@ class Rename(Transform):
         for old, new in self.names.items():
             get_field(sample, old, self.name)
             if new in sample and new not in self.names:
-                raise ConfigError(
-                    f"{self.name}: {old!r} cannot be renamed to {new!r}, a field that exists; "
-                    "drop or rename that field too",
-                    stage=self.name,
+                raise self.error(
+                    f"{old!r} cannot be renamed to {new!r}, a field that exists; "
+                    "drop or rename that field too"
                 )
         return {self.names.get(field, field): value for field, value in sample.items()}
 

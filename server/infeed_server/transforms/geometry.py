@@ -51,7 +51,7 @@ class Resize(FieldTransform):
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        pixels = require_image(x, self.field, self.name)
+        pixels = require_image(x, self)
         if self.dtype is None:
             return resize(pixels, self.size, self.method, antialias=self.antialias)
         resized = tf.image.resize(pixels, self.size, self.method, antialias=self.antialias)
@@ -93,7 +93,7 @@ class Crop(FieldTransform):
 
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
-        pixels = require_image(x, self.field, self.name)
+        pixels = require_image(x, self)
         window = self.choose_window(tf.shape(pixels), key)
         return self.to_output(crop_to_window(pixels, window))
 
@@ -160,7 +160,7 @@ class _RandomFlip(FieldTransform):
     @override
     def apply_field(self, x: tf.Tensor, key: Key) -> tf.Tensor:
         flip = getattr(tf.image, f"stateless_{self.name}")
-        return flip(require_image(x, self.field, self.name), key)
+        return flip(require_image(x, self), key)
 
 
 class RandomFlipLeftRight(_RandomFlip):

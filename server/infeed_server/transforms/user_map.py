@@ -168,11 +168,10 @@ class Map(Transform):
         if isinstance(own, str):
             return own
         if unknown := opaque_parts(function):
-            raise ConfigError(
-                f"{self.name}: {self.function_name} has no identity, by which servers and cursors "
+            raise self.error(
+                f"{self.function_name} has no identity, by which servers and cursors "
                 f"know what it does: {unknown}. Declare one, which you change with the function: "
-                "identity: v1; or give the function an attribute fingerprint",
-                stage=self.name,
+                "identity: v1; or give the function an attribute fingerprint"
             )
         return None
 
@@ -182,14 +181,11 @@ class Map(Transform):
         try:
             loaded = load(self.function)
         except ConfigError as error:
-            raise ConfigError(f"{self.name}: {error.message}", stage=self.name) from None
+            raise self.error(error.message) from None
         except Exception as error:  # the user's module may raise anything
             raise self._user_error(error) from error
         if not callable(loaded):
-            raise ConfigError(
-                f"{self.name}: {self.function} is a {type(loaded).__name__}, not a function",
-                stage=self.name,
-            )
+            raise self.error(f"{self.function} is a {type(loaded).__name__}, not a function")
         return loaded  # type: ignore[no-any-return]
 
     def _takes_key(self, function: Callable[..., Any]) -> bool:
@@ -219,12 +215,11 @@ class Map(Transform):
 
     def _refuse_random_state(self, nodes: set[str]) -> None:
         if nodes:
-            raise ConfigError(
-                f"{self.name}: {self.function_name} draws random numbers that do not come from the "
+            raise self.error(
+                f"{self.function_name} draws random numbers that do not come from the "
                 f"sample's key: {', '.join(sorted(nodes))}; such a batch is not reproducible. "
                 "Write the function as f(sample, key) and use tf.random.stateless_* or "
-                "tf.image.stateless_* with seed=key",
-                stage=self.name,
+                "tf.image.stateless_* with seed=key"
             )
 
     def _to_sample(self, returned: Any) -> Sample:
@@ -245,10 +240,9 @@ class Map(Transform):
         return sample
 
     def _wrong_result(self, result: str) -> ConfigError:
-        return ConfigError(
-            f"{self.name}: {self.function_name} returned {result}; it must return a dict of field "
-            "name (text) → tensor",
-            stage=self.name,
+        return self.error(
+            f"{self.function_name} returned {result}; it must return a dict of field "
+            "name (text) → tensor"
         )
 
 

@@ -35,23 +35,6 @@ def test_jpeg_equals_tensorflow(run_each: Any, jpegs: list[bytes], channels: int
         np.testing.assert_array_equal(result, expected)
 
 
-def test_png_bmp_and_gif_equal_tensorflow(run_each: Any, image: Any) -> None:
-    files = [encode(image_format, image) for image_format in ("PNG", "BMP", "GIF")]
-    png, bmp, gif = decode_each(run_each, DecodeImage(field="image"), files)
-    for contents, result in zip(files, (png, bmp, gif), strict=True):
-        expected = tf.io.decode_image(contents, channels=3, expand_animations=False)
-        np.testing.assert_array_equal(result, expected)
-    np.testing.assert_array_equal(png, image)
-    np.testing.assert_array_equal(bmp, image)  # a GIF has 256 colours
-
-
-def test_jpeg_as_rgba_is_opaque(run_each: Any, jpegs: list[bytes]) -> None:
-    step = DecodeImage(field="image", channels=4)
-    for contents, result in zip(jpegs, decode_each(run_each, step, jpegs), strict=True):
-        np.testing.assert_array_equal(result[..., :3], tf.io.decode_jpeg(contents, channels=3))
-        assert (result[..., 3] == 255).all()
-
-
 @pytest.mark.parametrize(("channels", "static"), [(0, None), (1, 1), (3, 3), (4, 4)])
 def test_channels_are_static(spec: Any, channels: int, static: int | None) -> None:
     after = spec(DecodeImage(field="image", channels=channels), {"image": BYTES})

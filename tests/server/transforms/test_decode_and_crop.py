@@ -127,13 +127,6 @@ def test_cmyk_and_grey_jpegs_give_the_same_bits(run_each: Any, channels: int) ->
     np.testing.assert_array_equal(*apply_both(run_each, step, jpegs, [(5, 6)] * 2))
 
 
-def test_image_over_max_pixels_fails_the_sample(run_eagerly: Any) -> None:
-    contents = tf.io.encode_jpeg(np.zeros((90, 70, 3), "u1")).numpy()
-    run_eagerly(fuse(3, CROPS[0], max_pixels=6300), {"image": contents})
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)at most 6299 .*6300"):
-        run_eagerly(fuse(3, CROPS[0], max_pixels=6299), {"image": contents})
-
-
 def test_fusing_keeps_the_crops_ordinal_and_other_steps() -> None:
     decode, other = DecodeImage(field="image"), DecodeImage(field="mask")
     flip = RandomFlipLeftRight(field="image")

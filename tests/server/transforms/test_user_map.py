@@ -313,14 +313,6 @@ def test_random_ops_with_the_key_are_accepted(spec: Any) -> None:
     assert not random_nodes(traced.graph)
 
 
-def test_py_function_in_the_function_works(run: Any) -> None:
-    def stage(sample: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        doubled = tf.py_function(lambda x: x * 2, [sample["x"]], tf.float32)
-        return {"x": tf.ensure_shape(doubled, [3])}
-
-    np.testing.assert_array_equal(run(Map(function=stage), SAMPLE)["x"], [2, 4, 6])
-
-
 def test_identity_follows_the_code(module: Any) -> None:
     one, two = module("def f(sample):\n    return sample\n"), module("def f(s):\n    return s\n")
     first, second = (Map(function=f"{name}:f").identity()["map"] for name in (one, two))

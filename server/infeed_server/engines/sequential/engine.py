@@ -9,8 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -146,14 +144,6 @@ class SequentialEngine(Engine):
         queued = any(session.queued for session in tuple(self._sessions))
         return "no_budget" if queued else "no_request"
 
-    @contextmanager
-    def _reads_block(self) -> Iterator[None]:
-        self._count_reading(1)
-        try:
-            yield
-        finally:
-            self._count_reading(-1)
-
     def _count_reading(self, change: int) -> None:
         with self._lock:
             self._reading += change
@@ -235,7 +225,7 @@ class SequentialEngine(Engine):
                     RankTracker(trainer.world_size, begin, step),
                     lambda: _MAX_WINDOW_BYTES // max(2, len(self._readers)),
                     trainer.caller,
-                    self._reads_block,
+                    self._count_reading,
                 )
             self._readers.append(reader)
             reader.connect(trainer, begin, step)

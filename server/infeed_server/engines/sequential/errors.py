@@ -36,16 +36,6 @@ def cannot_continue(pipeline: PipelineSpec, trainer: Trainer, start: int) -> Cur
     )
 
 
-def too_far(pipeline: str, position: int, rate: float, seconds: float) -> CursorError:
-    return CursorError(
-        f"position {position} of {pipeline!r} is too far away: reading up to it, at {rate:.0f} "
-        f"positions a second, would take {seconds / 86400:.0f} days, more than 1 day; the cursor "
-        "belongs to other data, or start without it",
-        pipeline=pipeline,
-        position=position,
-    )
-
-
 def missing_ranks(
     pipeline: str, world_size: int, missing: list[int], seconds: float
 ) -> InvalidRequestError:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 
 from infeed_server.engines.base import Answer, EndOfData, Request, Trainer
 from infeed_server.engines.sequential import errors
 from infeed_server.engines.sequential.base import DatasetBackend
-from infeed_server.engines.sequential.progress import ProgressLogger, SeekGuard
+from infeed_server.engines.sequential.progress import ProgressLogger
 from infeed_server.engines.sequential.ranks import RankTracker
 from infeed_server.engines.sequential.window import Block, ReadKey, Window, cut_batch
 
@@ -45,18 +44,18 @@ class SharedReader:
         ranks: RankTracker,
         window_share: Callable[[], int],
         caller: str = "",
-        reads_block: Callable[[], AbstractContextManager[None]] = nullcontext,
+        on_reading: Callable[[int], None] = lambda _: None,
     ) -> None:
         """`window_share` returns the bytes that the window may hold now; three steps always may.
-        `caller` is the name that limits on callers count by. The context of `reads_block` is
-        entered while a block is read."""
+        `caller` is the name that limits on callers count by. `on_reading` is called with 1 before
+        a block is read, and with -1 after."""
         self.key = key
         self._ranks = ranks
         self._ordered = dataset.spec.guarantee.order == "deterministic"
         self._dataset = dataset
         self._name = dataset.spec.name
         self._window_share = window_share
-        self._reads_block = reads_block
+        self._on_reading = on_reading
         self._window = Window()
         self._position = 0
         self._end: int | None = None
@@ -136,7 +135,6 @@ class SharedReader:
         required = max(request.start + request.count, request.min_position_count)
         target = max(required, request.step_end)
         progress = ProgressLogger(self._name, rank, self._position, target)
-        seek = SeekGuard(self._name, request.start)
         with self._waiting(rank, request.start):
             while True:
                 with self._changed:
@@ -152,10 +150,7 @@ class SharedReader:
                         world_size = self._ranks.world_size
                         raise errors.step_too_large(self._name, world_size, _MAX_STEP_BYTES)
                     self._reading = True
-                began = time.monotonic()
-                position = self._read_block()
-                seek.on_block(position, time.monotonic() - began)
-                progress.log_reading(position)
+                progress.log_reading(self._read_block())
         if isinstance(covered, EndOfData):
             return covered
         blocks, position_count = covered
@@ -270,13 +265,15 @@ class SharedReader:
         Returns the position that is reached.
         """
         block, failure = None, None
+        self._on_reading(1)
         try:
-            with self._reads_block():
-                block = next(self._blocks, None)
+            block = next(self._blocks, None)
             if block is not None and block.start == 0:
                 self._dataset.check_first_block(self.key, block.to_numpy())
         except Exception as error:  # noqa: BLE001 - raised below, with the lock
             failure = error
+        finally:
+            self._on_reading(-1)
         with self._changed:
             self._reading = False
             self._changed.notify_all()

@@ -23,8 +23,8 @@ _LOSSY, _LOSSLESS, _EXTENDED = (list(kind) for kind in (b"VP8 ", b"VP8L", b"VP8X
 """Names of the first chunk."""
 _FLAGS = 20
 """Place of the flags of an extended file."""
-_ANIMATED, _WITH_ALPHA = 0x02, 0x10
-"""Flags."""
+_ANIMATED = 0x02
+"""Flag."""
 _14_BITS = 1 << 14
 """Limit of width and height, except in an extended file."""
 
@@ -62,32 +62,23 @@ def decode_bmp(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
 
 
 def decode_webp(contents: tf.Tensor, decoding: Decoding) -> tf.Tensor:
-    """Decodes a WebP, or the first frame of an animation, to [height, width, channels]."""
+    """Decodes a WebP that is no animation to [height, width, channels]."""
     header = first_bytes(contents, _WEBP_HEADER_BYTES)
     # The decoder accepts pixels without a chunk, whose size is elsewhere.
     is_known = tf.reduce_any([_is_kind(header, kind) for kind in (_LOSSY, _LOSSLESS, _EXTENDED)])
     problem = "is a WebP without its first chunk; the bytes of the chunk's name are"
     checks = decoding.require(is_known, problem, header[_KIND])
-    is_opaque_animation = _is_kind(header, _EXTENDED) & (
-        tf.bitwise.bitwise_and(header[_FLAGS], _ANIMATED | _WITH_ALPHA) == _ANIMATED
-    )
+    # Of an opaque animation, TensorFlow writes RGBA into memory for RGB.
+    is_animated = _is_kind(header, _EXTENDED) & (header[_FLAGS] // _ANIMATED % 2 == 1)
+    problem = f"is an animated WebP; {_REMEDY}; its flags are"
+    checks += decoding.require(~is_animated, problem, header[_FLAGS])
     with tf.control_dependencies([*checks, *decoding.require_pixels(*_webp_size(header))]):
-        # TensorFlow writes the RGBA of each animation, and takes memory for RGB if it is opaque.
-        safe = tf.cond(is_opaque_animation, lambda: _with_alpha_flag(contents), lambda: contents)
-        pixels = tf.io.decode_image(safe, channels=0, expand_animations=False)
-    pixels = pixels[..., : tf.where(is_opaque_animation, 3, 4)]
+        pixels = tf.io.decode_image(contents, channels=0, expand_animations=False)
     return to_dtype(to_channels(pixels, decoding.channels), decoding.dtype)
 
 
 def _is_kind(header: tf.Tensor, kind: list[int]) -> tf.Tensor:
     return tf.reduce_all(header[_KIND] == kind)
-
-
-def _with_alpha_flag(contents: tf.Tensor) -> tf.Tensor:
-    """Returns an animation that states alpha. The flags of metadata, which are lost, are unused."""
-    rest = tf.strings.substr(contents, _FLAGS + 1, tf.strings.length(contents))
-    flags = bytes([_ANIMATED | _WITH_ALPHA])
-    return tf.strings.join([tf.strings.substr(contents, 0, _FLAGS), flags, rest])
 
 
 def _webp_size(header: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -148,11 +148,6 @@ def test_batched_dataset_keeps_its_elements(server: Any, make: Make) -> None:
     assert received[1].sample_ids.tolist() == received[4].sample_ids.tolist() == [4, 5, 6, 7]
 
 
-def test_batched_dataset_refuses_another_batch_size(server: Any) -> None:
-    with pytest.raises(infeed.InvalidRequestError, match=r"batch size 8 is not available.*4"):
-        infeed.connect(str(server.address), "batches", batch_size=8)
-
-
 @pytest.mark.parametrize("make", [numbers, unknown_length])
 @pytest.mark.parametrize("batch_size", [2, 3, 4])
 def test_ranks_share_a_dataset(server: Any, make: Make, batch_size: int) -> None:
@@ -213,25 +208,6 @@ def test_seed_orders_an_unseeded_shuffle(serve: Any, server: Any) -> None:
     assert values(read(other_server, "shuffled", epochs=2, seed=1, batch_size=5)) == first
 
 
-def test_unordered_dataset_declares_no_order(server: Any) -> None:
-    (spec,) = (spec for spec in server.specs() if spec.startswith("unordered: "))
-    assert "no order, at most once delivery, no resume" in spec
-    name = "unordered"
-    with infeed.connect(str(server.address), name, epochs=1, remainder="pad") as feed:
-        guarantee = feed.guarantee
-        assert (guarantee.order, guarantee.delivery, guarantee.resume) == (
-            "none",
-            "at_most_once",
-            "none",
-        )
-        start = feed.state()
-        assert sorted(values(list(feed))) == list(range(N))
-        state = feed.state()
-    assert len(read(server, name, epochs=1, state=start)) == 2
-    with pytest.raises(infeed.CursorError, match=r"guarantees no order.* at position 10"):
-        infeed.connect(str(server.address), name, epochs=2, state=state)
-
-
 def test_declared_deterministic_dataset_has_an_order(serve: Any) -> None:
     source = {"dataset": unordered, "deterministic": True}
     server = serve({"n": parse({"source": source, "batch": {"size": 4}})})
@@ -264,40 +240,6 @@ def test_finish_transforms_follow_a_dataset(serve: Any, batched: bool) -> None:
     # Empty slots are zeros, even where the transform of zero is another value.
     assert not last["features"][2:].any()
     assert not last["label"][2:].any()
-
-
-def failing_at_5() -> tf.data.Dataset:
-    def check(i: tf.Tensor) -> int:
-        if int(i) == 5:
-            raise KeyError("no entry for five")
-        return int(i)
-
-    def transform(i: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"x": tf.ensure_shape(tf.py_function(check, [i], tf.int64), [])}
-
-    return tf.data.Dataset.range(N).map(transform)
-
-
-def test_failing_element_ends_the_feed_after_earlier_batches(serve: Any) -> None:
-    server = serve({"n": pipeline(failing_at_5, batch={"size": 2})})
-    for _ in range(3):
-        with infeed.connect(str(server.address), "n", epochs=1) as feed:
-            assert values([feed.next(60), feed.next(60)]) == [0, 1, 2, 3]
-            with pytest.raises(infeed.UserCodeError) as caught:
-                feed.next(60)
-            with pytest.raises(infeed.UserCodeError):
-                feed.next(60)
-        message = str(caught.value)
-        assert "failing_at_5 failed: Traceback (most recent call last):" in message
-        assert 'raise KeyError("no entry for five")' in message
-        assert message.endswith("KeyError: 'no entry for five'")
-        assert "site-packages" not in message
-        assert caught.value.metadata["pipeline"] == "n"
-
-
-def test_empty_dataset_of_known_length_is_refused(serve: Any) -> None:
-    with pytest.raises(infeed.InfeedError, match=r"empty|which has 0 samples"):
-        serve({"n": pipeline(lambda: numbers().take(0))})
 
 
 def test_empty_dataset_of_unknown_length_is_not_ready(serve: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import traceback
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -111,14 +110,6 @@ def test_unwanted_request_leaves_the_reader_usable() -> None:
     reader = open_reader(new_backend(numbers), 4)
     assert reader.answer(Request(0, 400, 4, 4), 0, lambda: False) is None
     assert answer(reader, 0, 4).sample_ids.tolist() == [0, 1, 2, 3]
-
-
-def test_unreferenced_reader_is_freed_at_once() -> None:
-    reader = open_reader(new_backend(numbers), 4)
-    answer(reader, 0, 4)
-    reference = weakref.ref(reader)
-    del reader
-    assert reference() is None  # without garbage collection
 
 
 @pytest.mark.parametrize(("make", "row_bytes"), [(numbers, 8), (byte_strings, 8 + 100)])
