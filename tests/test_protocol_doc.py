@@ -21,7 +21,6 @@ LIMITS = PAGE.partition("\n## Limits\n")[2].partition("\n## ")[0]
     [
         ("one request message", "64 KiB", server._MAX_REQUEST_BYTES >> 10),
         ("unanswered requests", "1024", request_reader._MAX_PENDING_REQUESTS),
-        ("reports of a stream", "300", request_reader._MAX_EARLY_REPORTS),
         ("concurrent HTTP/2 streams", "512", server._MAX_STREAMS_OF_CONNECTION),
         ("`batch_size`", "131,072", MAX_BATCH_SIZE),
         ("`batch_size`", "1 GiB", request_checks._MAX_BATCH_BYTES >> 30),

@@ -35,7 +35,7 @@ def test_servers_drain_one_after_the_other_behind_the_proxy(
     ids: list[int] = []
     with infeed.connect(proxy.address, "n", epochs=4, prefetch_bytes=1) as feed:
         ids += next(feed).sample_ids.tolist()
-        busy = next(each for each in backends if len(each.rpc._admission.streams))
+        busy = next(each for each in backends if each.rpc._admission.open_calls("streams"))
         begin = time.monotonic()
         stop = threading.Thread(target=busy.stop, args=(LONG_SECONDS,))
         stop.start()

@@ -11,7 +11,13 @@ import typer
 
 from infeed.cli.model_options import with_models
 from infeed_server.cli import logs
-from infeed_server.cli.console import announce, console, loading_tensorflow, named_progress
+from infeed_server.cli.console import (
+    announce,
+    console,
+    loading_tensorflow,
+    named_progress,
+    server_panel,
+)
 from infeed_server.runtime.engines import configure_engine, engine_options
 from infeed_server.runtime.options import ServeOptions, ServerOptions
 
@@ -78,7 +84,6 @@ def _serve(
     provider: TracerProvider | None,
 ) -> None:
     with loading_tensorflow():
-        from infeed_server.cli.panel import server_panel
         from infeed_server.engines import cgroup
         from infeed_server.pipeline.load import load
         from infeed_server.processes.malloc import keep_freed_memory

@@ -13,7 +13,7 @@ import typer
 
 from infeed.shared.errors import ConfigError
 from infeed.shared.printable import printable
-from infeed_server.cli.console import console
+from infeed_server.cli.console import console, print_line
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow
 
@@ -84,7 +84,7 @@ def init(
         f"next: infeed check {shown} --scan",
         f"then: infeed serve {shown}",
     ):
-        _print(line)
+        print_line(console, line)
 
 
 def _starter(path: str, file: Path, output: str, labels: str | None) -> tuple[Starter, str | None]:
@@ -116,19 +116,14 @@ def _is_interactive() -> bool:
 
 def _ask(question: str, options: Sequence[tuple[str, str]]) -> str:
     """Returns the value of `--labels` that is chosen by its number."""
-    _print(f"{question}:")
+    print_line(console, f"{question}:")
     for number, (option, text) in enumerate(options, 1):
-        _print(f"  {number}  {printable(option)}  ({printable(text)})")
+        print_line(console, f"  {number}  {printable(option)}  ({printable(text)})")
     chosen = 0
     while not 1 <= chosen <= len(options):
         chosen = typer.prompt(f"number from 1 to {len(options)}", type=int, err=True)
     option, _ = options[chosen - 1]
     return option
-
-
-def _print(line: str) -> None:
-    # A path that is wrapped at the width of the terminal cannot be copied.
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _check_targets(file: Path, beside: Sequence[Path], force: bool) -> None:
@@ -159,21 +154,6 @@ def _is_written_by_init(file: Path) -> bool:
 def _write(file: Path, text: str) -> None:
     """Raises `ConfigError`."""
     try:
-        _write_whole(file, text)
+        file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot write {file}: {error.strerror}", file=file) from None
-
-
-def _write_whole(file: Path, text: str) -> None:
-    """Writes a file; a signal or a full disk leaves no part of it."""
-    if file.exists() and not file.is_file():  # a device, such as /dev/stdout
-        file.write_text(text, encoding="utf-8")
-        return
-    target = file.resolve()  # what a link names
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(target)
-    except BaseException:  # also a signal
-        unfinished.unlink(missing_ok=True)
-        raise

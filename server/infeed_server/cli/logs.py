@@ -23,7 +23,7 @@ from infeed.shared.errors import ConfigError, shorten
 from infeed.shared.printable import printable_lines
 from infeed_server.cli.console import console
 from infeed_server.processes.stderr_relay import LOG_LEVEL
-from infeed_server.rpc.log_context import current_log_fields
+from infeed_server.rpc.log_context import log_fields
 
 FORMAT_VARIABLE = "INFEED_LOG_FORMAT"
 LEVEL_VARIABLE = "INFEED_LOG_LEVEL"
@@ -131,7 +131,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": shorten(record.getMessage()),
-            **current_log_fields(),
+            **log_fields.get()(),
             **getattr(record, "fields", {}),
         }
         if record.exc_info:

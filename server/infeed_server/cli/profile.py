@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from infeed_server.cli.console import StepProgress, console, loading_tensorflow, named_progress
+from infeed_server.cli.console import StepProgress, console, index_progress, loading_tensorflow
 from infeed_server.cli.logs import set_up_logging
 from infeed_server.imports import defer_tensorflow, load_tensorflow
 
@@ -126,14 +126,7 @@ def _measure(
 
     keep_freed_memory()  # as a server does
     with located(pipelines, measured.name):
-        measure(measured, pipelines[measured.name], Options(*options), _opening, on_step)
-
-
-@contextmanager
-def _opening(name: str) -> Iterator[Callable[[int, int], None]]:
-    """Shows a progress bar while files are indexed."""
-    with named_progress(console) as add_bar:
-        yield add_bar(name)
+        measure(measured, pipelines[measured.name], Options(*options), index_progress, on_step)
 
 
 def _print(

@@ -6,16 +6,13 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from infeed.shared.printable import printable_lines
+from infeed_server.cli.console import print_line, report_console
 from infeed_server.profile.advice import advice
 from infeed_server.profile.figures import Profile, Stage
 from infeed_server.profile.forecast import Fleet, Forecast, doubt, forecast
-
-_MIN_WIDTH = 120
-"""Characters of a line that is not written to a terminal."""
 
 _LIMITS = {
     "cpu": "the processor",
@@ -29,21 +26,15 @@ _MENTIONED_SHARE = 0.1
 
 def print_profile(profile: Profile, fleet: Fleet | None, file: TextIO, *, complete: bool) -> None:
     """Prints what was measured; unless `complete`, that it is not all."""
-    out = Console(file=file)
-    if not out.is_terminal:
-        out.width = max(out.width, _MIN_WIDTH)
+    out = report_console(file)
     made = forecast(profile)
     for text in _heading(profile, complete):
-        _line(out, text)
+        print_line(out, text)
     if profile.stages:
         out.print(_table(profile))
     rest = [*_measured(profile), *(_forecast(profile, made, fleet) if made else ())]
     for text in rest:
-        _line(out, text)
-
-
-def _line(out: Console, text: str) -> None:
-    out.print(printable_lines(text), highlight=False, markup=False, soft_wrap=True)
+        print_line(out, text)
 
 
 def _heading(profile: Profile, complete: bool) -> Iterator[str]:

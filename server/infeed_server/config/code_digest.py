@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from infeed_server.config.module_lookup import find_spec
+from infeed_server.config.importer import find_spec
 
 _INSTALLED = tuple(
     f"{Path(folder).resolve()}/"

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from infeed.shared.errors import AuthenticationError, ServerUnavailableError
-from infeed_server.engines.monitor import Refusal
 from infeed_server.rpc.call import ServerCall
 from infeed_server.rpc.limits import Limits, client_name
-from infeed_server.rpc.resources import OutOfThreadsError, require_threads
+from infeed_server.rpc.resources import missing_threads
 from infeed_server.rpc.status import CallError
-from infeed_server.serving.auth import Authenticator
+from infeed_server.serving.auth import Caller, TokenAuthenticator
+
+STREAMS, CALLS, HEALTH_CALLS = "streams", "calls", "health calls"
+"""Kinds of calls with limits of their own."""
 
 _STREAM_SUFFIX = "/StreamBatches"
 
@@ -27,55 +29,24 @@ _MAX_PEER_HEALTH_CALLS = 8
 """Calls of one client: with fewer, the probes of a proxy could not overlap."""
 
 
-class OpenCalls:
-    """The calls of one kind that are open, in total and by client. Not thread-safe."""
-
-    def __init__(self, kind: str, limit: int, peer_limit: int, options: bool = True) -> None:
-        """`kind` is a plural for messages; with `options`, `--max-KIND` and `--peer-KIND` exist."""
-        self._kind = kind
-        self._limit = limit
-        self._peer_limit = peer_limit
-        self._options = options
-        self._open: Counter[str] = Counter()
-
-    def __len__(self) -> int:
-        return self._open.total()
-
-    def add(self, client: str) -> None:
-        """Counts one more call of the client. Raises `CallError` if that is too many."""
-        if len(self) >= self._limit:
-            raise self._full(None, self._limit)
-        # All clients of a Unix socket are the empty one, which has no limit of its own.
-        if client and self._open[client] >= self._peer_limit:
-            raise self._full(client, self._peer_limit)
-        self._open[client] += 1
-
-    def remove(self, client: str) -> None:
-        self._open[client] -= 1
-        if not self._open[client]:
-            del self._open[client]
-
-    def _full(self, client: str | None, limit: int) -> CallError:
-        text = f"{client or 'the server'} has {limit} {self._kind} open already: close some"
-        if self._options:
-            text += f", or raise --{'peer' if client else 'max'}-{self._kind}"
-        error = ServerUnavailableError(text, limit=self._kind, client=client)
-        reason: Refusal = "streams" if self._kind == "streams" else "calls"
-        return CallError(error, "RESOURCE_EXHAUSTED", reason)
-
-
 class Admission:
     """Authenticates calls, counts those that are open, and refuses too many. Thread-safe."""
 
-    def __init__(self, limits: Limits, authenticator: Authenticator) -> None:
+    def __init__(self, limits: Limits, authenticator: TokenAuthenticator | None) -> None:
         self._authenticator = authenticator
-        self.streams = OpenCalls("streams", limits.max_streams, limits.peer_streams)
-        self.calls = OpenCalls("calls", limits.max_calls, limits.peer_calls)
-        self.health_calls = OpenCalls(
-            "health calls", MAX_HEALTH_CALLS, _MAX_PEER_HEALTH_CALLS, options=False
-        )
+        self._limits = {
+            STREAMS: (limits.max_streams, limits.peer_streams),
+            CALLS: (limits.max_calls, limits.peer_calls),
+            HEALTH_CALLS: (MAX_HEALTH_CALLS, _MAX_PEER_HEALTH_CALLS),
+        }
+        """The most calls in total and of one client."""
+        self._open: dict[str, Counter[str]] = {kind: Counter() for kind in self._limits}
+        """Open calls by client."""
         self._lock = threading.Lock()
         self._stopping = False
+
+    def open_calls(self, kind: str) -> int:
+        return self._open[kind].total()
 
     def stop(self) -> None:
         """Refuses whatever comes from now on."""
@@ -87,30 +58,46 @@ class Admission:
         """Authenticates a call, and counts it in the block. Raises `CallError`."""
         client = client_name(call.peer(), call.client_certificate)
         if call.method.startswith(_HEALTH_PREFIX):
-            kind = self.health_calls
+            kind = HEALTH_CALLS
         else:
-            kind = self.streams if call.method.endswith(_STREAM_SUFFIX) else self.calls
-            try:
-                call.caller = self._authenticator.authenticate(call.authorization, client)
-            except AuthenticationError as error:
-                raise CallError(error, refusal="unauthenticated") from None
+            kind = STREAMS if call.method.endswith(_STREAM_SUFFIX) else CALLS
+            call.caller = self._authenticate(call, client)
             client = call.caller.name
         with self._lock:
-            self._add(kind, client)
+            self._require_room(kind, client)
+            self._open[kind][client] += 1
         try:
             yield
         finally:
             with self._lock:
-                kind.remove(client)
+                self._open[kind][client] -= 1
+                self._open[kind] += Counter()  # forgets clients without a call
 
-    def _add(self, kind: OpenCalls, client: str) -> None:
-        if self._stopping:
-            raise CallError(
-                ServerUnavailableError("the server is shutting down"), refusal="stopping"
-            )
+    def _authenticate(self, call: ServerCall, client: str) -> Caller:
+        if self._authenticator is None:
+            return Caller(client)
         try:
-            require_threads(streams=int(kind is self.streams))
-        except OutOfThreadsError as error:
-            problem = ServerUnavailableError(str(error))
-            raise CallError(problem, "RESOURCE_EXHAUSTED", "threads") from None
-        kind.add(client)
+            return self._authenticator.authenticate(call.authorization)
+        except AuthenticationError as error:
+            raise CallError(error, refusal="unauthenticated") from None
+
+    def _require_room(self, kind: str, client: str) -> None:
+        if self._stopping:
+            error = ServerUnavailableError("the server is shutting down")
+            raise CallError(error, refusal="stopping")
+        if problem := missing_threads(streams=int(kind == STREAMS)):
+            raise CallError(ServerUnavailableError(problem), "RESOURCE_EXHAUSTED", "threads")
+        limit, peer_limit = self._limits[kind]
+        if self.open_calls(kind) >= limit:
+            raise _full(kind, limit)
+        # All clients of a Unix socket are the empty one, which has no limit of its own.
+        if client and self._open[kind][client] >= peer_limit:
+            raise _full(kind, peer_limit, client)
+
+
+def _full(kind: str, limit: int, client: str | None = None) -> CallError:
+    text = f"{client or 'the server'} has {limit} {kind} open already: close some"
+    if kind != HEALTH_CALLS:
+        text += f", or raise --{'peer' if client else 'max'}-{kind}"
+    error = ServerUnavailableError(text, limit=kind, client=client)
+    return CallError(error, "RESOURCE_EXHAUSTED", "streams" if kind == STREAMS else "calls")

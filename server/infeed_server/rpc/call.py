@@ -34,7 +34,8 @@ class ServerCall:
 
     def peer(self) -> str:
         """Returns host:port, or `unix` for a client of a Unix socket."""
-        return peer_name(self._context.peer())
+        scheme, _, address = self._context.peer().partition(":")
+        return "unix" if scheme == "unix" else urllib.parse.unquote(address)
 
     @property
     def log_fields(self) -> dict[str, Any]:
@@ -55,9 +56,6 @@ class ServerCall:
         pem: Any = self._context.auth_context().get("x509_pem_cert")
         return ssl.PEM_cert_to_DER_cert(bytes(pem[0]).decode()) if pem else None
 
-    def is_active(self) -> bool:
-        return bool(self._context.is_active())
-
     def cancel(self) -> None:
         """Ends the call without a status of its own."""
         self._context.cancel()
@@ -72,9 +70,3 @@ class ServerCall:
         It must not block: one thread makes all these calls, and reads all events.
         """
         return bool(self._context.add_callback(callback))
-
-
-def peer_name(peer: str) -> str:
-    """Returns grpcio's name of a peer, such as `ipv4:127.0.0.1:80`, as host:port, or `unix`."""
-    scheme, _, address = peer.partition(":")
-    return "unix" if scheme == "unix" else urllib.parse.unquote(address)

@@ -18,7 +18,7 @@ from infeed.shared.errors import InvalidRequestError, ProtocolError
 from infeed_server.engines.monitor import EndedCall, Monitor
 from infeed_server.rpc.admission import Admission
 from infeed_server.rpc.call import ServerCall
-from infeed_server.rpc.log_context import logged_call
+from infeed_server.rpc.log_context import log_fields
 from infeed_server.rpc.status import CallError, to_call_error
 from infeed_server.rpc.trainer_log import TrainerLog
 
@@ -77,8 +77,9 @@ class CallInterceptor(grpc.ServerInterceptor):
         self._monitor.on_call_started(name)
         if not call.add_callback(lambda: self._on_end(call, name)):
             self._on_end(call, name)
+        log_fields.set(lambda: call.log_fields)
         try:
-            with logged_call(call), self._admission.admit(call):
+            with self._admission.admit(call):
                 yield call
         except grpc.RpcError:  # the client has cancelled the call, or is lost
             pass

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import grpc
 
 from infeed.shared.errors import InvalidRequestError
-from infeed.shared.report import REPORT_INTERVAL_SECONDS, ServerReport, TrainerReport
+from infeed.shared.report import ServerReport, TrainerReport
 from infeed.v1 import stream_pb2
 from infeed_server.rpc.batch_encoder import BatchEncoder, EncodedAnswer
 from infeed_server.serving.catalog import BatchStream
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
 _MAX_PENDING_REQUESTS = 1024
 """Requests of one stream: with fewer, a trainer could ask less far ahead; more are an error."""
-
-_MAX_EARLY_REPORTS = 300
-"""Reports that may come too early, one after the other: after a stop, the reports of five minutes
-arrive at once. More are an error, since each takes the processor for a moment."""
 
 _Pending: TypeAlias = "Future[EncodedAnswer] | Exception | None"
 """The response to a request, or the error in it; None at the end of the stream."""
@@ -51,7 +47,6 @@ class RequestReader:
         self._on_report = on_report
         self._report: ServerReport | None = None
         """The answer to the last report, until it is sent."""
-        self._early_reports = 0
         self._stream = stream
         self._encoder = encoder
         self._requests = requests
@@ -147,16 +142,8 @@ class RequestReader:
         except ValueError as error:
             raise InvalidRequestError(str(error)) from error
         if (answer := self._on_report(report)) is not None:
-            self._early_reports = 0
             self._report = answer
             self.wake()
-            return
-        self._early_reports += 1
-        if self._early_reports > _MAX_EARLY_REPORTS:
-            raise InvalidRequestError(
-                f"more than {_MAX_EARLY_REPORTS} reports came before they were due; send one in "
-                f"{REPORT_INTERVAL_SECONDS:g} s"
-            )
 
     def _submit(self, message: stream_pb2.StreamBatchesRequest) -> _Pending:
         if message.WhichOneof("event") != "batch":

@@ -32,10 +32,6 @@ _MEMORY_OF_SERVER_BYTES = 256 << 20
 while it starts and without a line in its log."""
 
 
-class OutOfThreadsError(Exception):
-    """Too few threads are left."""
-
-
 def raise_file_limit() -> int:
     """Raises the limit of open files to what the system allows; returns it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -64,23 +60,20 @@ def require_memory_for_start() -> None:
         )
 
 
-def require_threads(streams: int = 0) -> None:
-    """Raises `OutOfThreadsError` if the container leaves too few threads for more streams."""
-    _require(_THREAD_RESERVE + streams * _THREADS_PER_STREAM)
+def missing_threads(streams: int = 0) -> str:
+    """Returns why the container has no threads for more streams; empty if it has."""
+    return _missing(_THREAD_RESERVE + streams * _THREADS_PER_STREAM)
 
 
 def require_threads_for_start(processes: int) -> None:
     """Raises `ConfigError` if the processes of a server could not serve a single stream."""
     needed = processes * _THREADS_OF_SERVER + _THREAD_RESERVE + _THREADS_PER_STREAM
-    try:
-        _require(needed)
-    except OutOfThreadsError as error:
-        raise ConfigError(f"a server needs at least {needed} threads, but {error}") from None
+    if problem := _missing(needed):
+        raise ConfigError(f"a server needs at least {needed} threads, but {problem}")
 
 
-def _require(needed: int) -> None:
+def _missing(needed: int) -> str:
     left = cgroup.pids_left()
-    if left is not None and left < needed:
-        raise OutOfThreadsError(
-            f"the container may start only {left} more threads: raise its limit of pids"
-        )
+    if left is None or left >= needed:
+        return ""
+    return f"the container may start only {left} more threads: raise its limit of pids"

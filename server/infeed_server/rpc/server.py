@@ -22,7 +22,7 @@ from infeed.shared.report import ServerReport
 from infeed_server.config.address import Address
 from infeed_server.engines.monitor import Monitor
 from infeed_server.observe.jobs import Jobs
-from infeed_server.rpc.admission import MAX_HEALTH_CALLS, Admission
+from infeed_server.rpc.admission import MAX_HEALTH_CALLS, STREAMS, Admission
 from infeed_server.rpc.batch_encoder import BatchEncoder
 from infeed_server.rpc.batch_stream import BatchStreams
 from infeed_server.rpc.health import HealthServicer
@@ -32,7 +32,7 @@ from infeed_server.rpc.resources import max_connections
 from infeed_server.rpc.servicer import SERVICE, FeedServicer
 from infeed_server.rpc.status import to_client_text
 from infeed_server.rpc.trainer_log import TrainerLog
-from infeed_server.serving.auth import AllowAll, Authenticator
+from infeed_server.serving.auth import TokenAuthenticator
 from infeed_server.serving.catalog import Catalog
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class RpcServer:
         monitor: Monitor,
         *,
         limits: Limits = Limits(),  # noqa: B008 - immutable
-        authenticator: Authenticator | None = None,
+        authenticator: TokenAuthenticator | None = None,
         jobs: Jobs | None = None,
         tracer: RequestTracer | None = None,
     ) -> None:
@@ -82,7 +82,7 @@ class RpcServer:
         self.port = 0
         self._limits = limits
         self._requires_token = authenticator is not None
-        self._admission = Admission(limits, authenticator or AllowAll())
+        self._admission = Admission(limits, authenticator)
         self._health = HealthServicer()
         self._encoder = BatchEncoder(monitor)
         self._trainers = TrainerLog()
@@ -153,7 +153,7 @@ class RpcServer:
         self._admission.stop()
         ended = self._server.stop(grace + 2 * _END_TIMEOUT_SECONDS)
         self._streams.drain()
-        _wait_until(lambda: not len(self._admission.streams), grace)
+        _wait_until(lambda: not self._admission.open_calls(STREAMS), grace)
         self._streams.end()
         ended.wait(_END_TIMEOUT_SECONDS)
         self._server.stop(None).wait(_END_TIMEOUT_SECONDS)

@@ -110,10 +110,8 @@ def _encoded_bytes(text: str) -> int:
 
 def _truncate(text: str, limit: int, size: Callable[[str], int]) -> str:
     """Removes the middle of a text whose `size` exceeds `limit`: a traceback's ends matter most."""
-    keep = len(text)
-    result = text
-    while keep > 0 and size(result) > limit:
-        # Reaches the limit in a few steps, however many bytes each character takes.
-        keep = max(0, min(keep - 2, keep * limit // size(result)))
+    result, keep = text, len(text)
+    while keep and size(result) > limit:
+        keep = keep * 9 // 10
         result = shorten(text, keep)
     return result

@@ -42,13 +42,11 @@ class FeedProgress:
     ) -> Iterator[stream_pb2.StreamBatchesRequest]:
         """Yields the requests after the first message of the stream."""
         for request in requests:
-            if request.WhichOneof("event") != "batch":
-                yield request
-                continue
-            if self.position is None:
-                self.position = request.batch.start
-                self._on_begin(self)
-            self._ends.append(request.batch.start + request.batch.count)
+            if request.WhichOneof("event") == "batch":
+                if self.position is None:
+                    self.position = request.batch.start
+                    self._on_begin(self)
+                self._ends.append(request.batch.start + request.batch.count)
             yield request
 
     def on_sent(self) -> None:

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import tensorflow as tf
 from typing_extensions import Self
 
+from infeed_server.config.importer import explain_missing
 from infeed_server.config.model import Definition, Finding
-from infeed_server.config.module_lookup import explain_missing
 
 Indices = npt.NDArray[np.int64]
 """Indices of samples in a source, one per slot."""

@@ -19,9 +19,8 @@ from infeed_server.config.function_identity import (
     opaque_parts,
     qualified_name,
 )
-from infeed_server.config.importer import load
+from infeed_server.config.importer import explain_missing, load
 from infeed_server.config.model import Finding
-from infeed_server.config.module_lookup import explain_missing
 from infeed_server.config.user_errors import user_traceback
 from infeed_server.sources.base import Sample
 from infeed_server.sources.dataset.determinism import random_nodes

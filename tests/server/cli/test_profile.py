@@ -8,7 +8,6 @@ import sys
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -73,50 +72,6 @@ def test_json_of_a_dataset_has_no_print_of_its_function(folder: Path) -> None:
     assert document["forecast"]["samples"] > 0
 
 
-def test_unknown_pipeline_lists_the_available_ones(folder: Path) -> None:
-    result = run("good.yaml", "nombers")
-    assert result.exit_code == 2
-    assert "'nombers': no such pipeline; the file has: numbers, rows" in " ".join(
-        result.output.replace("│", " ").split()
-    )
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("pipelines: [", "not valid YAML"),
-        (GOOD.replace("batch", "bach", 1), "unknown key 'bach'"),
-        (GOOD.replace("x.npz", "y.npz"), "y.npz"),
-    ],
-)
-def test_bad_file_is_an_error_with_its_line(folder: Path, text: str, message: str) -> None:
-    (folder / "bad.yaml").write_text(text)
-    result = run("bad.yaml", "numbers")
-    assert result.exit_code == 1
-    assert message in str(result.exception)
-    assert "bad.yaml:" in str(result.exception)
-
-
-@pytest.mark.parametrize("options", [(), ("--json",)])
-def test_interrupt_prints_what_was_measured_and_exits_with_130(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
-) -> None:
-    def interrupted(profile: Profile, *_: Any, **__: Any) -> None:
-        profile.stages.append(Stage("read", "read arrays", Cost(1e-3, 1e-3), 8, 8))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("infeed_server.profile.measure.measure", interrupted)
-    result = run("good.yaml", "numbers", *options)
-    assert result.exit_code == 130
-    if options:
-        document = json.loads(result.stdout)
-        assert (document["complete"], document["forecast"]) == (False, None)
-        assert [stage["name"] for stage in document["stages"]] == ["read arrays"]
-    else:
-        assert "interrupted: what was measured so far" in result.stdout
-        assert "read arrays" in result.stdout
-
-
 def test_sigint_prints_the_figures_and_exits_with_130(folder: Path) -> None:
     (folder / "interrupting.py").write_text(
         "import itertools\nimport os\nimport signal\n\nREADS = itertools.count()\n\n\n"
@@ -158,9 +113,3 @@ def test_text_has_the_cores_of_other_processes() -> None:
     assert "other processes of this host used 1.00 cores meanwhile" in text
     assert "forecast: 1,000 samples/s, 125.0 batches/s with all 2 cores of this host" in text
     assert "meanwhile" not in text_of(replace(run, cpu_seconds=4.0, available_cores=2.0))
-
-
-def test_text_calls_figures_that_differ_unreliable() -> None:
-    run = ServerReport(2.0, 125, cpu_seconds=2.0, cores=2.0, available_cores=2.0)
-    assert "warning: unreliable figures: a sample took 4,000 µs" in text_of(run, cpu=0.004)
-    assert "warning" not in text_of(run)

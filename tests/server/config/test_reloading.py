@@ -55,19 +55,6 @@ def test_change_is_seen_after_the_interval(file: Path, now: Any) -> None:
     assert content.value == "other"
 
 
-def test_files_are_checked_at_most_once_a_second(
-    file: Path, now: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checks: list[Any] = []
-    stamp = reloading._stamp
-    content = reloading_text(file)
-    monkeypatch.setattr(reloading, "_stamp", lambda name: (checks.append(name), stamp(name))[1])
-    for _ in range(1000):
-        now.seconds += 0.005
-        assert content.value == "one"
-    assert 4 <= len(checks) <= 6
-
-
 @pytest.mark.parametrize("change", ["size", "time", "inode", "link"])
 def test_every_kind_of_change_is_seen(file: Path, now: Any, tmp_path: Path, change: str) -> None:
     content = reloading_text(file)

@@ -2,72 +2,68 @@
 
 from __future__ import annotations
 
-import random
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from infeed_server.rpc.admission import OpenCalls
-from infeed_server.rpc.limits import client_name
+from infeed_server.rpc import admission
+from infeed_server.rpc.admission import Admission
+from infeed_server.rpc.limits import Limits, client_name
 from infeed_server.rpc.status import CallError
 
+METHODS = {
+    "streams": "/x/StreamBatches",
+    "calls": "/x/y",
+    "health calls": "/grpc.health.v1.Health/x",
+}
 
-def is_refused(calls: OpenCalls, client: str) -> bool:
-    try:
-        calls.add(client)
-    except CallError:
-        return True
-    return False
+
+def call(kind: str, peer: str = "10.0.0.1:5", certificate: bytes | None = None) -> Any:
+    return SimpleNamespace(
+        method=METHODS[kind], peer=lambda: peer, client_certificate=certificate, authorization=None
+    )
 
 
 @pytest.mark.parametrize(
-    ("calls", "message"),
+    ("kind", "limits", "message"),
     [
         (
-            OpenCalls("streams", 2, 9),
+            "streams",
+            {"max_streams": 2},
             "the server has 2 streams open already: close some, or raise --max-streams",
         ),
         (
-            OpenCalls("calls", 9, 2),
+            "calls",
+            {"peer_calls": 2},
             "10.0.0.1 has 2 calls open already: close some, or raise --peer-calls",
         ),
-        (
-            OpenCalls("health calls", 9, 2, options=False),
-            "10.0.0.1 has 2 health calls open already: close some",
-        ),
+        ("health calls", {}, "10.0.0.1 has 2 health calls open already: close some"),
     ],
 )
-def test_refusal_names_the_limit_and_its_option(calls: OpenCalls, message: str) -> None:
-    calls.add("10.0.0.1")
-    calls.add("10.0.0.1")
-    with pytest.raises(CallError) as caught:
-        calls.add("10.0.0.1")
-    assert str(caught.value) == message
-    calls.remove("10.0.0.1")
-    calls.add("10.0.0.2")
+def test_refusal_names_the_limit_and_its_option(
+    monkeypatch: pytest.MonkeyPatch, kind: str, limits: dict[str, Any], message: str
+) -> None:
+    monkeypatch.setattr(admission, "_MAX_PEER_HEALTH_CALLS", 2)
+    counts = Admission(Limits(**limits), None)
+    with counts.admit(call(kind)):
+        with counts.admit(call(kind)):
+            with pytest.raises(CallError) as caught, counts.admit(call(kind)):
+                pass
+            assert str(caught.value) == message
+        with counts.admit(call(kind)):
+            assert counts.open_calls(kind) == 2
+    assert not counts._open[kind], "clients without a call are forgotten"
 
 
 def test_clients_of_a_unix_socket_have_only_the_total_limit() -> None:
-    calls = OpenCalls("streams", 3, 1)
-    for _ in range(3):
-        calls.add(client_name("unix"))
-    assert is_refused(calls, client_name("unix"))
-    calls.remove("")
-    calls.add("")
-
-
-def test_random_order_matches_a_model() -> None:
-    calls, rng, model = OpenCalls("streams", 12, 5), random.Random(1), list[str]()
-    for _ in range(5000):
-        client = rng.choice("abcd")
-        if rng.random() < 0.5:
-            full = len(model) >= 12 or model.count(client) >= 5
-            assert is_refused(calls, client) == full
-            if not full:
-                model.append(client)
-        elif model:
-            calls.remove(model.pop(rng.randrange(len(model))))
-        assert len(calls) == len(model)
-        assert set(calls._open) == set(model), "clients without a call are forgotten"
+    counts = Admission(Limits(max_streams=3, peer_streams=1), None)
+    with ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(counts.admit(call("streams", "unix")))
+        with pytest.raises(CallError, match="the server has 3"):
+            stack.enter_context(counts.admit(call("streams", "unix")))
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import threading
-import time
-import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from infeed.shared.errors import SampleError, ServerUnavailableError
+from infeed.shared.errors import ServerUnavailableError
 from infeed.shared.spec import FieldSpec
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import encode_batch, encode_end
@@ -66,46 +63,6 @@ def done_future(answer: Any) -> Future[Any]:
     return future
 
 
-def parse_messages(messages: Iterable[bytes]) -> list[stream_pb2.StreamBatchesResponse]:
-    """Parses the bytes as a client does."""
-    return [stream_pb2.StreamBatchesResponse.FromString(message) for message in messages]
-
-
-def test_batch_is_encoded(encoder: BatchEncoder, stream: Any) -> None:
-    encoded = encoder.encode(stream, REQUEST, done_future(batch())).result(60)
-    header, chunk = parse_messages(encoded.messages)
-    assert (header.header.request_id, list(header.header.sample_ids)) == (7, IDS.tolist())
-    assert chunk.chunk.data == ROWS.tobytes()
-    assert (encoded.samples, encoded.payload_bytes) == (2, 6)
-
-
-def test_encoded_answers_are_freed_without_the_collector(
-    encoder: BatchEncoder, stream: Any
-) -> None:
-    gc.disable()  # which would free reference cycles too
-    try:
-        answers: list[Future[Any]] = [Future() for _ in range(8)]
-        encoded = [encoder.encode(stream, REQUEST, answer) for answer in answers]
-        for answer in answers:
-            answer.set_result(batch())
-        references = [weakref.ref(answer.result()) for answer in answers]
-        assert [future.result(60).samples for future in encoded] == [2] * 8
-        del answers, answer
-        deadline = time.monotonic() + 60
-        while any(ref() for ref in references) and time.monotonic() < deadline:
-            time.sleep(0.01)  # the pool's thread holds the last one for a moment
-        assert [ref() for ref in references] == [None] * 8
-    finally:
-        gc.enable()
-
-
-def test_end_of_data_is_encoded(encoder: BatchEncoder, stream: Any) -> None:
-    encoded = encoder.encode(stream, REQUEST, done_future(EndOfData(11))).result(60)
-    (end,) = parse_messages(encoded.messages)
-    assert (end.end.request_id, end.end.position_count) == (7, 11)
-    assert encoded.samples is None
-
-
 def test_encoding_does_not_block_the_engine(encoder: BatchEncoder, stream: Any) -> None:
     stream.may_encode.clear()
     answer: Future[Any] = Future()
@@ -114,13 +71,6 @@ def test_encoding_does_not_block_the_engine(encoder: BatchEncoder, stream: Any) 
     assert not encoded.done()
     stream.may_encode.set()
     assert encoded.result(60).samples == 2
-
-
-def test_error_of_the_answer_is_passed_on(encoder: BatchEncoder, stream: Any) -> None:
-    answer: Future[Any] = Future()
-    answer.set_exception(SampleError("a bad sample"))
-    with pytest.raises(SampleError, match="a bad sample"):
-        encoder.encode(stream, REQUEST, answer).result(60)
 
 
 def test_cancelled_answer_cancels_the_encoding(encoder: BatchEncoder, stream: Any) -> None:

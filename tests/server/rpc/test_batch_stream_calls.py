@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -59,16 +58,6 @@ def test_pending_requests_are_answered_after_half_close(
     assert rpc_error is None
     kinds = [answer.WhichOneof("event") for answer in answers]
     assert kinds == ["opened", "header", "chunk", "header", "chunk"]
-
-
-def test_options_of_the_stream_are_used(live: Any, new_call: Any) -> None:
-    call = new_call().open(seed=0, batch_size=9, fingerprint="f" * 32).request(3, 5).half_close()
-    (opened, header, _), rpc_error = call.rest()
-    assert rpc_error is None
-    assert (opened.opened.seed, opened.opened.batch_size, opened.opened.batch_stride) == (0, 9, 9)
-    assert list(header.header.mask) == [True] * 5 + [False] * 4
-    request = live.held.sessions[0].requests[0]
-    assert (request.seed, request.start, request.count, request.slots) == (0, 3, 5, 9)
 
 
 GARBAGE = b"\xff\xfe no message"
@@ -219,27 +208,6 @@ def test_heartbeats_are_sent_while_no_batch_is_ready(
             call.half_close()
     assert kinds[:6] == ["opened"] + ["heartbeat"] * 5
     assert [kind for kind in kinds[6:] if kind != "heartbeat"] == ["header", "chunk"]
-
-
-def test_many_cancelled_streams_leave_no_threads(live: Any, new_call: Any, eventually: Any) -> None:
-    def threads() -> list[str]:
-        return [thread.name for thread in threading.enumerate() if thread.name == "infeed-requests"]
-
-    for number in range(60):
-        call = new_call().open().request(0)
-        if number % 3:
-            call.next()
-        if number % 3 == 2:
-            call.half_close()
-        call.cancel()
-    eventually(lambda: live.gauge("streams") == 0, "every stream is closed")
-    eventually(lambda: not threads(), "no thread reads requests")
-    assert all(session.closed for session in live.held.sessions)
-    # Threads of the pool are reused: there are fewer than calls.
-    pool = [thread for thread in threading.enumerate() if thread.name.startswith("infeed-rpc")]
-    assert len(pool) < 60
-    answers, rpc_error = new_call().open().request(0).half_close().rest()
-    assert (len(answers), rpc_error) == (3, None)
 
 
 def report_message(steps: int = 5, **figures: float) -> stream_pb2.StreamBatchesRequest:

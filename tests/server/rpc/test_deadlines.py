@@ -92,7 +92,7 @@ def test_calls_are_counted_by_method_and_status(live: Any, eventually: Any) -> N
             with pytest.raises(grpc.RpcError):
                 channel.unary_unary(method)(b"", timeout=60)
         call = channel.stream_stream(STREAM)(iter(ended.wait, True), timeout=60)
-        eventually(lambda: len(live.server._admission.streams) == 1, "it is open")
+        eventually(lambda: live.server._admission.open_calls("streams") == 1, "it is open")
         call.cancel()
         ended.set()
         eventually(lambda: count(STREAM, "CANCELLED") == 1, "it is counted")

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import socket
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from infeed.shared.errors import ConfigError, InvalidRequestError, PipelineNotFoundError
+from infeed.shared.errors import InvalidRequestError, PipelineNotFoundError
 from infeed.v1 import feed_service_pb2 as service
-from infeed_server.config.address import Address
-from infeed_server.engines.monitor import Monitor
-from infeed_server.rpc.server import SERVICE, RpcServer
-from infeed_server.serving.catalog import Catalog
+from infeed_server.rpc.server import SERVICE
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -107,28 +102,3 @@ def test_health_works_while_streams_wait(
     assert stub.Check(health_pb2.HealthCheckRequest(), timeout=60).status == NOT_SERVING
     live.held.release()
     eventually(lambda: live.held.sent == 20, "all are answered")
-
-
-def test_port_in_use_raises(live: Any) -> None:
-    with pytest.raises(ConfigError, match=f"{live.address}: address already in use"):
-        RpcServer(Catalog({}), Monitor()).open(Address.parse(live.address))
-
-
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [("missing/a.sock", "no folder"), ("x" * 200, "AF_UNIX path too long")],
-)
-def test_invalid_unix_path_raises(tmp_path: Path, name: str, problem: str) -> None:
-    address = f"unix:{tmp_path / name}"
-    with pytest.raises(ConfigError) as caught:
-        RpcServer(Catalog({}), Monitor()).open(Address.parse(address))
-    assert str(caught.value).startswith(f"cannot listen on {address}: {problem}")
-
-
-def test_port_is_free_after_stop() -> None:
-    server = RpcServer(Catalog({}), Monitor())
-    server.open(Address.parse(f"{ADDRESS}:0"))
-    server.start()
-    server.stop(0)
-    with socket.socket() as probe:
-        probe.bind((ADDRESS, server.port))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -15,11 +14,9 @@ from infeed.shared.errors import AuthenticationError, ServerUnavailableError
 from infeed.v1 import feed_service_pb2
 from infeed_server.rpc import admission, resources
 from infeed_server.rpc import server as rpc_server
-from infeed_server.rpc.admission import Admission
 from infeed_server.rpc.limits import Limits
 from infeed_server.rpc.server import SERVICE
-from infeed_server.rpc.status import CallError
-from infeed_server.serving.auth import AllowAll
+from infeed_server.serving.auth import Caller
 
 GET = f"/{SERVICE}/GetPipeline"
 
@@ -86,16 +83,11 @@ def test_call_beyond_its_limit_is_refused(
     option = f"{'peer' if of_host else 'max'}_{name}"
     live = start(limits=Limits(**({} if " " in kind else {option: 2})))
     counts = live.server._admission
-    limits = {
-        "streams": counts.streams,
-        "calls": counts.calls,
-        "health calls": counts.health_calls,
-    }
     with grpc.insecure_channel(live.address) as channel:
         calls = open_calls(channel)
         for _ in range(2):
             calls.open(METHODS[kind])
-        eventually(lambda: len(limits[kind]) == 2, "both are open")
+        eventually(lambda: counts.open_calls(kind) == 2, "both are open")
         with pytest.raises(grpc.RpcError) as caught:
             next(calls.open(METHODS[kind]))
         code, error = error_of(caught.value)
@@ -107,12 +99,12 @@ def test_call_beyond_its_limit_is_refused(
         # Other kinds have their own limits.
         for method in (method for other, method in METHODS.items() if other != kind):
             calls.open(method)
-        eventually(lambda: sum(map(len, limits.values())) == 4, "the others are open")
+        eventually(lambda: sum(map(counts.open_calls, METHODS)) == 4, "the others are open")
         # A call that ends makes room.
         calls.calls[0].cancel()
-        eventually(lambda: len(limits[kind]) == 1, "it is no longer counted")
+        eventually(lambda: counts.open_calls(kind) == 1, "it is no longer counted")
         calls.open(METHODS[kind])
-        eventually(lambda: len(limits[kind]) == 2, "another call is open")
+        eventually(lambda: counts.open_calls(kind) == 2, "another call is open")
     reason = "streams" if kind == "streams" else "calls"
     assert refused(live, reason) == 1
 
@@ -127,7 +119,7 @@ class ByName:
 
     def authenticate(self, authorization: str | None, client: str = "") -> Any:
         del client
-        return AllowAll(authorization or "nameless")
+        return Caller(authorization or "nameless")
 
 
 def get(channel: grpc.Channel, token: str = "") -> bytes:
@@ -144,33 +136,11 @@ def test_calls_behind_one_host_count_by_token(
     live = start(authenticator=ByName(), limits=Limits(peer_calls=1))
     with grpc.insecure_channel(live.address) as channel:
         open_calls(channel).open(GET)
-        eventually(lambda: len(live.server._admission.calls) == 1, "it is open")
+        eventually(lambda: live.server._admission.open_calls("calls") == 1, "it is open")
         with pytest.raises(grpc.RpcError) as caught:
             get(channel)
         assert error_of(caught.value)[1].metadata["limit"] == "calls"
         assert get(channel, "b")
-
-
-def test_calls_behind_one_host_count_by_certificate() -> None:
-    counts = Admission(Limits(peer_streams=1), AllowAll())
-
-    def open_stream(certificate: bytes) -> Any:
-        call: Any = SimpleNamespace(
-            client_certificate=certificate,
-            method=METHODS["streams"],
-            authorization=None,
-            peer=lambda: "10.0.0.1:5",
-        )
-        admitted = counts.admit(call)
-        admitted.__enter__()
-        return lambda: admitted.__exit__(None, None, None)
-
-    close = open_stream(b"one")
-    open_stream(b"two")
-    with pytest.raises(CallError, match=r"the certificate [0-9a-f]{16} has 1 streams open"):
-        open_stream(b"one")
-    close()
-    open_stream(b"one")
 
 
 @pytest.mark.parametrize("method", [METHODS["streams"], GET, "/a/b"])

@@ -15,12 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.harness.examples import examples
 
-import infeed
 from infeed.rpc.call import GrpcCall
-from infeed.rpc.status import error_from_details
 from infeed.shared.errors import (
     BY_REASON,
-    DOMAIN,
     InfeedError,
     SampleError,
     ServerError,
@@ -74,17 +71,6 @@ def error_info(status: Any) -> error_details_pb2.ErrorInfo:
     info = error_details_pb2.ErrorInfo()
     assert detail.Unpack(info)
     return info
-
-
-@pytest.mark.parametrize("kind", BY_REASON.values(), ids=BY_REASON)
-def test_status_is_valid_for_grpcs_own_classes(kind: type[InfeedError]) -> None:
-    status = to_status(kind("what was wrong: ü", file="a.jpg", sample_id=3, offset=None))
-    assert status.code == getattr(grpc.StatusCode, kind.code).value[0]
-    assert status.message == "what was wrong: ü"
-    info = error_info(status)
-    assert (info.reason, info.domain) == (kind.reason, DOMAIN)
-    assert dict(info.metadata) == {"file": "a.jpg", "sample_id": "3"}
-    assert type(error_from_details(status.SerializeToString())) is kind
 
 
 @pytest.mark.parametrize("reason", sorted(BY_REASON))
@@ -151,14 +137,6 @@ def test_long_traceback_arrives_with_both_ends(send_error: SendError, character:
     assert "characters left out" in str(received)
     assert received.metadata["sample_id"] == "3"
     assert received.metadata["file"].startswith("/data/fff")
-
-
-def test_long_message_reaches_a_feed(live: Any) -> None:
-    live.held.error = UserCodeError("it began here\n" + "x" * 100_000 + "\nand ended here")
-    with infeed.connect(live.address, "held") as feed, pytest.raises(UserCodeError) as caught:
-        feed.next(30)
-    assert str(caught.value).startswith("it began here\n")
-    assert str(caught.value).endswith("\nand ended here")
 
 
 @examples(60)

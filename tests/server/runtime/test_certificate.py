@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
-import trustme
 from cryptography import x509
 
 from infeed.shared.errors import ConfigError
@@ -21,12 +17,6 @@ from infeed_server.runtime.certificate import TLSFiles
 
 def files(pki: Any, **others: Any) -> TLSFiles:
     return TLSFiles(**{"cert": str(pki.server), "key": str(pki.server_key), **others})
-
-
-def test_certificate_and_key_in_one_file(pki: Any, tmp_path: Path) -> None:
-    both = tmp_path / "both.pem"
-    both.write_bytes(pki.server_key.read_bytes() + pki.server.read_bytes())
-    TLSFiles(str(both)).check()
 
 
 @pytest.mark.parametrize(
@@ -55,9 +45,8 @@ def test_key_that_does_not_fit_is_refused(pki: Any) -> None:
 
 
 def test_certificate_that_is_not_valid_now_is_warned_of(
-    pki: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    pki: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(reloading, "CHECK_INTERVAL_SECONDS", 0.0)
     files(pki).check()
     files(pki, client_ca=str(pki.ca)).check()
     assert caplog.text == ""
@@ -72,47 +61,6 @@ def test_certificate_that_is_not_valid_now_is_warned_of(
     )
     begin = f"--tls-cert {expired['cert']}: expired: valid from {first} to {last}, and now it is 2"
     assert record.getMessage().startswith(begin)
-    # Also if it comes with a reload.
-    both = tmp_path / "both.pem"
-    both.write_bytes(pki.server_key.read_bytes() + pki.server.read_bytes())
-    current = reloaded(TLSFiles(str(both)), monkeypatch)
-    caplog.clear()
-    future = datetime.now(timezone.utc) + timedelta(days=9)
-    leaf = trustme.CA().issue_cert("localhost", not_before=future)
-    leaf.private_key_and_cert_chain_pem.write_to_path(str(both))
-    assert current()
-    assert f"{both}: not valid yet: valid from {future:%Y-%m-%d %H:%M:%S} UTC to" in caplog.text
-
-
-def test_renewed_files_are_reloaded(
-    pki: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(reloading, "CHECK_INTERVAL_SECONDS", 0.0)
-    cert, key, ca = (tmp_path / name for name in ("cert.pem", "key.pem", "ca.pem"))
-
-    for file, content in ((cert, pki.server), (key, pki.server_key), (ca, pki.ca)):
-        file.write_bytes(content.read_bytes())
-    current = reloaded(TLSFiles(str(cert), str(key), str(ca)), monkeypatch)
-    assert current() is None, "nothing has changed"
-    cert.write_bytes(pki.trainer.read_bytes())  # without its key yet
-    assert current() is None
-    assert "is not the key of the certificate" in caplog.text
-    key.write_bytes(pki.trainer_key.read_bytes())
-    assert current() == ([(key.read_bytes(), cert.read_bytes())], ca.read_bytes())
-    assert current() is None
-    trustme.CA().cert_pem.write_to_path(str(ca))
-    assert current() == ([(key.read_bytes(), cert.read_bytes())], ca.read_bytes())
-
-
-def reloaded(files: TLSFiles, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
-    """Returns the function that C-core calls at each handshake; None: the files are the same."""
-    made: list[Any] = []
-    monkeypatch.setattr(grpc, "ssl_server_certificate_configuration", lambda *args: args)
-    monkeypatch.setattr(grpc, "dynamic_ssl_server_credentials", lambda *args: made.extend(args))
-    files.credentials()
-    _, current, needs_client = made
-    assert needs_client is (files.client_ca is not None)
-    return current  # type: ignore[no-any-return]
 
 
 def test_http_uses_the_current_files_without_client_certificates(

@@ -21,13 +21,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.harness.waiting import wait_until
 
 import infeed
-from infeed.shared.errors import InvalidRequestError
 from infeed_server import Pipeline
 from infeed_server.pipeline.load import parse
-from infeed_server.runtime.engines import configure_engine, engine_options
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.runtime.server import Server
-from infeed_server.serving import request_checks
 
 HOST = "127.43.0.5"
 """A loopback address of these tests alone, so that a free port stays free."""
@@ -196,17 +193,6 @@ def test_control_plane_answers_while_sources_are_opened(new_address: Callable[[]
     }
 
 
-def test_server_is_not_ready_before_start() -> None:
-    server = Server({"n": arrays()}, ServerOptions(LOCAL, LOCAL))
-    try:
-        assert get(server.http_address, "/livez")[0] == 200
-        assert get(server.http_address, "/readyz")[0] == 503
-        server.start()
-        assert get(server.http_address, "/readyz")[0] == 200
-    finally:
-        server.stop(0)
-
-
 def test_failing_first_batch_is_served_and_reported() -> None:
     def raises() -> tf.data.Dataset:
         def check(x: tf.Tensor) -> int:
@@ -280,16 +266,6 @@ def test_server_is_ready_once_a_fault_of_storage_has_passed(
         assert server.health.parts["n"].reason == "its first batch is made"
 
 
-def test_stopping_twice_does_no_harm(new_address: Callable[[], str]) -> None:
-    server = Server({"n": arrays()}, ServerOptions(LOCAL, LOCAL))
-    server.start()
-    server.stop(0)
-    server.stop(0)
-    never_started = Server({"n": arrays()}, ServerOptions(LOCAL, new_address()))
-    never_started.stop(0)
-    assert is_free(never_started.http_address)
-
-
 def test_error_while_opening_frees_everything(new_address: Callable[[], str]) -> None:
     listen, http = new_address(), new_address()
 
@@ -346,21 +322,6 @@ def test_taken_port_is_refused_before_a_source_is_opened(
     assert is_free(other)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (ServerOptions("0.0.0.0:0", None), "--listen 0.0.0.0:0: .*--insecure"),
-        (ServerOptions(LOCAL, "0.0.0.0:0"), "--http 0.0.0.0:0: .*--insecure"),
-        (ServerOptions(LOCAL, "unix:/tmp/http.sock"), "--http unix:.*: HTTP needs host:port"),
-        (ServerOptions("nothing", None), "--listen 'nothing' is not of the form host:port"),
-        (ServerOptions(LOCAL, "nothing"), "--http 'nothing' is not of the form host:port"),
-    ],
-)
-def test_invalid_address_is_refused(options: ServerOptions, message: str) -> None:
-    with pytest.raises(infeed.ConfigError, match=message):
-        Server({"n": arrays()}, options)
-
-
 def test_unix_socket(tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/s"
     with Server({"n": arrays()}, ServerOptions(address, None)) as server:
@@ -374,13 +335,6 @@ def test_unix_socket(tmp_path: Path) -> None:
         infeed.connect(address, "n", timeout=0.2)
 
 
-def test_leftover_socket_of_a_killed_server_is_replaced(tmp_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as leftover:
-        leftover.bind(f"{tmp_path}/s")
-    with Server({"n": arrays()}, ServerOptions(f"unix:{tmp_path}/s", None)) as server:
-        assert read_samples(server) == list(range(8))
-
-
 def test_readiness_returns_after_a_remote_engine_recovers(tmp_path: Path) -> None:
     one = parse({"source": {"arrays": {"x": np.arange(4)}}, "batch": {"size": 2}})
     with Server({"a": one, "b": one}, ServerOptions("127.0.0.1:0", None)) as server:
@@ -391,43 +345,6 @@ def test_readiness_returns_after_a_remote_engine_recovers(tmp_path: Path) -> Non
         server._warm_up.on_remote_status(None)
         assert server.health.parts["a"].ready
         assert server.health.parts["b"].reason == "its first batch fails"
-
-
-def test_engine_that_cannot_open_leaves_no_socket(new_address: Callable[[], str]) -> None:
-    http = new_address()
-    options = ServerOptions(
-        "127.0.0.1:0",
-        http,
-        engine=configure_engine(engine_options()(engine="tf-data-service", dispatcher="nowhere")),
-    )
-    with pytest.raises(infeed.ConfigError, match="--dispatcher") as caught:
-        Server({"n": arrays()}, options)
-    host, port = http.split(":")
-    socket.create_server((host, int(port))).close()
-    assert caught.value.__traceback__ is not None  # its frames held the server until here
-
-
-def strings_of_1000_bytes() -> tf.data.Dataset:
-    return tf.data.Dataset.range(100).map(lambda _: {"s": tf.constant("w" * 1000)})
-
-
-@pytest.mark.parametrize("kind", ["arrays", "dataset"])
-def test_large_batches_of_byte_strings_are_refused(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(request_checks, "_MAX_BATCH_BYTES", 10_000)
-    array = np.array([b"w" * 1000] * 100)
-    source = {"s": array} if kind == "arrays" else strings_of_1000_bytes
-    pipeline = parse({"source": {kind: source}, "batch": {"size": 4}})
-    with Server({"n": pipeline}, ServerOptions(LOCAL, None)) as server:
-        target = str(server.address)
-        with infeed.connect(target, "n", batch_size=10, timeout=60) as feed:
-            assert len(next(feed)["s"]) == 10
-        with (
-            pytest.raises(InvalidRequestError, match="batch size 11 makes batches of about 11000"),
-            infeed.connect(target, "n", batch_size=11, timeout=60) as feed,
-        ):
-            next(feed)
 
 
 def test_reprs_are_short(serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

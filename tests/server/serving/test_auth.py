@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import logging
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -14,9 +13,8 @@ import yaml
 
 from infeed.shared.errors import AuthenticationError, ConfigError, PermissionDeniedError
 from infeed_server.config import reloading
-from infeed_server.serving import auth
 from infeed_server.serving.auth import (
-    AllowAll,
+    Caller,
     TokenAuthenticator,
     hash_token,
     new_token,
@@ -60,21 +58,6 @@ def reload_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reloading, "CHECK_INTERVAL_SECONDS", 0.0)
 
 
-@pytest.mark.parametrize("authorization", [None, "", "Bearer x", "anything"])
-def test_allow_all_gives_access_to_every_pipeline(authorization: str | None) -> None:
-    caller = AllowAll().authenticate(authorization)
-    assert caller.has_access("any")
-    caller.require_access("any")
-    assert caller.has_access("")
-
-
-def test_limits_count_by_token_or_else_as_given(token_file: str) -> None:
-    tokens = TokenAuthenticator(token_file)
-    for client in ("10.0.0.1", "10.0.0.2"):
-        assert tokens.authenticate(f"Bearer {ANN}", client).name == "the token of 'ann'"
-        assert AllowAll().authenticate(None, client).name == client
-
-
 # Identification.
 
 
@@ -83,6 +66,11 @@ def test_valid_token_is_accepted(token_file: str, scheme: str) -> None:
     caller = TokenAuthenticator(token_file).authenticate(f"{scheme}{ANN} ")
     assert caller.has_access("photos")
     assert not caller.has_access("secrets")
+
+
+def test_caller_is_named_by_its_token(token_file: str) -> None:
+    assert TokenAuthenticator(token_file).authenticate(f"Bearer {ANN}").name == "the token of 'ann'"
+    Caller("10.0.0.1").require_access("any")
 
 
 def test_missing_token_is_refused(token_file: str) -> None:
@@ -121,29 +109,6 @@ def test_unknown_token_is_refused(token_file: str, token: str) -> None:
     text = str(caught.value) + str(caught.value.metadata)
     assert "ann" not in text
     assert (token or ANN) not in text
-
-
-def test_every_token_is_compared_in_constant_time(
-    token_file: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compared: list[tuple[str, str]] = []
-
-    class Counting:
-        @staticmethod
-        def compare_digest(one: str, other: str) -> bool:
-            compared.append((one, other))
-            return hmac.compare_digest(one, other)
-
-    authenticator = TokenAuthenticator(token_file)
-    monkeypatch.setattr(auth, "hmac", Counting)
-    for token in (ANN, BEN, "infeed_else"):
-        compared.clear()
-        try:
-            authenticator.authenticate(f"Bearer {token}")
-        except AuthenticationError:
-            assert token == "infeed_else"
-        assert {one for one, _ in compared} == {hash_token(ANN), hash_token(BEN)}
-        assert {other for _, other in compared} == {hash_token(token)}
 
 
 @pytest.mark.parametrize("case", [str.upper, str.lower, str.title])
@@ -218,13 +183,6 @@ def test_token_expires(write: Write, expires: str, end: str) -> None:
         assert str(caught.value) == expected
 
 
-@pytest.mark.parametrize("expires", ["9999-12-31", "9999-12-31T23:59:59-05:00", "null"])
-def test_token_without_expiry_or_far_ahead_is_valid(write: Write, expires: str) -> None:
-    text = yaml.safe_dump({"tokens": [grant(ANN, "ann", "*")]})
-    file = write(text.replace("- name:", f"- expires: {expires}\n  name:"))
-    TokenAuthenticator(file).authenticate(f"Bearer {ANN}").require_access("any")
-
-
 # Changes of the file.
 
 
@@ -236,21 +194,6 @@ def test_tokens_are_added_and_revoked(token_file: str, write: Write, reload_at_o
     for use in (lambda: ann.require_access("photos"), lambda: ann.has_access("photos")):
         with pytest.raises(AuthenticationError, match="unknown or revoked token"):
             use()
-
-
-def test_changed_pipelines_apply_to_open_callers(
-    token_file: str, write: Write, reload_at_once: None
-) -> None:
-    authenticator = TokenAuthenticator(token_file)
-    ann, ben = (
-        authenticator.authenticate(f"Bearer {ANN}"),
-        authenticator.authenticate(f"Bearer {BEN}"),
-    )
-    write(grant(BEN, "ben", "other"), grant(ANN, "anna", "other"))
-    for caller in (ann, ben):
-        caller.require_access("other")
-        with pytest.raises(PermissionDeniedError):
-            caller.require_access("photos")
 
 
 @pytest.mark.parametrize(

@@ -71,32 +71,3 @@ def step_requests(spec: PipelineSpec, numbers: Sequence[int]) -> list[bytes]:
     """Returns the requests of one rank's steps."""
     size = spec.stride(spec.batch_size)
     return [batch_request(number, number * size, size) for number in numbers]
-
-
-def odd_string(rng: random.Random) -> str:
-    """Returns an unusual but valid string."""
-    return rng.choice(
-        [
-            "",
-            " ",
-            "numbers ",
-            "NUMBERS",
-            "numbers\0",
-            "../../etc/passwd",
-            "{0.__class__}%s%n",
-            "\u202e\ufeff\U0001f600",
-            "a" * rng.choice((100, 5000, 60000)),
-            "".join(chr(rng.randrange(0x20, 0xD7FF)) for _ in range(rng.randint(1, 40))),
-            "".join(chr(rng.randrange(0, 0x20)) for _ in range(rng.randint(1, 9))),
-        ]
-    )
-
-
-def odd_number(rng: random.Random, bits: int = 64) -> int:
-    """Returns a signed integer of this many bits, mostly a boundary value."""
-    maximum = (1 << (bits - 1)) - 1
-    limits = [0, 1, -1, 2, 100, 1 << 16, 1 << 17, (1 << 31) - 1, -(1 << 31)]
-    limits += [maximum, -maximum - 1, maximum // 2, maximum // 2 + 1, maximum // 2 + 2]
-    value = rng.choice([*limits, *limits, rng.randint(-maximum, maximum)])
-    value += rng.choice((0, 0, 0, 1, -1))
-    return max(-maximum - 1, min(maximum, value))

@@ -12,12 +12,11 @@ from tests.stress.fuzz.calls import (
     Catalog,
     batch_request,
     event,
-    odd_number,
-    odd_string,
     open_request,
     step_requests,
 )
 from tests.stress.fuzz.case import mutate
+from tests.stress.fuzz.odd import corrupt, odd_number
 from tests.stress.fuzz.response_order import in_order
 
 from infeed.shared.spec import PipelineSpec
@@ -62,46 +61,24 @@ def wrong_order(rng: random.Random, catalog: Catalog) -> Call:
     return call(messages, "INVALID_ARGUMENT", check=in_order([0], complete=False))
 
 
-@CALLS.add(8)
-def odd_open(rng: random.Random, catalog: Catalog) -> Call:
-    """Draws an open message with one or two boundary values."""
+@CALLS.add(12)
+def odd_stream(rng: random.Random, catalog: Catalog) -> Call:
+    """Draws odd values in the first messages: also ranks that wait for absent ones, far positions,
+    or the id of another feed."""
     spec = catalog.pipeline(rng)
-    odd = {
-        "seed": odd_number(rng),
-        "batch_size": odd_number(rng),
-        "finish": odd_number(rng, 32),
-        "epochs": odd_number(rng),
-    }
-    chosen = {name: odd[name] for name in rng.sample(sorted(odd), rng.choice((1, 1, 2)))}
-    messages = [open_request(spec, **chosen), batch_request(7, 0, 1)]
-    # An accepted stream is answered, unless it must read very far.
-    return call(messages, "OK", "INVALID_ARGUMENT", check=in_order([7], complete=False))
-
-
-@CALLS.add(4)
-def odd_trainer(rng: random.Random, catalog: Catalog) -> Call:
-    """Draws invalid ranks, ranks that wait for absent ones, or feeds with another feed's id."""
-    spec = catalog.pipeline(rng)
-    odd = {
-        "rank": rng.choice((odd_number(rng), rng.randrange(3))),
-        "world_size": rng.choice((odd_number(rng), rng.randrange(4))),
-        "feed_id": rng.choice(("", "a", "b", odd_string(rng))),
-    }
-    chosen = {name: odd[name] for name in rng.sample(sorted(odd), rng.randint(1, 3))}
     size = spec.stride(spec.batch_size)
+    opened = stream_pb2.StreamOpen(
+        pipeline=spec.name, epochs=2, rank=rng.randrange(2), world_size=rng.randrange(4)
+    )
     start = rng.choice((0, size, 10 * size, rng.randrange(1000)))
-    batch = stream_pb2.BatchRequest(
-        request_id=7,
-        start=start,
-        count=rng.choice((size, 1, 0)),
-        min_position_count=rng.choice((0, start, start + size, odd_number(rng))),
-        step_end=rng.choice((0, 0, start + size, odd_number(rng))),
-    )
-    messages = [open_request(spec, **chosen), event(batch=batch)]
-    check = in_order([7], complete=False)
-    return call(
-        messages, "OK", "INVALID_ARGUMENT", cancel_after_seconds=_CANCEL_SECONDS, check=check
-    )
+    batch = stream_pb2.BatchRequest(request_id=7, start=start, count=rng.choice((size, 1, 0)))
+    opened.feed_id = rng.choice(("", "a", "b"))
+    for _ in range(rng.randint(1, 3)):
+        corrupt(rng, rng.choice((opened, opened, batch)))
+    messages = [event(open=opened), event(batch=batch)]
+    codes = ("OK", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION")
+    check = in_order([batch.request_id], complete=False)
+    return call(messages, *codes, cancel_after_seconds=_CANCEL_SECONDS, check=check)
 
 
 @CALLS.add(8)

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.stress.fuzz import scripts, server_under_test, specs
+from tests.stress.fuzz import scripts, server_under_test
 from tests.stress.fuzz.case import Case
 from tests.stress.fuzz.replies import REPLIES, Reply
 from tests.stress.fuzz.report import Report
 from tests.stress.fuzz.sessions import Session, record
 
-KIND_MODULES = (scripts, specs)
+KIND_MODULES = (scripts,)
 """Modules that register kinds of cases on import, beside `replies`."""
 
 HANG_TIMEOUT_SECONDS = 120.0
