@@ -23,7 +23,7 @@ from infeed.shared.arguments import check_text, did_you_mean, nearest_first
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from infeed.shared.telemetry.batch_tracer import BatchTracer
+    from infeed.shared.telemetry.batch_span import BatchTracer
 
 
 def check_option_names(options: Mapping[str, Any], adapter: Callable[..., object]) -> None:
@@ -86,7 +86,7 @@ def _open_tracer(plan: FeedPlan) -> BatchTracer | None:
     if plan.options.tracer_provider is None:
         return None
     try:
-        from infeed.shared.telemetry.batch_tracer import BatchTracer  # noqa: PLC0415 - an extra
+        from infeed.shared.telemetry.batch_span import BatchTracer  # noqa: PLC0415 - an extra
     except ImportError:
         raise missing_opentelemetry("tracer_provider") from None
     message = plan.open_message

@@ -194,7 +194,7 @@ class SimulatedServer:
             connection.requests.append(step)
         if not coordinator.takes_requests(stream):
             connection.requests_end = True
-        elif coordinator.may_hedge(stream) and not connection.hedge_check:
+        elif not connection.hedge_check:
             connection.hedge_check = True
             self.world.after(_HEDGE_CHECK_INTERVAL_SECONDS, lambda: self._check_hedge(connection))
         if (connection.requests and not connection.answering) or connection.requests_end:

@@ -31,7 +31,7 @@ WINDOW_BYTES = (1 << 31) - 1
 would only add round trips."""
 
 _INITIAL_WINDOW_BYTES = (1 << 16) - 1
-"""A connection's window at the start; unlike that of a stream, no setting changes it."""
+"""A connection's window at the start; unlike the window of a stream, no setting changes it."""
 
 _WINDOW_UPDATE_BYTES = 1 << 26
 """Bytes received after which the windows are reopened by as much."""
@@ -95,10 +95,7 @@ class Http2Request:
         self._unacknowledged_bytes = 0
 
     def send_headers(self, headers: Headers, begin_by: float | None = None) -> None:
-        """Opens HTTP/2 and sends the request's headers.
-
-        `begin_by`, of `time.monotonic`, is a deadline for the first frame of the peer.
-        """
+        """Opens HTTP/2 and sends the request's headers."""
         if begin_by is not None:
             self._receiver.deadline = begin_by
         with self._h2_changed:

@@ -20,10 +20,7 @@ class ConnectionLostError(Exception):
 
 
 class BufferedReceiver:
-    """Buffered reader of a socket, for one thread.
-
-    Raises `ConnectionLostError`, `OSError`, and `TimeoutError` at the deadline.
-    """
+    """Buffered reader of a socket, for one thread."""
 
     def __init__(
         self, socket: ClientSocket, deadline: float | None, ping: Callable[[], None]

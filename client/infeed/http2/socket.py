@@ -39,10 +39,7 @@ class ClientSocket:
         self._lock = threading.Lock()
 
     def open(self, timeout: float = CONNECT_TIMEOUT_SECONDS) -> None:
-        """Connects to the first of the address's hosts that accepts.
-
-        A host that does not answer delays the next one by its share of the time that is left.
-        """
+        """Connects to the first of the address's hosts that accepts."""
         deadline = time.monotonic() + timeout
         last_error: OSError = ConnectionError(f"{self._address} has no address")
         hosts = resolve(self._address)
@@ -57,10 +54,7 @@ class ClientSocket:
         raise last_error
 
     def receive(self, into: memoryview, timeout: float) -> int:
-        """Receives what has arrived, and returns its size; 0 when the peer has closed.
-
-        Raises `TimeoutError`.
-        """
+        """Receives what has arrived, and returns its size; 0 when the peer has closed."""
         connection = self._connected_socket()
         while True:
             try:

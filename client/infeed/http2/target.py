@@ -17,10 +17,7 @@ SocketAddress = tuple[socket.AddressFamily, str | tuple[str, int]]
 
 
 def parse_target(target: str) -> tuple[str, ...]:
-    """Splits a comma-separated target, in gRPC's syntax, into addresses.
-
-    Raises `InvalidRequestError` for an address without a port, which has no default, and for a URL.
-    """
+    """Splits a comma-separated target, in gRPC's syntax, into addresses."""
     if target != "":
         check_text("target", target, '"127.0.0.1:7470"')
     addresses = tuple(part.strip() for part in target.split(",") if part.strip())
@@ -84,10 +81,14 @@ def authority(address: str) -> str:
 
 def resolve(address: str) -> list[SocketAddress]:
     """Returns the socket addresses of an address, in the order to try them. Raises `OSError`."""
+    if is_unix(address):
+        return [(socket.AF_UNIX, _socket_path(address))]
+    host, port = _split_host_port(address)
     try:
-        return _resolve(address)
+        infos = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
     except UnicodeError as error:  # raised by Python before the name is looked up
         raise OSError(f"invalid host name ({error})") from error
+    return [(family, (str(item[0]), int(item[1]))) for family, _, _, _, item in infos]
 
 
 def expand_hosts(address: str) -> list[str]:
@@ -107,20 +108,10 @@ def expand_hosts(address: str) -> list[str]:
     return [address]
 
 
-def _resolve(address: str) -> list[SocketAddress]:
-    if address.startswith("unix-abstract:"):
-        return [(socket.AF_UNIX, "\0" + _socket_path(address))]
-    if is_unix(address):
-        return [(socket.AF_UNIX, _socket_path(address))]
-    host, port = _split_host_port(address)
-    infos = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-    return [(family, (str(item[0]), int(item[1]))) for family, _, _, _, item in infos]
-
-
 def _socket_path(address: str) -> str:
-    """Returns the path of a Unix socket, or the name of an abstract one."""
+    """Returns the path of a Unix socket; of an abstract one, it begins with a NUL character."""
     if address.startswith("unix-abstract:"):
-        return address.removeprefix("unix-abstract:")
+        return "\0" + address.removeprefix("unix-abstract:")
     path = address.removeprefix("unix:")
     return path.removeprefix("//") if path.startswith("///") else path
 

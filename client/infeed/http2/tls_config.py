@@ -24,7 +24,7 @@ class TLS:
     """
 
     ca: PathLike | None = None
-    """The authorities that may sign a server's certificate; None: those of the system."""
+    """The authorities that may sign a server's certificate; None: the system's."""
     cert: PathLike | None = None
     """The client's certificate and its chain, for servers that require one (mutual TLS)."""
     key: PathLike | None = None

@@ -50,10 +50,7 @@ _CERTIFICATE_REMEDIES = {
 
 
 class TLSClientSocket(ClientSocket):
-    """Client socket over TLS, in the methods of its base class.
-
-    Raises `TLSVerificationError` when one end rejects the other.
-    """
+    """Client socket over TLS, in the methods of its base class."""
 
     def __init__(self, address: str, context: ssl.SSLContext, server_name: str) -> None:
         """`server_name`: the name that the server's certificate must be valid for."""

@@ -70,10 +70,7 @@ class BatchReader:
         return (feed.first_step + done) % (self.steps_per_epoch or 1)
 
     def begin(self, feed: Feed, *, steps: int | None = None, is_generator: bool = False) -> int:
-        """Begins an iteration, which ends the one before it; returns its number.
-
-        It has at most `steps` batches (None: up to the end of an epoch, or of the feed).
-        """
+        """Begins an iteration, which ends the one before it; returns its number."""
         with self._lock:
             if self.completed is None:
                 self._next = feed.delivered
@@ -89,10 +86,7 @@ class BatchReader:
             return self._iteration
 
     def begin_training(self, feed: Feed) -> None:
-        """Begins a `fit`: its first iteration begins with the batches that are kept.
-
-        Raises `InvalidRequestError` for a generator that another `fit` has read.
-        """
+        """Begins a `fit`: its first iteration begins with the batches that are kept."""
         with self._lock:
             self._rewinds = True
             if self.is_generator and self._begin != self.completed:
@@ -102,10 +96,7 @@ class BatchReader:
                 )
 
     def take(self, feed: Feed, iteration: int) -> Batch | None:
-        """Returns the next batch of an iteration; None at its end.
-
-        Raises `FeedClosedError` if the feed had ended, or was closed, before the iteration began.
-        """
+        """Returns the next batch of an iteration; None at its end."""
         with self._taking:
             with self._lock:
                 number = self._next
@@ -141,10 +132,7 @@ def reader_of(feed: Feed) -> BatchReader:
 
 
 def next_batch(feed: Feed, *, first: bool) -> Batch | None:
-    """Returns the next batch; None at the feed's end, or when it is closed within an iteration.
-
-    Raises `FeedClosedError` for the first batch of an iteration that has none.
-    """
+    """Returns the next batch; None at the feed's end, or when it is closed within an iteration."""
     try:
         batch = next(feed, None)
     except FeedClosedError:

@@ -110,7 +110,7 @@ class FeedCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
         if self._saved is not None:
             # Not before: Keras' loader draws from PyTorch's generators when an epoch begins.
-            set_torch_seeds(self._saved.seeds.torch)
+            set_torch_seeds(self._saved.seeds)
             self._saved = None
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002

@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 from keras import Model, Variable, backend, ops
 
-from infeed.keras.checkpoint_folder import Seeds
 
-
-def seeds_of(model: Model) -> Seeds:
+def seeds_of(model: Model) -> dict[str, Any]:
     """Returns the state of each random generator of the model, in the order of its layers, and on
     the torch backend the states of PyTorch's global ones: `cpu`, and `cuda` for its device."""
     states = [ops.convert_to_numpy(state).tolist() for state in _states(model)]
@@ -28,25 +26,24 @@ def seeds_of(model: Model) -> Seeds:
         if torch.cuda.is_available():
             generators["cuda"] = torch.cuda.get_rng_state()
     encoded = {name: base64.b64encode(x.numpy().tobytes()) for name, x in generators.items()}
-    return Seeds(states, {name: text.decode() for name, text in encoded.items()})
+    return {"seeds": states, "torch_seeds": {name: x.decode() for name, x in encoded.items()}}
 
 
-def set_seeds(model: Model, seeds: Seeds) -> None:
-    """Restores the model's generators. Does nothing for an older checkpoint without them, or of
-    another number of generators."""
-    states = _states(model)
-    if seeds.model is not None and len(seeds.model) == len(states):
-        for state, seed in zip(states, seeds.model, strict=True):
+def set_seeds(model: Model, seeds: Mapping[str, Any]) -> None:
+    """Restores the model's generators, if as many were saved."""
+    states, saved = _states(model), seeds.get("seeds") or []
+    if len(saved) == len(states):
+        for state, seed in zip(states, saved, strict=True):
             state.assign(np.asarray(seed, state.dtype))
 
 
-def set_torch_seeds(states: Mapping[str, str]) -> None:
-    """Restores PyTorch's generators, on the torch backend. Does nothing without states."""
-    if not states or backend.backend() != "torch":
+def set_torch_seeds(seeds: Mapping[str, Any]) -> None:
+    """Restores PyTorch's generators, on the torch backend."""
+    if backend.backend() != "torch":
         return
     import torch  # noqa: PLC0415 - for its backend alone
 
-    for device, text in states.items():
+    for device, text in seeds.get("torch_seeds", {}).items():
         state = torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
         if device == "cpu":
             torch.set_rng_state(state)

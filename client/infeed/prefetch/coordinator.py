@@ -99,10 +99,7 @@ class Coordinator:
         self._scheduler.single_server = len(self._servers) == 1
 
     def connect_delay(self, server: str) -> float:
-        """Returns the seconds until the server may be connected to; infinite while it may not.
-
-        Where only one server at a time can serve a feed, the others wait.
-        """
+        """Returns the seconds until the server may be connected to; infinite while it may not."""
         if not (self.multi_server or self._servers.has_turn(server)):
             return math.inf
         return max(0.0, self._servers[server].retry_at - self._clock())
@@ -140,11 +137,6 @@ class Coordinator:
         if self._is_spared(stream.server):
             return None
         return self._scheduler.assign(stream.server, self._window.step_limit)
-
-    def may_hedge(self, stream: Stream) -> bool:
-        """Returns whether the passing of time alone can make a request necessary."""
-        others = (name for name in self._scheduler.servers if name != stream.server)
-        return self.multi_server and any(others)
 
     def on_draining(self, stream: Stream) -> None:
         """Requests nothing more on the stream: the server has announced its end."""
@@ -209,10 +201,7 @@ class Coordinator:
         self._scheduler.clear()
 
     def check_timeouts(self) -> None:
-        """Ends the feed if no server was available, or could confirm an error, for too long.
-
-        Called periodically.
-        """
+        """Ends the feed if no server was available, or could confirm an error, for too long."""
         if self.ended:
             return
         step, hedge_delay = self._scheduler.next_step, self._scheduler.hedge_delay
@@ -221,13 +210,16 @@ class Coordinator:
         if self.ended or self._scheduler.servers:
             return
         timeout, since = self._plan.options.reconnect_timeout, self._no_server_since
+        start, _ = self._plan.shard_plan.batch_range(self._scheduler.next_step)
         if self._servers.all_have_failed(self._scheduler.next_step):
-            self.fail(self._no_server("every server has failed at position {}"))
+            problem = f"every server has failed at position {start}"
         elif since is not None and self._clock() >= since + timeout:
-            problem = "connection lost at position {}, no reconnect"
-            if not self._servers.counters.losses:
-                problem = "no server accepted the feed at position {}"
-            self.fail(self._no_server(f"{problem} within {timeout:g} s"))
+            problem = f"no server accepted the feed at position {start} within {timeout:g} s"
+            if self._servers.counters.losses:
+                problem = f"connection lost at position {start}, no reconnect within {timeout:g} s"
+        else:
+            return
+        self.fail(self._servers.combined_error(self._target, problem, start))
 
     def _is_spared(self, server: str) -> bool:
         """Returns whether servers on this machine keep up, so that a remote one is not needed.
@@ -240,10 +232,7 @@ class Coordinator:
         return ready and not self._scheduler.has_reassigned
 
     def _leave_out(self, stream: Stream, error: InfeedError) -> None:
-        """Leaves out a server that answers but cannot serve this feed, for some time.
-
-        Ends the feed if another server has failed the same step with such an error before.
-        """
+        """Leaves out a server that answers but cannot serve this feed, for some time."""
         server = stream.server
         step = self._scheduler.oldest_in_flight(server)
         if isinstance(error, STEP_ERRORS) and self._is_confirmed(server, step, error):
@@ -284,7 +273,3 @@ class Coordinator:
                 self.fail(item)
         if self._scheduler.complete:
             self.fail(self._end)
-
-    def _no_server(self, problem: str) -> InfeedError:
-        start, _ = self._plan.shard_plan.batch_range(self._scheduler.next_step)
-        return self._servers.combined_error(self._target, problem.format(start), start)

@@ -11,6 +11,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, get_args
 
 from infeed.cursor import Cursor, Shard
@@ -73,15 +74,7 @@ def _option(default: T, text: str, check: Check = lambda _, value: value) -> T:
 
 
 def _integer(low: int, high: int = MAX_INT64, or_none: str = "") -> Check:
-    return lambda name, value: check_integer(name, value, low, high, or_none=or_none)
-
-
-def _seconds(*, endless: bool) -> Check:
-    return lambda name, value: check_seconds(name, value, endless=endless)
-
-
-def _choice(type_: Any) -> Check:
-    return lambda name, value: check_choice(name, value, get_args(type_))
+    return partial(check_integer, low=low, high=high, or_none=or_none)
 
 
 def _check_shard(name: str, value: Any) -> Shard:
@@ -104,10 +97,7 @@ def _check_job_name(name: str, value: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class FeedOptions:
-    """The options of one feed, with numbers as int and float, and the state as a `Cursor`.
-
-    Raises `InvalidRequestError`, and `CursorError` for the state.
-    """
+    """The options of one feed, with numbers as int and float, and the state as a `Cursor`."""
 
     batch_size: int | None = _option(
         None,
@@ -133,7 +123,7 @@ class FeedOptions:
         None,
         '`"drop"` or `"pad"` the samples at the end of the last epoch that do not fill a batch on '
         "every rank; None: the pipeline's",
-        _choice(Remainder),
+        partial(check_choice, choices=get_args(Remainder)),
     )
     state: Mapping[str, Any] | Cursor | None = _option(
         None,
@@ -145,7 +135,7 @@ class FeedOptions:
         'where the finish transforms run; `"server"` runs them in the server, which makes the '
         'batches larger; with `"none"` batches arrive as they travel, and the consumer runs '
         "`Feed.pending_transforms`",
-        _choice(FinishPlacement),
+        partial(check_choice, choices=get_args(FinishPlacement)),
     )
     job_name: str | None = _option(
         None,
@@ -163,11 +153,11 @@ class FeedOptions:
         "number of prefetched batches at most, 2 to 64; None: as many as `prefetch_bytes` holds",
         _integer(MIN_BATCHES, MAX_BATCHES, "as many as prefetch_bytes holds"),
     )
-    timeout: float = _option(
-        20.0, "seconds to wait for a server that is starting", _seconds(endless=False)
-    )
+    timeout: float = _option(20.0, "seconds to wait for a server that is starting", check_seconds)
     reconnect_timeout: float = _option(
-        60.0, "seconds to wait for a lost server before the feed fails", _seconds(endless=True)
+        60.0,
+        "seconds to wait for a lost server before the feed fails",
+        partial(check_seconds, endless=True),
     )
     token: Token | None = _option(
         None,

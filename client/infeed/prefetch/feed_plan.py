@@ -88,10 +88,7 @@ class FeedPlan:
 
 
 def plan_feed(spec: PipelineSpec, options: FeedOptions) -> FeedPlan:
-    """Returns the plan of one rank.
-
-    Raises `InvalidRequestError`, `CursorError`, and `ProtocolError` if the spec itself is invalid.
-    """
+    """Returns the plan of one rank."""
     cursor, shard = options.cursor, options.shard or Shard()
     slots = spec.batch_size if options.batch_size is None else options.batch_size
     validate_spec(spec, slots)

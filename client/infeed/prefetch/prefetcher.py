@@ -34,7 +34,7 @@ from infeed.wire.buffer_pool import BufferPool
 from infeed.wire.received import ReceivedBatch
 
 if TYPE_CHECKING:
-    from infeed.shared.telemetry.batch_tracer import BatchTracer
+    from infeed.shared.telemetry.batch_span import BatchTracer
 
 JOIN_TIMEOUT_SECONDS = 2.0
 """Bound on the time that `close` waits for threads."""
@@ -63,7 +63,7 @@ class Prefetcher:
         self._received: SimpleQueue[FeedItem | None] = SimpleQueue()  # bounded by the window
         finishes = bool(plan.finish_transforms)
         max_items = _MAX_FINISHED_BATCHES if finishes else None
-        self.ready = ReadyBatches(self._on_taken, max_items)
+        self.ready = ReadyBatches(lambda: self._pool.wake(), max_items)  # noqa: PLW0108 - made below
         deliver = self._received.put if finishes else self.ready.put
         self._coordinator = Coordinator(transport.target, plan, deliver)
         self._pool = ServerPool(self._coordinator, lambda: self.ready.taken)
@@ -136,9 +136,6 @@ class Prefetcher:
         self.ready.close()  # again, for a batch that was put while it was closed
         if self.tracer is not None:
             self.tracer.close()
-
-    def _on_taken(self) -> None:
-        self._pool.wake()
 
     def _supervise(self) -> None:
         """Resolves the target periodically and checks the reconnect timeout, until all ends."""

@@ -55,7 +55,7 @@ class ReadyBatches:
     def __init__(self, on_taken: Callable[[], None], max_items: int | None = None) -> None:
         """`on_taken` is called just before a batch is taken, and when there is none to take."""
         self.items: dict[int, ReadyItem] = {}
-        """By number, from 0; the batch number n is that of step n."""
+        """By number, from 0; batch n is the batch of step n."""
         self._on_taken = on_taken
         self._max_items = max_items
         self._put = Progress()

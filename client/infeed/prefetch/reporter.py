@@ -35,10 +35,7 @@ class ThreadMeter:
 
 
 class Reporter:
-    """Keeps the last seconds of a feed, and the last report of each server. Thread-safe.
-
-    The training's thread calls nothing here but `report`, for statistics.
-    """
+    """Keeps the last seconds of a feed, and the last report of each server. Thread-safe."""
 
     def __init__(self, recorder: StatsRecorder, state: Callable[[], dict[str, int]]) -> None:
         """`state` returns the figures of a report that are no sums."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -85,33 +84,26 @@ class ServerPool:
             self._coordinator.on_consumed(self._consumed_steps())
             step = self._coordinator.next_request(stream)
             if step is None:
-                hedges = self._coordinator.may_hedge(stream)
-                return _Wait(min(report_in, _HEDGE_CHECK_INTERVAL_SECONDS if hedges else math.inf))
+                return _Wait(min(report_in, _HEDGE_CHECK_INTERVAL_SECONDS))
             return step
 
         return self._wait(poll)
 
     def _wait(self, poll: Callable[[], T | _Wait]) -> T:
         """Calls `poll` under the lock until it returns something other than a wait."""
-        with self._lock:
-            result = poll()
-        if not isinstance(result, _Wait):
-            return result
-        with self._wakeup() as wakeup:
+        wakeup: Wakeup | None = None
+        try:
             while True:
                 with self._lock:
                     result = poll()
+                    if isinstance(result, _Wait) and wakeup is None:
+                        wakeup = Wakeup()
+                        self._waiting = (*self._waiting, wakeup)
                 if not isinstance(result, _Wait):
                     return result
+                assert wakeup is not None
                 wakeup.wait(result.seconds)
-
-    @contextmanager
-    def _wakeup(self) -> Iterator[Wakeup]:
-        wakeup = Wakeup()
-        with self._lock:
-            self._waiting = (*self._waiting, wakeup)
-        try:
-            yield wakeup
         finally:
-            with self._lock:
-                self._waiting = tuple(other for other in self._waiting if other is not wakeup)
+            if wakeup is not None:
+                with self._lock:
+                    self._waiting = tuple(other for other in self._waiting if other is not wakeup)

@@ -22,15 +22,11 @@ from infeed.wire.buffer_pool import BufferPool
 from infeed.wire.received import Draining, EndOfData, PendingRequest, ReceivedBatch
 
 if TYPE_CHECKING:
-    from infeed.shared.telemetry.batch_span import BatchSpan
-    from infeed.shared.telemetry.batch_tracer import BatchTracer
+    from infeed.shared.telemetry.batch_span import BatchSpan, BatchTracer
 
 
 class ServerReader:
-    """Reads one server's stream on its own thread, and connects again when it is lost.
-
-    ServerPool → requests → server → messages → BatchAssembler → ServerPool
-    """
+    """Reads one server's stream on its own thread, and connects again when it is lost."""
 
     def __init__(
         self,
@@ -65,11 +61,7 @@ class ServerReader:
             self._call.cancel()
 
     def cancel_overdue(self) -> None:
-        """Cancels the stream if the server has announced its end, but neither sends nor ends it.
-
-        The reader then connects again: behind a proxy, another server may be there by now.
-        Callable from any thread.
-        """
+        """Cancels the stream if the server has announced its end, but neither sends nor ends it."""
         stream, call = self._stream, self._call
         if stream is None or call is None or not stream.draining:
             return
@@ -133,13 +125,13 @@ class ServerReader:
             if isinstance(result, Draining):
                 self._drain(stream)
             elif isinstance(result, EndOfData):
-                self._check_end_of_data(result)
+                self._check_end(result)
                 with self._pool.locked() as coordinator:
                     coordinator.on_end_of_data(result)
             elif isinstance(result, ServerReport):
                 self._reporter.on_server_report(self._server, result)
             elif result is not None:
-                self._check_position_count(result)
+                self._check_end(result)
                 self._count(result)
                 with self._pool.locked() as coordinator:
                     coordinator.on_batch(stream, result)
@@ -154,24 +146,19 @@ class ServerReader:
         if received.span is not None:
             received.span.on_received(received.receive_seconds, received.payload_bytes)
 
-    def _check_end_of_data(self, end: EndOfData) -> None:
-        required = self._plan.shard_plan.min_position_count(end.step)
-        if not self._plan.end_unknown or not 0 <= end.position_count < required:
+    def _check_end(self, answer: EndOfData | ReceivedBatch) -> None:
+        """Raises `ProtocolError` for an end of the data that does not fit the answered step."""
+        plan, count = self._plan, answer.position_count
+        required = plan.shard_plan.min_position_count(answer.step)
+        if isinstance(answer, EndOfData):
+            is_valid = plan.end_unknown and 0 <= answer.position_count < required
+        else:
+            end = plan.shard_plan.step_end(answer.step)
+            is_valid = count is None or (plan.requests_step_end and required <= count < end)
+        if not is_valid:
             raise ProtocolError(
-                f"unexpected end of the data at position {end.position_count}, in answer to a "
-                f"request that requires {required} positions"
-            )
-
-    def _check_position_count(self, received: ReceivedBatch) -> None:
-        count, shard_plan = received.position_count, self._plan.shard_plan
-        if count is None:
-            return
-        required = shard_plan.min_position_count(received.step)
-        end = shard_plan.step_end(received.step)
-        if not self._plan.requests_step_end or not required <= count < end:
-            raise ProtocolError(
-                f"unexpected end of the data at position {count}, with a batch of the step from "
-                f"{required} to {end}"
+                f"unexpected end of the data at position {count}, in answer to a request that "
+                f"requires {required} positions"
             )
 
     def _drain(self, stream: Stream) -> None:

@@ -185,11 +185,7 @@ class ServerStates(dict[str, ServerState]):
         )
 
     def combined_error(self, target: str, problem: str, position: int) -> InfeedError:
-        """Returns the error that ends a feed without a server, with the error of each.
-
-        Its class is that of the first server that was left out. If that is the only server, it is
-        its error.
-        """
+        """Returns the error that ends a feed without a server, with the error of each."""
         left_out = [state.error for state in self.values() if state.left_out and state.error]
         if left_out and len(self) == 1:
             return left_out[0]

@@ -63,15 +63,10 @@ def _check_fields(spec: PipelineSpec, fields: Spec, slots: int, max_bytes: int) 
                 f"shape {list(field.shape)} of field {field.name!r}",
                 f"at most {_MAX_DIMENSIONS} sizes of at least 0",
             )
-    size = slots * sum(_sample_bytes(field) for field in fields)
+    of_strings = [field.elements * _OFFSET_BYTES for field in fields if field.data_type == BYTES]
+    size = slots * (sum(of_strings) + sum(field.sample_bytes or 0 for field in fields))
     if size > max_bytes:
         raise _invalid(spec, f"batches of {size} bytes ({_format(fields)})", f"at most {max_bytes}")
-
-
-def _sample_bytes(field: FieldSpec) -> int:
-    if field.sample_bytes is None:
-        return field.elements * _OFFSET_BYTES
-    return field.sample_bytes
 
 
 def _check_transform(spec: PipelineSpec, transform: FinishTransform, field: FieldSpec) -> None:

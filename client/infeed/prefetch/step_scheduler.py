@@ -102,10 +102,7 @@ class StepScheduler(Generic[T]):
         self._failed_step = step
 
     def assign(self, server: str, step_limit: int) -> int | None:
-        """Returns the step to request from the server now; None if there is none for it yet.
-
-        Assigns no new step from `step_limit` on.
-        """
+        """Returns the step to request from the server now; None if there is none for it yet."""
         if server not in self._in_flight:
             return None
         return self._request(server, self._choose_step(server, step_limit))
@@ -240,10 +237,7 @@ class StepScheduler(Generic[T]):
         return self._steps is None or step < self._steps
 
     def _quota(self, server: str, step_limit: int) -> int:
-        """Returns the steps that the server may have in flight.
-
-        Proportional to its speed, so that all servers finish theirs at about the same time.
-        """
+        """Returns the steps that the server may have in flight."""
         if not self._speeds.knows(server) and not self.single_server:
             return _INITIAL_QUOTA
         others = [name for name in self._in_flight if name != server and not self._timed_out[name]]

@@ -214,10 +214,7 @@ class GrpcCall:
 
 
 def read_single_response(call: Call, response: Any) -> Any:
-    """Returns the only message of a call, after the call has ended; `response` is its class.
-
-    Raises what the call does, and `ProtocolError` for none, for two, or for an invalid message.
-    """
+    """Returns the only message of a call, after the call has ended; `response` is its class."""
     size = call.next()
     if size is None:
         raise ProtocolError(f"{call.server} sent no response message")

@@ -23,10 +23,7 @@ _CLOSED = (ConnectionLostError, ConnectionResetError, BrokenPipeError)
 
 
 def map_connection_error(error: Exception, server: str, tls_remedy: str) -> InfeedError:
-    """Returns the infeed error of a server for an error of its connection.
-
-    `tls_remedy` is for a peer that has closed the connection, or speaks another protocol.
-    """
+    """Returns the infeed error of a server for an error of its connection."""
     if isinstance(error, Http2ProtocolError):
         message = f"{server} is not an infeed server: {error}{tls_remedy}"
         return ProtocolError(message, target=server)

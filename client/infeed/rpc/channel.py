@@ -43,11 +43,7 @@ def open_transport(
     transport: Transport | None,
     meter_provider: MeterProvider | None = None,
 ) -> Transport:
-    """Returns `transport`, or a gRPC transport to the target if that is None.
-
-    A gRPC transport measures its calls if there is a `meter_provider`. Raises
-    `InvalidRequestError`, `ConfigError` and `MissingExtraError`.
-    """
+    """Returns `transport`, or a gRPC transport to the target if that is None."""
     credentials = Credentials(token, tls)
     if transport is None:
         metrics = None if meter_provider is None else _open_metrics(meter_provider)

@@ -17,17 +17,14 @@ Token = str | Callable[[], str]
 
 @dataclass(frozen=True)
 class Credentials:
-    """Credentials of one transport. By default it connects without TLS and authentication.
-
-    Raises `InvalidRequestError` for other types.
-    """
+    """Credentials of one transport. By default it connects without TLS and authentication."""
 
     token: Token | None = field(default=None, repr=False)
     tls: TLS | bool | None = None
     """True: TLS with the system's authorities. False: no TLS, even for the token. None: no TLS,
     and a token only for addresses on this machine."""
     name: str | None = None
-    """The address as the user wrote it, where that of a call is one of its hosts."""
+    """The address as the user wrote it, where a call is to one of its hosts."""
 
     def __post_init__(self) -> None:
         if not (self.token is None or isinstance(self.token, str) or callable(self.token)):
@@ -62,11 +59,7 @@ class Credentials:
         return "http" if self.tls_options is None else "https"
 
     def create_socket(self, address: str) -> ClientSocket:
-        """Creates a socket, with TLS if there are options for it.
-
-        The certificate must be valid for the host of `name`, whatever hosts that resolves to.
-        Raises `ConfigError` for an invalid file.
-        """
+        """Creates a socket, with TLS if there are options for it."""
         if (tls := self.tls_options) is None:
             return ClientSocket(address)
         from infeed.http2.tls_socket import TLSClientSocket  # noqa: PLC0415 - loads ssl
@@ -74,10 +67,7 @@ class Credentials:
         return TLSClientSocket(address, tls.context(), certificate_name(tls, self.name or address))
 
     def headers(self) -> Headers:
-        """Returns the authentication headers of a request.
-
-        Raises `ConfigError`, and `UserCodeError` when the token function fails.
-        """
+        """Returns the authentication headers of a request."""
         if self.token is None:
             return []
         token = self.token if isinstance(self.token, str) else _call_token_function(self.token)

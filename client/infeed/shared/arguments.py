@@ -79,7 +79,7 @@ def nearest_first(name: str, known: Iterable[str]) -> list[str]:
     """Returns the known names, the ones that are most similar to a name first."""
     from difflib import SequenceMatcher  # noqa: PLC0415 - only for errors
 
-    return sorted(known, key=lambda each: -SequenceMatcher(None, name, each).ratio())
+    return sorted(known, key=lambda other: -SequenceMatcher(None, name, other).ratio())
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:

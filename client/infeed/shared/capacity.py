@@ -56,10 +56,7 @@ def is_fed(ranks: Collection[RankReport], world_size: int) -> bool:
 
 
 def servers_in_use(ranks: Collection[RankReport], world_size: int) -> int:
-    """Returns how many servers feed a job, of which the ranks of some servers are known.
-
-    Behind one address, each server has the streams of some ranks alone.
-    """
+    """Returns how many servers feed a job, of which the ranks of some servers are known."""
     streams = max((rank.report.streams for rank in ranks), default=0)
     return math.ceil(streams * world_size / max(1, len({rank.rank for rank in ranks})))
 

@@ -90,54 +90,50 @@ _ADVICE: dict[Cause, str] = {
 
 @dataclass(frozen=True)
 class _Servers:
-    """What several servers did together, as shares of their time or processors."""
+    """What several servers did together."""
 
-    busy: float
-    source: float
-    no_budget: float
-    shortage: float
-    encoding: float
-    """Threads that encoded batches, on average."""
-    cpu: float
-    cores: float
-    usable: float
-    """Processors that no other process used."""
+    reports: Collection[ServerReport]
 
-    @classmethod
-    def of(cls, servers: Collection[ServerReport]) -> _Servers:
-        seconds = sum(server.seconds for server in servers)
+    def total(self, name: str) -> float:
+        return float(sum(getattr(report, name) for report in self.reports))
 
-        def share(name: str) -> float:
-            return float(sum(getattr(server, name) for server in servers)) / seconds
+    def share(self, name: str) -> float:
+        """Returns a time as a share of the servers' time."""
+        return self.total(name) / self.total("seconds")
 
-        return cls(
-            busy=share("busy_seconds"),
-            source=share("source_seconds"),
-            no_budget=share("no_budget_seconds"),
-            shortage=share("shortage_seconds"),
-            encoding=share("encode_seconds"),
-            cpu=share("cpu_seconds"),
-            cores=sum(server.seconds * server.cores for server in servers) / seconds,
-            usable=sum(server.seconds * server.usable_cores for server in servers) / seconds,
-        )
+    def mean(self, name: str) -> float:
+        weighted = sum(report.seconds * getattr(report, name) for report in self.reports)
+        return float(weighted) / self.total("seconds")
 
     @property
     def has_idle_processors(self) -> bool:
-        return self.cpu < _BUSY_SHARE * self.usable
+        return self.share("cpu_seconds") < _BUSY_SHARE * self.mean("usable_cores")
 
     @property
+    def python_workers_wait(self) -> bool:
+        """Whether the Python workers were busy without using processors."""
+        return self.total("cpu_seconds") < _WAITING_CPU_SHARE * self.total("python_seconds")
+
     def processors_text(self) -> str:
-        cpu = self.cpu / self.cores if self.cores else 0.0
+        cores = self.mean("cores")
+        cpu = self.share("cpu_seconds") / cores if cores else 0.0
         return f"with {_percent(cpu)} of the servers' processors in use"
+
+    def shortage_text(self) -> str:
+        return (
+            f"for {_percent(self.share('shortage_seconds'))} of the time, only the memory limit "
+            "kept a batch from being begun"
+        )
 
 
 def find_cause(trainer: TrainerReport, servers: Collection[ServerReport]) -> tuple[Cause, str]:
     """Returns what the batches of a trainer waited for, and the figures that show it."""
-    used = _Servers.of(servers)
+    used = _Servers(servers)
+    busy = used.share("busy_seconds")
     streams = max(1, trainer.streams)
     receiving = trainer.receive_seconds / (trainer.seconds * streams)
-    if used.busy >= 0.5 and receiving < _FULL_SHARE:
-        return _cause_at_servers(used, servers)
+    if busy >= 0.5 and receiving < _FULL_SHARE:
+        return _cause_at_servers(used)
     client = trainer.cpu_seconds / (trainer.seconds * streams)
     finishing = trainer.finish_seconds / trainer.seconds
     if max(client, finishing) >= _BUSY_SHARE:
@@ -148,62 +144,58 @@ def find_cause(trainer: TrainerReport, servers: Collection[ServerReport]) -> tup
         return "network rate", (
             f"a batch was under way {_percent(receiving)} of the time, at {rate:.0f} MB/s"
         )
-    if used.no_budget >= 0.5 and used.encoding >= 0.5:
-        return "serialisation", f"{used.encoding:.1f} threads encoded batches"
-    if used.shortage >= 0.5:
-        return "server budget", _shortage_text(used)
-    return "round trip", f"the pipeline had nothing to make {_percent(1 - used.busy)} of the time"
+    encoding = used.share("encode_seconds")  # threads that encode, on average
+    if used.share("no_budget_seconds") >= 0.5 and encoding >= 0.5:
+        return "serialisation", f"{encoding:.1f} threads encoded batches"
+    if used.share("shortage_seconds") >= 0.5:
+        return "server budget", used.shortage_text()
+    return "round trip", f"the pipeline had nothing to make {_percent(1 - busy)} of the time"
 
 
 def advice_for(cause: Cause, servers: Collection[ServerReport], demand: float) -> str:
     """Returns what to change first; `demand` is what the job would take, in batches per second."""
     if cause != "Python workers":
         return _ADVICE[cause]
-    used = _Servers.of(servers)
+    used = _Servers(servers)
     workers = max(server.python_workers for server in servers)
     rate = sum(server.batches / server.seconds for server in servers)
     growth = demand / rate if rate else math.inf
-    if not _workers_wait(servers):  # those that compute can use the idle processors
-        growth = min(growth, used.usable / max(used.cpu, 1e-6))
+    if not used.python_workers_wait:  # workers that compute can use the idle processors
+        growth = min(growth, used.mean("usable_cores") / max(used.share("cpu_seconds"), 1e-6))
     advised = max(workers + 1, math.ceil(workers * min(growth, _MAX_GROWTH)))
     return f"read with more worker processes: processes: {advised} at the Python source or function"
 
 
-def _cause_at_servers(used: _Servers, servers: Collection[ServerReport]) -> tuple[Cause, str]:
-    is_from_source = used.source >= used.busy / 2
-    workers = sum(server.python_workers for server in servers)
-    python = sum(server.python_seconds for server in servers) / max(
-        1e-9, sum(server.seconds * server.python_workers for server in servers)
-    )
+def _cause_at_servers(used: _Servers) -> tuple[Cause, str]:
+    busy, source = used.share("busy_seconds"), used.share("source_seconds")
+    is_from_source = source >= busy / 2
+    workers = int(used.total("python_workers"))
+    python = used.share("python_seconds") / max(1e-9, used.mean("python_workers"))
     if is_from_source and workers and python >= _BUSY_SHARE:
         noun = "Python worker was" if workers == 1 else f"{workers} Python workers were"
-        detail = f"its {noun} busy {_percent(python)} of the time, {used.processors_text}"
-        more_help = used.has_idle_processors or _workers_wait(servers)
+        detail = f"its {noun} busy {_percent(python)} of the time, {used.processors_text()}"
+        more_help = used.has_idle_processors or used.python_workers_wait
         return ("Python workers" if more_help else "Python CPU"), detail
     has_idle_workers = bool(is_from_source and workers)
-    if used.shortage >= 0.5 and (has_idle_workers or used.has_idle_processors):
-        return "server budget", _shortage_text(used)
+    is_short = used.share("shortage_seconds") >= 0.5
+    if is_short and (has_idle_workers or used.has_idle_processors):
+        return "server budget", used.shortage_text()
     if is_from_source:
-        slowest = max(servers, key=lambda server: server.slowest_sample_seconds)
+        slowest = max(used.reports, key=lambda server: server.slowest_sample_seconds)
         if _is_slow(slowest):
             return "slow samples", (
                 f"sample {slowest.slowest_sample} took {slowest.slowest_sample_seconds:.2g} s, "
                 f"while its {workers} Python workers were busy {_percent(python)} of the time"
             )
-        return "storage", f"the pipeline waited {_percent(used.source)} of the time for the source"
-    others = (used.cores - used.usable) / used.cores if used.cores else 0.0
+        return "storage", f"the pipeline waited {_percent(source)} of the time for the source"
+    cores = used.mean("cores")
+    others = (cores - used.mean("usable_cores")) / cores if cores else 0.0
     and_others = f", {_percent(others)} by other processes" * (others >= _OTHERS_SHARE)
-    what: Cause = "data set" if any(server.is_sequential for server in servers) else "transforms"
+    what: Cause = "data set" if used.total("is_sequential") else "transforms"
     return what, (
-        f"the pipeline waited {_percent(used.busy - used.source)} of the time for the {what}, "
-        f"{used.processors_text}{and_others}"
+        f"the pipeline waited {_percent(busy - source)} of the time for the {what}, "
+        f"{used.processors_text()}{and_others}"
     )
-
-
-def _workers_wait(servers: Collection[ServerReport]) -> bool:
-    """Returns whether the Python workers were busy without using processors."""
-    busy = sum(server.python_seconds for server in servers)
-    return sum(server.cpu_seconds for server in servers) < _WAITING_CPU_SHARE * busy
 
 
 def _is_slow(server: ServerReport) -> bool:
@@ -211,13 +203,6 @@ def _is_slow(server: ServerReport) -> bool:
     took = server.slowest_sample_seconds
     mean = server.python_seconds / max(1, server.python_samples)
     return took >= _SLOW_FACTOR * mean and took * server.batches >= _SLOW_SHARE * server.seconds
-
-
-def _shortage_text(used: _Servers) -> str:
-    return (
-        f"for {_percent(used.shortage)} of the time, only the memory limit kept a batch from "
-        "being begun"
-    )
 
 
 def _percent(share: float) -> str:

@@ -14,6 +14,3 @@ def refuse_copy(original: object) -> NoReturn:
         "object and process, and copies would each get a part of the batches; make another one "
         "where it is read, and give it this one's state"
     )
-
-
-__all__ = ["refuse_copy"]

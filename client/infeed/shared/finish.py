@@ -35,11 +35,7 @@ def finish(
     mask: Array,
     empty: Empty = np.empty,
 ) -> dict[str, Array]:
-    """Returns the arrays after the transforms; empty slots (`mask` False) are zero again.
-
-    Does not change `arrays`; the result shares the fields that no transform names. `empty`
-    allocates the large results.
-    """
+    """Returns the arrays after the transforms; empty slots (`mask` False) are zero again."""
     result = dict(arrays)
     for transform in transforms:
         result[transform.field] = apply(transform, result[transform.field], empty)
@@ -64,10 +60,7 @@ def apply(transform: FinishTransform, x: Array, empty: Empty = np.empty) -> Arra
 
 
 def finished_spec(spec: Spec, transforms: Sequence[FinishTransform]) -> Spec:
-    """Returns the element spec that the transforms produce from a wire spec.
-
-    Raises `ProtocolError` for a transform of an unknown field.
-    """
+    """Returns the element spec that the transforms produce from a wire spec."""
     fields = {field.name: field for field in spec}
     for transform in transforms:
         if transform.field not in fields:

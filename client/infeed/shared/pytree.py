@@ -7,7 +7,7 @@ leaf until it is registered.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -18,7 +18,7 @@ def register_with_jax(kind: type[dict[str, Any]]) -> None:
     """Makes the subclass of dict a container for JAX, if the process has imported JAX.
 
     Costs one look-up where it has not, and another one after the registration: call it for each
-    batch. Initialises no backend. While another thread imports JAX, the next call registers.
+    batch. While another thread imports JAX, the next call registers.
     """
     if "jax" not in sys.modules or kind in _registered:
         return
@@ -27,7 +27,11 @@ def register_with_jax(kind: type[dict[str, Any]]) -> None:
     key_type = getattr(module, "DictKey", None)
     if register is None or key_type is None:
         return
-    flatten_with_keys = _flattener(key_type)
+
+    def flatten_with_keys(batch: dict[str, Any]) -> tuple[list[tuple[Any, Any]], tuple[str, ...]]:
+        values, names = _flatten(batch)
+        return [(key_type(name), x) for name, x in zip(names, values, strict=True)], names
+
     # No lock: an exception of a signal handler could leave it locked. JAX refuses a second
     # registration, by another thread or of a call that was interrupted.
     with suppress(ValueError):
@@ -36,27 +40,12 @@ def register_with_jax(kind: type[dict[str, Any]]) -> None:
 
 
 def _flatten(batch: dict[str, Any]) -> tuple[list[Any], tuple[str, ...]]:
-    """Returns the values and the names, sorted as JAX sorts those of a dict.
-
-    Nothing else is static: what differs between two batches would compile a `jit` function again.
-    """
+    """Returns the values and the names, sorted as JAX sorts the keys of a dict; nothing else is
+    static: what differs between two batches would compile a `jit` function again."""
     names = tuple(sorted(batch))
     return [batch[name] for name in names], names
-
-
-def _flattener(
-    key_type: Callable[[str], Any],
-) -> Callable[[dict[str, Any]], tuple[list[tuple[Any, Any]], tuple[str, ...]]]:
-    def flatten_with_keys(batch: dict[str, Any]) -> tuple[list[tuple[Any, Any]], tuple[str, ...]]:
-        values, names = _flatten(batch)
-        return [(key_type(name), x) for name, x in zip(names, values, strict=True)], names
-
-    return flatten_with_keys
 
 
 def _to_dict(names: tuple[str, ...], values: Iterable[Any]) -> dict[str, Any]:
     """Returns a plain dict: other values have no start, epoch and ids."""
     return dict(zip(names, values, strict=True))
-
-
-__all__ = ["register_with_jax"]

@@ -52,10 +52,7 @@ class TrainerReport:
 
     @property
     def step_seconds(self) -> float | None:
-        """Mean time of a step without the wait for its batch; None before the first.
-
-        0 if it is less than a microsecond.
-        """
+        """Mean time of a step without the wait for its batch; None before the first."""
         if not self.steps:
             return None
         mean = (self.seconds - self.wait_seconds) / self.steps
@@ -120,7 +117,7 @@ class ServerReport:
     memory_bytes: int = 0
     """Resident memory of the server's processes at the end of this time; 0: unknown."""
     memory_limit_bytes: int = 0
-    """Memory that the server may use: that of its host, or of its container; 0: unknown."""
+    """Memory that the server may use: its host's, or its container's; 0: unknown."""
     processes: int = 1
     """Processes of one host that serve at this address together, if the report is of one of them.
     """
@@ -170,8 +167,8 @@ class ServerReport:
         return stream_pb2.ServerReport(**{**self.to_json(), "worst": worst})
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the figures by name, without those of a trainer."""
-        names = [each.name for each in fields(self) if each.name != "worst"]
+        """Returns the figures by name, without the worst rank."""
+        names = [field.name for field in fields(self) if field.name != "worst"]
         return {name: getattr(self, name) for name in names}
 
     @classmethod
@@ -187,7 +184,7 @@ class ServerReport:
 
 
 def _values(cls: type[TrainerReport | ServerReport], message: Any) -> dict[str, Any]:
-    names = [each.name for each in fields(cls) if each.name != "worst"]
+    names = [field.name for field in fields(cls) if field.name != "worst"]
     values = {name: getattr(message, name) for name in names}
     for name, value in values.items():
         if not 0 <= value <= _MAX_VALUE:  # NaN, too

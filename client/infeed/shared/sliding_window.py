@@ -43,10 +43,7 @@ class SlidingWindow:
     def difference(
         self, now: float, counters: Counters, seconds: float = WINDOW_SECONDS
     ) -> tuple[float, dict[str, float]]:
-        """Returns the length of the window that ends now, and by how much each counter has grown.
-
-        Both are zero before the first sample. `seconds` is the least time that the window covers.
-        """
+        """Returns the length of the window that ends now, and the growth of each counter."""
         if not self._samples:
             return 0.0, dict.fromkeys(counters, 0)
         began, before = self._samples[0]

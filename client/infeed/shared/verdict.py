@@ -1,6 +1,6 @@
 """Verdict: whether the input limits a training, which part of the input, and what would help.
 
-The words and limits of the first answer are those of TensorFlow's profiler.
+The first answer has the words and limits of TensorFlow's profiler.
 """
 
 from __future__ import annotations
@@ -49,17 +49,7 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the verdict for JSON; `text` is the line."""
-        return {
-            "level": self.level,
-            "wait_share": self.wait_share,
-            "rank": self.rank,
-            "world_size": self.world_size,
-            "cause": self.cause,
-            "detail": self.detail,
-            "servers": self.servers,
-            "advice": self.advice,
-            "text": str(self),
-        }
+        return {**vars(self), "text": str(self)}
 
     def __str__(self) -> str:
         if self.level == "unknown":
@@ -82,10 +72,7 @@ def judge(
     servers: Collection[ServerReport],
     lost: Collection[str] = (),
 ) -> Verdict:
-    """Returns the verdict on a job by its worst rank, from the last report of each server.
-
-    `lost` are the addresses of servers that no longer serve it; their reports are not among them.
-    """
+    """Returns the verdict on a job by its worst rank, from the last report of each server."""
     taken = [rank for rank in ranks if rank.report.steps]
     if not taken:
         steps = max((rank.report.total_steps for rank in ranks), default=0)

@@ -119,10 +119,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         self._closed = False
 
     def __iter__(self) -> FeedDataset:
-        """Begins an iteration, without connecting; returns itself.
-
-        Raises `InvalidRequestError` in a worker process of a loader.
-        """
+        """Begins an iteration, without connecting; refuses a worker process of a loader."""
         if (worker := get_worker_info()) is not None:
             raise InvalidRequestError(
                 f"FeedDataset in a worker process of DataLoader (worker {worker.id} of "
@@ -134,10 +131,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         return self
 
     def __next__(self) -> Tensors:
-        """Returns the next batch; raises `StopIteration` after the last, and the feed's errors.
-
-        The first one raises `InvalidRequestError` where Accelerate would lose samples.
-        """
+        """Returns the next batch; raises `StopIteration` after the last, and the feed's errors."""
         if not self._entered:
             self._enter()
         try:
@@ -149,9 +143,8 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
     def __len__(self) -> int:
         """Returns the batches of a whole pass, also after a resume within it.
 
-        Before `torch.distributed` is initialized, the environment has the world size. Raises
-        `TypeError` if the pass is endless or its length unknown, `InvalidRequestError` if a length
-        was asked for with another world size, and as `infeed.connect`.
+        Raises `TypeError` if it is endless or unknown, and `InvalidRequestError` after a length for
+        another world size, which the environment tells before `torch.distributed` does.
         """
         return self._passes.length(self._pass)
 
@@ -191,8 +184,7 @@ class FeedDataset(IterableDataset[Tensors]):  # type: ignore[misc, unused-ignore
         """Chooses the pass of the next iteration, counted from 0; loaders call it before `iter`.
 
         An unfinished pass of that number is continued. Has no effect with `restart=True`, and after
-        a state, which has the position itself. Raises `InvalidRequestError` for an epoch other than
-        0 of an endless dataset that has not begun, whose position it does not tell.
+        a state. Raises `InvalidRequestError` for a new endless dataset, except for epoch 0.
         """
         epoch = check_integer("epoch", epoch, 0)
         if self.restart or self._has_state:

@@ -69,10 +69,7 @@ class ShardChoice:
 
     def check_accelerate(self, dataset: object) -> None:
         """Raises `InvalidRequestError` if a loader that Accelerate has prepared reads a dataset
-        that has one of several shards.
-
-        Asks for what Accelerate documents, and does not import it.
-        """
+        that has one of several shards."""
         accelerate = sys.modules.get("accelerate.state")
         is_initialized = getattr(accelerate, "is_initialized", None)  # none during its import
         if accelerate is None or is_initialized is None or not is_initialized():

@@ -42,7 +42,7 @@ class BatchAssembler:
     def __init__(
         self, contract: StreamContract, requests: Iterator[PendingRequest], buffers: BufferPool
     ) -> None:
-        """`requests` are those of the stream, in the order in which it must answer them."""
+        """`requests` are the stream's, in the order in which it must answer them."""
         self._contract = contract
         self._requests = requests
         self._buffers = buffers
@@ -65,7 +65,7 @@ class BatchAssembler:
             return self._add_chunk(head, prefix, read_into)
         response = wire.parse_response(bytes(prefix + _read(size - len(prefix), read_into)))
         kind = response.WhichOneof("event")
-        if kind == "chunk":  # in another valid encoding than that of `parse_head`
+        if kind == "chunk":  # in another valid encoding than `parse_head` takes
             chunk = response.chunk
             head = ChunkHead(chunk.checksum, 0, len(chunk.data))
             return self._add_chunk(head, bytearray(chunk.data), read_into)

@@ -45,7 +45,7 @@ def parse_trainer(message: stream_pb2.StreamOpen) -> Trainer:
         world_size,
         message.feed_id,
         message.job_name,
-        optional_enum_name(spec_pb2.Remainder, message.remainder, "REMAINDER_"),
+        optional_enum_name(spec_pb2.Remainder, message.remainder),
     )
 
 

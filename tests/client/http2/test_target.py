@@ -64,24 +64,6 @@ def test_any_text_is_a_target_or_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "expected"),
-    [
-        ("host:1", "host:1"),
-        ("dns:///a.b:7470", "a.b:7470"),
-        ("dns://8.8.8.8/a:1", "a:1"),
-        ("dns:a:1", "a:1"),
-        ("ipv4:127.0.0.1:2", "127.0.0.1:2"),
-        ("[::1]:80", "[::1]:80"),
-        ("ipv6:[::1]:80", "[::1]:80"),
-        ("unix:/run/a.sock", "localhost"),
-        ("unix-abstract:a", "localhost"),
-    ],
-)
-def test_authority(address: str, expected: str) -> None:
-    assert authority(address) == expected
-
-
-@pytest.mark.parametrize(
     ("address", "path"),
     [
         ("unix:/run/a.sock", "/run/a.sock"),

@@ -276,23 +276,6 @@ def test_peer_without_tls_is_refused(sent: bytes, peer: Any, new_client: Any) ->
     )
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
-        b"\x16" + b"garbage" * 100,
-        b"\x16\x03\x03\0\x04\xff\xff\xff\xff",
-        b"\x15\x03\x03\0\x02\x02\x50",
-    ],
-)
-def test_peer_with_invalid_tls_is_retryable(sent: bytes, peer: Any, new_client: Any) -> None:
-    def script(talk: Any) -> None:
-        talk.send(sent)
-        silent(talk)
-
-    with pytest.raises(ConnectionAbortedError, match=r"^TLS failed: "):
-        new_client(peer(script)).open(5)
-
-
 @pytest.mark.parametrize("alpn", [None, "http/1.1"])
 def test_peer_without_http2_over_tls_is_refused(
     pki: Any, secure_peer: Any, new_client: Any, alpn: str | None
@@ -321,46 +304,6 @@ def test_untrusted_server_certificate_is_refused(
         new_client(address, name).open()
     message = f"the certificate of {address} could not be verified for {name!r}: "
     assert str(caught.value).startswith(message)
-
-
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-@pytest.mark.parametrize(
-    ("shown", "message"),
-    [
-        ("trainer", None),
-        (None, "requires a client certificate"),
-        ("trainer_expired", "rejected the client certificate: it has expired"),
-        ("untrusted", "rejected the client certificate: its authority is unknown there"),
-    ],
-)
-def test_server_that_requires_a_client_certificate(
-    pki: Any,
-    secure_peer: Any,
-    new_client: Any,
-    version: ssl.TLSVersion,
-    shown: str | None,
-    message: str | None,
-) -> None:
-    context = context_of(pki)
-    context.minimum_version = context.maximum_version = version
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(pki.ca)
-    errors: list[Exception] = []
-    files = (getattr(pki, shown), getattr(pki, f"{shown}_key")) if shown else (None, None)
-    address = secure_peer(echo, context, errors)
-    client = new_client(address, tls=TLS(pki.ca, *files))
-
-    def talk() -> bytes:
-        client.open()
-        return receive_exactly(client, 1)  # TLS 1.3 reports it here
-
-    if message is None:
-        client.open()
-        client.send(b"x")
-        assert receive_exactly(client, 1) == b"x"
-    else:
-        with pytest.raises(TLSVerificationError, match=rf"^{address} .*{message}"):
-            talk()
 
 
 @pytest.mark.parametrize(

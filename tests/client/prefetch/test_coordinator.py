@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -318,45 +317,6 @@ def test_error_without_another_answer_ends_the_feed_in_time(
     assert coordinator.items() == [error]
 
 
-def test_wait_for_another_answer_begins_with_the_batch_before(
-    new_coordinator: Any, clock: Clock
-) -> None:
-    coordinator = new_coordinator("ab")
-    first, second = connect(coordinator, "a", "b")
-    assert [coordinator.next_request(stream) for stream in (second, first)] == [0, 1]
-    error = SampleError("bad")
-    coordinator.on_stream_ended(first, error)
-    clock.now += 2 * CONFIRMATION_TIMEOUT_SECONDS
-    coordinator.on_stream_ended(second, LOST)
-    (second,) = connect(coordinator, "b")
-    assert coordinator.next_request(second) == 0
-    coordinator.on_batch(second, batch(0))  # quick: the usual time of a batch is short
-    clock.now += CONFIRMATION_TIMEOUT_SECONDS - 0.1
-    coordinator.check_timeouts()
-    assert coordinator.items() == [0]
-    clock.now += 0.1
-    coordinator.check_timeouts()
-    assert coordinator.items() == [error]
-
-
-def test_steps_before_a_failed_one_are_requested_elsewhere(
-    new_coordinator: Any,
-) -> None:
-    coordinator = new_coordinator("abc")
-    first, second, third = connect(coordinator, "a", "b", "c")
-    assert [coordinator.next_request(stream) for stream in (third, first)] == [0, 1]
-    coordinator.on_stream_ended(first, SampleError("first"))
-    assert coordinator.next_request(second) == 1
-    coordinator.on_stream_ended(third, LOST)
-    assert coordinator.next_request(second) == 0
-    error = SampleError("second")
-    coordinator.on_stream_ended(second, error)
-    (third,) = connect(coordinator, "c")
-    assert coordinator.next_request(third) == 0
-    coordinator.on_batch(third, batch(0))
-    assert coordinator.items() == [0, error]
-
-
 def test_error_ends_the_feed_at_once_if_one_serves_at_a_time(new_coordinator: Any) -> None:
     coordinator = new_coordinator("ab", multi_server=False)
     (stream,) = connect(coordinator, "a")
@@ -373,23 +333,6 @@ def test_error_of_the_trainer_itself_ends_the_feed(new_coordinator: Any) -> None
     error = MemoryError("no buffer")
     coordinator.on_stream_ended(second, error)
     assert coordinator.items() == [error]
-
-
-def test_steps_of_a_lost_server_are_reassigned(new_coordinator: Any) -> None:
-    coordinator = new_coordinator("ab")
-    first, second = connect(coordinator, "a", "b")
-    steps = {
-        name: [coordinator.next_request(stream) for _ in range(2)]
-        for name, stream in (("a", first), ("b", second))
-    }
-    for step in steps["b"]:
-        coordinator.on_batch(Stream("b"), batch(step))
-    assert coordinator.items() == []
-    coordinator.end("a", LOST)
-    assert [coordinator.next_request(second) for _ in range(2)] == steps["a"] == [0, 1]
-    for step in steps["a"]:
-        coordinator.on_batch(Stream("b"), batch(step))
-    assert coordinator.items() == [0, 1, 2, 3]
 
 
 def test_losses_and_reconnects_count_opened_streams_only(new_coordinator: Any) -> None:
@@ -445,17 +388,6 @@ def test_loss_and_return_of_a_server_are_logged_once_each(
     coordinator.close()
     coordinator.on_stream_ended(a, LOST)
     assert logged() == []
-
-
-def test_lost_server_gets_no_step_before_it_accepts_a_stream(new_coordinator: Any) -> None:
-    coordinator = new_coordinator("ab")
-    for error in (LOST, MISMATCH):
-        coordinator.end("a", error)
-        stream = coordinator.start_stream("a")
-        coordinator.on_connected(stream)
-        assert coordinator._scheduler.servers == []
-        coordinator.on_stream_accepted(stream)
-        assert coordinator._scheduler.servers == ["a"]
 
 
 def test_ended_stream_adds_no_server(new_coordinator: Any) -> None:
@@ -559,21 +491,6 @@ def test_backoff_doubles_until_a_stream_is_accepted(new_coordinator: Any, clock:
         clock.now += delays[-1]
         assert coordinator.connect_delay("a") == 0
     assert delays == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 0.05, 0.1, 0.2])
-
-
-def test_servers_wait_for_their_turn_if_one_serves_at_a_time(
-    new_coordinator: Any, clock: Clock
-) -> None:
-    coordinator = new_coordinator("ab", multi_server=False)
-    connect(coordinator, "a")
-    assert coordinator.connect_delay("b") == math.inf
-    coordinator.end("a", LOST)
-    assert coordinator.connect_delay("b") == 0
-    connect(coordinator, "b")
-    assert coordinator.connect_delay("a") == math.inf
-    coordinator.end("b", MISMATCH)
-    clock.now += 1
-    assert coordinator.connect_delay("a") == 0
 
 
 LOCAL, REMOTE = "unix:/s", "host:7470"

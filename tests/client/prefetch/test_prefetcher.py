@@ -7,7 +7,6 @@ import threading
 import weakref
 from typing import Any
 
-import h2.events
 import numpy as np
 import pytest
 from tests.client.waiting import HANG_SECONDS, blocked_in, infeed_threads, until
@@ -16,7 +15,6 @@ import infeed
 from infeed.prefetch import prefetcher as prefetcher_module
 from infeed.prefetch import server_state as state_module
 from infeed.prefetch.server_reader import ServerReader
-from infeed.rpc.channel import GrpcTransport
 from infeed.shared.errors import (
     FingerprintError,
     ServerUnavailableError,
@@ -24,7 +22,6 @@ from infeed.shared.errors import (
 )
 from infeed.shared.spec import Normalize
 from infeed.testing import FakeTransport
-from infeed.v1 import stream_pb2
 
 
 def consume(feed: infeed.Feed, steps: int, timeout: float | None = None) -> None:
@@ -38,20 +35,6 @@ def check_order(batches: list[infeed.Batch], fake: FakeTransport, seed: int = 3)
     for batch in batches:
         assert batch.sample_ids.tolist() == fake.sample_ids(seed, batch.start, 4).tolist()
         np.testing.assert_array_equal(batch["label"], batch.sample_ids)
-
-
-def test_feed_survives_restarts_of_its_server(serve: Any, fake: FakeTransport) -> None:
-    server = serve(fake)
-    batches = []
-    with infeed.connect(server.address, "fake", epochs=4, prefetch_bytes=1) as feed:
-        for step, batch in enumerate(feed):
-            batches.append(batch)
-            if step in (10, 20, 40):
-                server.stop()
-                server.start()
-        assert feed.stats().reconnects == 3
-    assert len(batches) == 50
-    check_order(batches, fake)
 
 
 def test_consumed_batch_has_no_references_left(serve: Any, arrays: Any) -> None:
@@ -96,84 +79,6 @@ def test_other_pipeline_after_a_restart_fails_the_feed(
         server.start()
         with pytest.raises(FingerprintError, match=fake.spec.fingerprint):
             consume(feed, 10)
-
-
-class PeerTransport:
-    """The fake's pipeline, with streams to a scripted peer."""
-
-    def __init__(self, fake: FakeTransport, address: str) -> None:
-        self._fake = fake
-        self._grpc = GrpcTransport(address)
-        self.target = address
-
-    def list_pipelines(self, timeout: float = 20.0) -> Any:
-        return self._fake.list_pipelines()
-
-    def get_pipeline(self, name: str, timeout: float = 20.0) -> Any:
-        return self._fake.get_pipeline(name)
-
-    def servers(self) -> tuple[str, ...]:
-        return self._grpc.servers()
-
-    def open_stream(self, *options: Any) -> Any:
-        return self._grpc.open_stream(*options)
-
-    def close(self) -> None:
-        self._grpc.close()
-
-
-def requests_in(body: bytes) -> list[stream_pb2.StreamBatchesRequest]:
-    """Parses the requests that were received completely."""
-    requests = []
-    while len(body) >= 5 and len(body) - 5 >= (size := int.from_bytes(body[1:5], "big")):
-        requests.append(stream_pb2.StreamBatchesRequest.FromString(body[5 : 5 + size]))
-        body = body[5 + size :]
-    return requests
-
-
-@pytest.mark.parametrize("transforms", [(), (Normalize("image", scale=255.0),)])
-def test_paused_trainer_keeps_its_connection(peer: Any, arrays: Any, transforms: Any) -> None:
-    """Pings of the server are answered while the prefetch window is full."""
-    fake = FakeTransport(arrays, batch_size=4, seed=3, finish_transforms=transforms)
-    pinged = threading.Event()
-    streams: list[int] = []
-
-    def script(talk: Any) -> None:
-        streams.append(1)
-        talk.greet()
-        talk.answer()
-        sent = 0
-
-        def answer(count: int) -> None:
-            """Answers all requests so far, once there are `count`."""
-            nonlocal sent
-            talk.until(lambda: len(requests_in(talk.body)) >= count)
-            messages = list(fake.answer(iter(requests_in(talk.body))))
-            for message in messages[sent:]:
-                talk.data(b"\0" + len(message).to_bytes(4, "big") + message)
-            sent = len(messages)
-
-        answer(1 + 2)  # the opening message, and the whole window
-        for number in range(1, 6):
-            talk.machine.ping(number.to_bytes(8, "big"))
-            talk.flush()
-            talk.until(lambda n=number: len(talk.seen(h2.events.PingAckReceived)) >= n)
-        assert not talk.over
-        pinged.set()
-        for count in range(4, 1 + 12 + 1):
-            answer(count)
-        talk.answer([("grpc-status", "0")], end=True)
-        talk.until_closed()
-
-    transport = PeerTransport(fake, peer(script))
-    with infeed.connect("-", "fake", epochs=1, prefetch_bytes=1, transport=transport) as feed:
-        assert pinged.wait(HANG_SECONDS)
-        batches = list(feed)
-        assert feed.stats().reconnects == 0
-    transport.close()
-    check_order(batches, fake)
-    assert len(batches) == 12
-    assert streams == [1]
 
 
 class ResolvingFake(FakeTransport):
@@ -227,24 +132,6 @@ def test_first_resolution_failure_fails_the_feed(arrays: Any, error: Exception) 
         pytest.raises(type(error)),
     ):
         feed.next(HANG_SECONDS)
-
-
-def test_reconnect_timeout_applies_during_an_endless_attempt(arrays: Any) -> None:
-    failed = threading.Event()
-
-    class Lost(FakeTransport):
-        def open_stream(self, *options: Any) -> Any:
-            self.streams += 1
-            if self.streams > 1:
-                failed.wait(2 * HANG_SECONDS)
-            raise ServerUnavailableError("cut")
-
-    transport = Lost(arrays)
-    with infeed.connect("-", "fake", transport=transport, reconnect_timeout=0.1) as feed:
-        never_accepted = r"no server accepted the feed at position 0 within 0.1 s.*cut"
-        with pytest.raises(ServerUnavailableError, match=never_accepted):
-            feed.next(HANG_SECONDS)
-        failed.set()
 
 
 HALVED = (Normalize("image", scale=2.0),)

@@ -63,12 +63,6 @@ def test_progress_counts_what_was_taken() -> None:
     assert ready.progress == Progress(2, 8, 64)
 
 
-def test_announced_batch_frees_its_space_and_is_not_counted() -> None:
-    ready = ready_of(2)
-    ready.announce(0)
-    assert (ready.taken, ready.progress.steps) == (1, 0)
-
-
 def test_end_stays_behind_the_last_batch() -> None:
     ready = ready_of(1)
     ready.put(EndOfFeed())

@@ -14,7 +14,7 @@ from infeed.prefetch.coordinator import Coordinator
 from infeed.prefetch.ready_batches import FeedItem
 from infeed.prefetch.server_pool import ServerPool
 from infeed.prefetch.server_state import Stream
-from infeed.shared.errors import FingerprintError, ServerUnavailableError
+from infeed.shared.errors import ServerUnavailableError
 from infeed.wire.assembler import ReceivedBatch
 
 LOST = ServerUnavailableError("cut")
@@ -128,24 +128,6 @@ def test_lost_connection_wakes_the_other_reader() -> None:
         pool.receive(second, step)
     pool.end(first, LOST)
     assert waiting.result() == 0
-
-
-@pytest.mark.parametrize("waker", [close, fail])
-def test_backoff_ends_with_the_feed(waker: Any) -> None:
-    pool = Pool("ab")
-    stream = pool.connect("a")
-    pool.end(stream, FingerprintError("another version"))
-    waiting = BlockedCall(lambda: pool.wait_for_turn("a"))
-    waker(pool, stream)
-    assert waiting.result() is None
-
-
-def test_lost_server_gives_the_turn_to_the_waiting_one() -> None:
-    pool = Pool("ab", multi_server=False)
-    stream = pool.connect("a")
-    waiting = BlockedCall(lambda: pool.wait_for_turn("b"))
-    pool.end(stream, LOST)
-    assert waiting.result().server == "b"
 
 
 def test_thread_that_stops_waiting_is_forgotten() -> None:

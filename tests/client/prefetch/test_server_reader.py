@@ -155,12 +155,3 @@ def test_stop_just_before_the_stream_is_read_cancels_it() -> None:
     reader._stopping = Stopping()
     reader._run()
     assert call.cancelled == 1
-
-
-def test_requests_are_ended_before_the_call_is_closed() -> None:
-    """Closing waits for the request thread, which may be waiting in the pool for a step."""
-    pool, call = Pool(1), Call()
-    ended: list[bool] = []
-    call.close = lambda: ended.append(pool.streams[-1].ended)  # type: ignore[method-assign]
-    reader_of(pool, lambda: call)._run()
-    assert ended == [True]

@@ -13,7 +13,6 @@ from tests.client.waiting import HANG_SECONDS, until
 import infeed
 from infeed.prefetch import coordinator as coordinator_module
 from infeed.prefetch import server_pool as pool_module
-from infeed.prefetch import server_speeds
 from infeed.prefetch import step_scheduler as scheduler_module
 from infeed.shared.errors import (
     ServerUnavailableError,
@@ -94,30 +93,6 @@ def test_prefetch_window_spans_all_servers(
         assert feed.stats().prefetched_bytes == 0
 
 
-def one_blocked_and_one_good(
-    serve: Any, arrays: Any, requested: threading.Event, release: threading.Event
-) -> tuple[Any, Any]:
-    """Starts a server that sends nothing before `release`, and one that answers as soon as a batch
-    was requested from the first."""
-
-    def block(start: int) -> None:
-        requested.set()
-        release.wait(2 * HANG_SECONDS)
-
-    good = fake(arrays, lambda start: requested.wait(HANG_SECONDS))
-    return serve(fake(arrays, block)), serve(good)
-
-
-def test_steps_of_a_dead_server_are_reassigned(serve: Any, arrays: Any) -> None:
-    requested, release = threading.Event(), threading.Event()
-    first, second = one_blocked_and_one_good(serve, arrays, requested, release)
-    with infeed.connect(target(second, first), "fake", epochs=3, prefetch_bytes=1000) as feed:
-        assert requested.wait(HANG_SECONDS)
-        first.stop()
-        release.set()
-        check_all_epochs(feed, arrays)
-
-
 def test_server_that_starts_later_is_used(serve: Any, arrays: Any) -> None:
     first, second = serve(fake(arrays)), serve(fake(arrays))
     second.stop()
@@ -126,23 +101,6 @@ def test_server_that_starts_later_is_used(serve: Any, arrays: Any) -> None:
         second.start()
         until(lambda: next(feed) and len(feed.stats().servers) == 2)
         assert set(feed.stats().servers) == {first.address, second.address}
-
-
-def test_slow_request_is_hedged_and_counted(
-    serve: Any, arrays: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server_speeds, "MIN_HEDGE_DELAY_SECONDS", 0.05)
-    monkeypatch.setattr(pool_module, "_HEDGE_CHECK_INTERVAL_SECONDS", 0.01)
-    requested, release = threading.Event(), threading.Event()
-    first, second = one_blocked_and_one_good(serve, arrays, requested, release)
-    try:
-        with infeed.connect(target(second, first), "fake", prefetch_bytes=1000) as feed:
-            starts = [feed.next(HANG_SECONDS).start for _ in range(20)]
-            assert starts == [4 * k for k in range(20)]
-            assert feed.stats().hedges >= 1
-            assert "hedged" in str(feed.stats())
-    finally:
-        release.set()
 
 
 def test_draining_server_sends_only_the_steps_in_flight(arrays: Any) -> None:

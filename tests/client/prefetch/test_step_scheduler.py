@@ -59,25 +59,6 @@ def test_first_of_several_servers_gets_an_initial_quota(clock: ManualClock) -> N
     assert [scheduler.assign("b", 20) for _ in range(5)] == [4, 5, 6, 7, None]
 
 
-def test_complete_after_the_last_step(clock: ManualClock) -> None:
-    scheduler = scheduler_of(clock, steps=2, servers="a")
-    assert [scheduler.assign("a", 9) for _ in range(3)] == [0, 1, None]
-    assert not scheduler.complete
-    for step in range(2):
-        scheduler.on_received("a", step, step)
-    assert pop_all(scheduler) == [0, 1]
-    assert scheduler.complete
-
-
-def test_steps_of_several_servers_are_delivered_in_order(clock: ManualClock) -> None:
-    scheduler = scheduler_of(clock)
-    assert [scheduler.assign(server, 4) for server in "abab"] == [0, 1, 2, 3]
-    scheduler.on_received("b", 1, 1)
-    assert pop_all(scheduler) == []
-    scheduler.on_received("a", 0, 0)
-    assert pop_all(scheduler) == [0, 1]
-
-
 def test_reassigned_steps_come_before_new_ones(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock)
     assert [scheduler.assign(server, 8) for server in "aabb"] == [0, 1, 2, 3]
@@ -136,18 +117,6 @@ def test_scheduler_with_a_failed_step_is_never_complete(clock: ManualClock) -> N
     assert not scheduler.complete
 
 
-def test_hedged_step_is_reassigned_only_after_both_losses(clock: ManualClock) -> None:
-    scheduler = scheduler_of(clock, steps=1)
-    assert scheduler.assign("a", 1) == 0
-    clock.now = 2
-    assert scheduler.assign("b", 1) == 0
-    scheduler.remove_server("a")
-    scheduler.add_server("c")
-    assert scheduler.assign("c", 1) is None
-    scheduler.remove_server("b")
-    assert scheduler.assign("c", 1) == 0
-
-
 def test_hedges_are_bounded(clock: ManualClock) -> None:
     scheduler = scheduler_of(clock)
     hedged = 0
@@ -196,36 +165,6 @@ def receive_all(scheduler: StepScheduler[int], server: str) -> list[int]:
     for step in steps:
         scheduler.on_received(server, step, step)
     return steps
-
-
-def test_reconnected_server_starts_with_the_initial_quota(clock: ManualClock) -> None:
-    scheduler = scheduler_of(clock)
-    scheduler.single_server = False
-    for _ in range(5):
-        step = scheduler.assign("a", scheduler.next_step + 20)
-        clock.now += 0.1
-        scheduler.on_received("a", step, step)
-        pop_all(scheduler)
-    limit = scheduler.next_step + 20
-    assert len(assign_all(scheduler, "a", limit)) == 10
-    scheduler.remove_server("a")
-    scheduler.add_server("a")
-    assert len(assign_all(scheduler, "a", limit)) == 4
-
-
-def test_straggler_is_detected_by_its_own_batch_interval(clock: ManualClock) -> None:
-    """A server that takes 0.1 s for a batch times out after 1 s, however slow the others are."""
-    scheduler = scheduler_of(clock, servers="abc")
-    for server, seconds in (("a", 0.1), ("b", 20.0)):
-        step = scheduler.assign(server, 9)
-        clock.now += seconds
-        scheduler.on_received(server, step, step)
-        pop_all(scheduler)
-    assert [scheduler.assign("a", 9), scheduler.assign("b", 9)] == [2, 3]
-    clock.now += 0.5
-    scheduler.on_received("b", 3, 3)
-    clock.now += 1
-    assert scheduler.assign("c", 9) == 2
 
 
 def test_slowest_server_gets_a_quota_of_two(clock: ManualClock) -> None:

@@ -169,10 +169,6 @@ def test_request_headers_and_messages(peer: Any, dial: Open) -> None:
     assert seen["grpc-timeout"] == "100000S"  # at most eight digits
 
 
-def test_shortest_timeout_is_a_millisecond() -> None:
-    assert call_module._encode_timeout(0.0001) == "1m"  # 0 would end the call before its start
-
-
 def test_call_connects_at_the_first_next(dial: Open) -> None:
     def requests() -> Iterator[Any]:
         raise AssertionError
@@ -186,19 +182,6 @@ def test_call_connects_at_the_first_next(dial: Open) -> None:
 def encode(value: str | bytes) -> str:
     # Without padding, as gRPC may send it.
     return value if isinstance(value, str) else base64.b64encode(value).decode().rstrip("=")
-
-
-@pytest.mark.parametrize("body", [b"", message(b"one")])
-def test_end_without_trailers_is_a_lost_server(peer: Any, dial: Open, body: bytes) -> None:
-    def script(talk: Any) -> None:
-        talk.greet()
-        talk.answer()
-        talk.data(body, END_STREAM)
-        talk.until_closed()
-
-    opened = dial(peer(script))
-    with pytest.raises(ServerUnavailableError, match="ended without a status"):
-        opened.read_all()
 
 
 @pytest.mark.parametrize("size", [1, 4, 5, 7])
@@ -250,42 +233,16 @@ PAGE = b"<html><body>This is not the page that you are looking for.</body></html
 
 @pytest.mark.parametrize("body", [(), (PAGE,)])
 @pytest.mark.parametrize(
-    ("status", "kind", "error", "text"),
-    [
-        ("503", "text/plain", ServerUnavailableError, "no server at .*HTTP status 503"),
-        ("502", "application/grpc", ServerUnavailableError, "HTTP status 502"),
-        ("404", "text/html", ProtocolError, "not an infeed server: HTTP status 404, text/html"),
-        ("200", "text/html", ProtocolError, "not an infeed server: HTTP status 200, text/html"),
-        ("403", None, ProtocolError, "HTTP status 403, no content type"),
-    ],
+    ("status", "error"), [("503", ServerUnavailableError), ("404", ProtocolError)]
 )
-def test_responses_of_proxies(
-    peer: Any,
-    dial: Open,
-    status: str,
-    kind: str | None,
-    error: type[InfeedError],
-    text: str,
-    body: tuple[bytes, ...],
+def test_response_of_a_proxy_is_its_error(
+    peer: Any, dial: Open, status: str, error: type[InfeedError], body: tuple[bytes, ...]
 ) -> None:
-    headers = [(":status", status), *([("content-type", kind)] if kind else [])]
+    headers = [(":status", status), ("content-type", "text/html")]
     script = responding(*body, headers=headers, trailers=[("x", "y")])
     opened = dial(peer(script if body else only_headers(*headers)))
-    with pytest.raises(error, match=text):
+    with pytest.raises(error, match=f"HTTP status {status}"):
         opened.next()
-
-
-def test_http1_server_is_refused(peer: Any, dial: Open) -> None:
-    def script(talk: Any) -> None:
-        talk.socket.recv(1 << 16)
-        talk.send(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
-        while talk.socket.recv(1 << 16):
-            pass
-
-    with pytest.raises(
-        ProtocolError, match=r"is not an infeed server: it uses HTTP/1, not HTTP/2; if this port"
-    ):
-        dial(peer(script)).call.next()
 
 
 def test_port_that_hangs_up_on_plain_text_may_require_tls(peer: Any, dial: Open) -> None:
@@ -314,12 +271,6 @@ def test_socket_of_another_user_is_named(
     with pytest.raises(ServerUnavailableError, match=f"at {target}: Permission denied") as caught:
         dial(target).call.next()
     assert re.search(remedy, str(caught.value))
-
-
-@pytest.mark.parametrize("name", ["no-such-host.invalid", "a..b", "x" * 70])
-def test_unknown_host_name(dial: Open, name: str) -> None:
-    with pytest.raises(ServerUnavailableError, match=f"no server at {name}:1: "):
-        dial(f"{name}:1").call.next()
 
 
 @pytest.mark.parametrize("timeout", [0.1, None])
@@ -429,13 +380,6 @@ def test_cancel_while_the_peer_reads_nothing(peer: Any, dial: Open, cancel_while
     opened = dial(peer(script), requests())
     cancel_while(opened, "sender", "_wait", "send")
     cancelled.set()
-
-
-def test_cancel_before_the_start(dial: Open) -> None:
-    opened = dial("127.0.0.1:1")
-    opened.call.cancel()
-    with pytest.raises(ServerUnavailableError, match="the connection was closed"):
-        opened.call.next()
 
 
 def test_error_before_the_end_of_the_request(

@@ -14,7 +14,7 @@ import pytest
 from tests.client.waiting import HANG_SECONDS, Clock, blocked_in, until
 
 from infeed.http2.tls_config import TLS
-from infeed.rpc import channel, failover
+from infeed.rpc import failover
 from infeed.rpc.channel import GrpcTransport
 from infeed.rpc.credentials import Credentials
 from infeed.shared.errors import (
@@ -35,14 +35,6 @@ def unavailable() -> Iterator[str]:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{bound.getsockname()[1]}"
-
-
-@pytest.mark.parametrize("prefix", ["", "dns:///", "ipv4:"])
-def test_target_schemes(prefix: str, serve: Any, fake: FakeTransport) -> None:
-    transport = GrpcTransport(prefix + serve(fake).address)
-    assert transport.get_pipeline("fake") == fake.spec
-    transport.close()
-    transport.close()
 
 
 def test_list_reads_all_pages(serve: Any, arrays: Any) -> None:
@@ -90,24 +82,6 @@ def test_tls_files_that_became_invalid_are_retryable(pki: Any, tmp_path: Path) -
     transport.close()
 
 
-def test_enum_value_of_a_newer_server_is_refused(serve: Any, fake: FakeTransport) -> None:
-    class Newer:
-        spec = fake.spec
-
-        @staticmethod
-        def to_proto() -> Any:
-            message = fake.spec.to_proto()
-            message.on_error = 99  # type: ignore[assignment]
-            return message
-
-    server = serve(fake)
-    server.pipelines["fake"] = type("", (), {"spec": Newer})
-    transport = GrpcTransport(server.address)
-    with pytest.raises(ProtocolError, match=r"sent 99 for OnError.*upgrade infeed"):
-        transport.get_pipeline("fake")
-    transport.close()
-
-
 def test_unavailable_error_names_target_timeout_and_reason(
     unavailable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,29 +117,6 @@ def test_wait_for_a_server_is_logged_with_the_last_error(
     assert line.endswith(f" s so far: no server at {target}: {problem}")
 
 
-def test_slow_server_gets_twice_the_time_at_each_attempt(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(failover, "CONNECT_TIMEOUT_SECONDS", 0.05)
-    monkeypatch.setattr(failover, "MIN_BACKOFF_SECONDS", 0.001)
-    attempts: list[float] = []
-
-    class Recorded(channel.GrpcCall):
-        def __init__(self, *args: Any, connect_timeout: float, **options: Any) -> None:
-            attempts.append(connect_timeout)
-            super().__init__(*args, connect_timeout=connect_timeout, **options)
-
-    monkeypatch.setattr(channel, "GrpcCall", Recorded)
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        transport = GrpcTransport(f"127.0.0.1:{silent.getsockname()[1]}")
-        with pytest.raises(ServerUnavailableError, match="did not respond in time"):
-            transport.get_pipeline("fake", timeout=1.0)
-        transport.close()
-    assert attempts[:3] == [0.05, 0.1, 0.2]
-
-
 def test_call_waits_for_the_server_to_start(
     serve: Any, fake: FakeTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,19 +128,6 @@ def test_call_waits_for_the_server_to_start(
     assert transport.get_pipeline("fake", timeout=HANG_SECONDS) == fake.spec
     assert len(clock.pauses) == 3
     transport.close()
-
-
-def test_unavailable_server_is_skipped(unavailable: str, serve: Any, fake: FakeTransport) -> None:
-    transport = GrpcTransport(f"{unavailable}, {serve(fake).address}")
-    assert transport.get_pipeline("fake") == fake.spec
-    transport.close()
-
-
-def test_closed_transport_raises(serve: Any, fake: FakeTransport) -> None:
-    transport = GrpcTransport(serve(fake).address)
-    transport.close()
-    with pytest.raises(ServerUnavailableError, match="was closed"):
-        transport.get_pipeline("fake")
 
 
 def test_close_ends_a_waiting_call() -> None:

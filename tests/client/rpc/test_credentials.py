@@ -81,20 +81,6 @@ def test_token_to_other_machines_requires_tls(target: str, address: str) -> None
     GrpcTransport(target, Credentials())
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        "127.0.0.1:1",
-        "localhost:1",
-        "[::1]:1",
-        "unix:/run/a.sock",
-        "127.0.0.1:1,[::1]:2,unix:a",
-    ],
-)
-def test_token_to_this_machine_needs_no_tls(target: str) -> None:
-    GrpcTransport(target, Credentials(SECRET))
-
-
 def test_custom_transport_has_its_own_credentials(fake: FakeTransport) -> None:
     for options in ({"token": SECRET}, {"tls": True}, {"tls": False}, {"tls": TLS()}):
         with pytest.raises(InvalidRequestError, match="token and tls cannot be combined"):
@@ -118,22 +104,6 @@ def test_invalid_host_names_are_refused_with_tls(host: str) -> None:
 def test_invalid_server_names_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="is not a valid name for the certificate"):
         infeed.connect("127.0.0.1:1", "p", tls=TLS(server_name=name))
-
-
-@pytest.mark.parametrize(
-    ("option", "expected"),
-    [(None, "http ClientSocket"), (False, "http ClientSocket"), (True, "https TLSClientSocket")],
-)
-def test_scheme_and_socket_follow_from_tls(option: bool | None, expected: str) -> None:
-    credentials = Credentials(tls=option)
-    socket = credentials.create_socket("a:1")
-    assert f"{credentials.scheme} {type(socket).__name__}" == expected
-
-
-def test_certificate_is_for_the_name_and_not_for_the_address() -> None:
-    credentials = Credentials(tls=TLS(), name="dns:///infeed.example.org:1")
-    socket: Any = credentials.create_socket("10.1.2.3:1")
-    assert (socket._server_name, socket._address) == ("infeed.example.org", "10.1.2.3:1")
 
 
 @pytest.fixture

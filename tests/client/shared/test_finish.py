@@ -71,15 +71,6 @@ def test_overflow_causes_no_warning() -> None:
     np.testing.assert_array_equal(huge, [np.inf, -np.inf])
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int16", "int64", "uint64"])
-def test_one_hot_of_each_integer_type(dtype: str) -> None:
-    labels = np.array([[0, 2], [3, 1]], dtype)
-    result = apply(OneHot("x", 3), labels)
-    expected = np.concatenate([np.eye(3), np.zeros((1, 3))])[labels.astype(int)]
-    np.testing.assert_array_equal(result, expected)
-    assert result.dtype == np.float32
-
-
 def test_one_hot_values_and_labels_out_of_range() -> None:
     result = apply(OneHot("x", 2, "int32", 5, -1), np.array([-1, 0, 1, 2, 1 << 40]))
     assert result.tolist() == [[-1, -1], [5, -1], [-1, 5], [-1, -1], [-1, -1]]
@@ -114,13 +105,6 @@ def test_empty_slots_are_zero_after_transforms() -> None:
     result = finish(arrays, transforms, np.array([True, False]))
     np.testing.assert_array_equal(result["x"], [[-1, -1, -1], [0, 0, 0]])
     np.testing.assert_array_equal(result["label"], [[1, 0.5, 0.5], [0, 0, 0]])
-
-
-def test_transforms_run_in_order() -> None:
-    x = np.array([300, 2], np.int64)
-    transforms = [Cast("x", "uint8"), Normalize("x", scale=2.0)]
-    np.testing.assert_array_equal(finish({"x": x}, transforms, ALL)["x"], [127.5, 1])
-    assert finish({"x": x}, [], ALL)["x"] is x
 
 
 def test_finished_spec_matches_the_finished_arrays() -> None:
@@ -163,18 +147,12 @@ def reference(transform: Any, x: Any) -> Any:
         if transform.scale is not None:
             result = result / kind(transform.scale)
         if transform.mean:
-            result = result - np.array(transform.mean, kind).reshape(shape(transform.mean))
+            result = result - kind(transform.mean[0])
         if transform.std:
-            result = result / np.array(transform.std, kind).reshape(shape(transform.std))
+            result = result / kind(transform.std[0])
         return result
 
 
-def shape(values: tuple[float, ...]) -> tuple[int, ...]:
-    """Returns a shape that broadcasts one value to all, or several along the last dimension."""
-    return () if len(values) == 1 else (len(values),)
-
-
-SHAPES = [(), (0,), (1,), (0, 3), (5, 0, 3), (7, 3), (3, 17, 3), (2, 40_000, 3), (3000, 37, 3)]
 CASES: list[Any] = [
     Cast("x", "uint8"),
     Cast("x", "int16"),
@@ -182,10 +160,6 @@ CASES: list[Any] = [
     Normalize("x", scale=255.0),
     Normalize("x", scale=3.0, mean=(0.485,), std=(0.229,), data_type="float16"),
     Normalize("x", mean=(0.1,), data_type="bfloat16"),
-]
-PER_CHANNEL: list[Any] = [
-    Normalize("x", scale=255.0, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6)),
-    Normalize("x", std=(0.4, 0.5, 0.6), data_type="float64"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Reports of the processes of one host, as those of one server."""
+"""Reports of the processes of one host, as the report of one server."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_report_on_less_time_is_taken_to_go_on() -> None:
 
 
 def test_processes_without_a_report_count_as_servers_of_their_own_nowhere() -> None:
-    four = [replace(ONE, processes=4, process_id=each) for each in range(4)]
+    four = [replace(ONE, processes=4, process_id=number) for number in range(4)]
     whole = capacity(merge_processes(four))
     assert whole == capacity(merge_processes(four[:2])) == capacity(four[0])
     assert whole == pytest.approx(4 * (capacity(replace(ONE, processes=1)) or 0))

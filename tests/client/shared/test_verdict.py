@@ -77,12 +77,6 @@ def test_job_is_judged_by_its_worst_rank() -> None:
     assert str(verdict).startswith("moderately input-bound: rank 5 of 8 waited 5.0 %")
 
 
-def test_without_a_server_s_report_the_cause_is_unknown() -> None:
-    verdict = judge([rank(WAITING)], 1, [ServerReport()])
-    assert verdict.cause is None
-    assert str(verdict).endswith("; no server has reported the cause")
-
-
 @pytest.mark.parametrize(
     ("cause", "server", "trainer"),
     [
@@ -233,21 +227,6 @@ def test_shares_end_at_100_percent() -> None:
     assert find_cause(busy, [SERVER])[1] == "its receiving threads were busy 100 % of the time"
 
 
-def test_more_servers_are_named_only_where_they_help() -> None:
-    assert judge([rank(WAITING)], 1, [replace(SERVER, cpu_seconds=1.0)]).cause == "round trip"
-    assert judge([rank(WAITING)], 1, [replace(SERVER, cpu_seconds=1.0)]).servers is None
-
-
-def test_the_input_that_keeps_up_has_no_cause_in_the_line() -> None:
-    line = str(judge([rank(replace(WAITING, wait_seconds=0.0))], 1, [SERVER]))
-    assert line == "not input-bound: the trainer waited 0.0 % of the time; the input keeps up"
-
-
-def test_two_streams_share_the_time_of_a_client() -> None:
-    trainer = replace(WAITING, receive_seconds=8.0, streams=2)
-    assert find_cause(trainer, [SERVER, SERVER])[0] == "round trip"
-
-
 def test_consumption_is_that_of_the_slowest_rank() -> None:
     slow = replace(WAITING, wait_seconds=0.0)
     assert consumption([rank(WAITING), rank(slow)], 8) == pytest.approx(8 / 0.1)
@@ -289,12 +268,6 @@ def test_processors_that_others_use_are_no_capacity() -> None:
     assert capacity(replace(idle, available_cores=1.0)) == pytest.approx(25.0)
     assert capacity(replace(idle, available_cores=0.4)) == pytest.approx(10.0)
     assert capacity(replace(idle, available_cores=9.0)) == pytest.approx(100.0)
-
-
-def test_processes_of_one_host_are_one_server() -> None:
-    loaded = replace(BUSY, transform_seconds=10.0, processes=2)  # 10 batches/s, and as many again
-    assert capacity(loaded) == pytest.approx(20.0)
-    assert enough_servers([rank(WAITING)], 4, [loaded]) == 4
 
 
 def test_enough_servers_serve_the_job_and_the_others() -> None:
@@ -381,3 +354,9 @@ def test_verdict_names_the_number_of_servers() -> None:
     assert verdict.servers == 2
     assert "; 2 such servers would be enough; first: add servers or cores" in str(verdict)
     assert "; 1 such server would" in str(replace(verdict, servers=1))
+
+
+def test_without_a_server_s_report_the_cause_is_unknown() -> None:
+    verdict = judge([rank(WAITING)], 1, [ServerReport()])
+    assert verdict.cause is None
+    assert str(verdict).endswith("; no server has reported the cause")

@@ -19,7 +19,6 @@ from accelerate import (  # noqa: E402
 from tests.client.torch.fakes import STEPS, fake, ids, passes  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
-from infeed import Shard  # noqa: E402
 from infeed.torch import FeedDataset, connect  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
@@ -37,12 +36,6 @@ def accelerator(**options: Any) -> Accelerator:
 def test_prepared_loader_of_one_process_has_every_batch(dispatch: bool | None) -> None:
     loader = accelerator(dispatch_batches=dispatch).prepare(DataLoader(dataset(), batch_size=None))
     assert [ids(loader) for _ in range(2)] == passes(2)
-
-
-def test_prepared_loader_of_one_process_has_the_shard_that_was_given() -> None:
-    shard = Shard(1, 2)
-    loader = accelerator().prepare(DataLoader(dataset(shard=shard), batch_size=None))
-    assert [ids(loader)] == passes(1, shard=shard)
 
 
 @pytest.mark.parametrize("step", [1, STEPS - 1, STEPS, STEPS + 2])

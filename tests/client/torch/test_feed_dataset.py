@@ -113,14 +113,6 @@ def test_state_of_a_finished_pass_ends_it_before_iter() -> None:
         assert [ids(data) for _ in range(2)] == [[], passes(2)[1]]
 
 
-def test_state_before_the_first_batch_is_the_beginning() -> None:
-    state = dataset(epochs=1).state_dict()
-    with dataset(epochs=1) as data:
-        list(data)
-        data.load_state_dict(state)
-        assert ids(data) == passes(1)[0]
-
-
 @pytest.mark.parametrize("step", [1, STEPS + 2])
 def test_cursor_of_a_numpy_feed_is_a_state(step: int) -> None:
     with infeed.connect("fake", "fake", transport=fake()) as feed:
@@ -166,11 +158,6 @@ def test_length_is_that_of_the_whole_pass_at_each_state(remainder: Any, steps: i
         assert len(DataLoader(data, batch_size=None)) == steps
 
 
-def test_endless_dataset_has_no_length() -> None:
-    with dataset() as data, pytest.raises(TypeError, match="is endless"):
-        len(data)
-
-
 def test_second_pass_of_unknown_length_is_refused() -> None:
     with dataset(epochs=1, transport=fake(length_known=False)) as data:
         assert ids(data) == passes(1)[0]
@@ -194,12 +181,6 @@ def rest(data: FeedDataset) -> Any:
     """Yields what is left, without a call of `iter`."""
     while (batch := next(data, None)) is not None:
         yield batch
-
-
-def test_pass_of_several_epochs_begins_at_its_epoch() -> None:
-    with dataset(epochs=2) as data:
-        data.set_epoch(1)
-        assert ids(data) == stream(COUNT, epochs=4)[COUNT // 2 :]
 
 
 def test_epoch_of_an_unfinished_pass_continues_it() -> None:
@@ -245,12 +226,6 @@ def test_epoch_after_a_state_has_no_effect() -> None:
             assert ids(given) == passes(3)[2]
 
 
-def test_epoch_of_a_restarting_dataset_has_no_effect() -> None:
-    with dataset(epochs=1, restart=True) as data:
-        data.set_epoch(3)
-        assert ids(data) == passes(1)[0]
-
-
 def test_epoch_of_a_new_endless_dataset_is_refused() -> None:
     with dataset() as data:
         data.set_epoch(0)
@@ -259,13 +234,6 @@ def test_epoch_of_a_new_endless_dataset_is_refused() -> None:
         next(iter(data))
         data.set_epoch(2)
         assert ids([next(iter(data))]) == stream(2)[1:]
-
-
-def test_epoch_of_an_unknown_length_is_refused_with_the_remedy() -> None:
-    with dataset(epochs=1, transport=fake(length_known=False)) as data:
-        data.set_epoch(1)
-        with pytest.raises(infeed.FeedClosedError, match="or restart=True"):
-            next(iter(data))
 
 
 def test_epoch_that_is_none_is_refused() -> None:
@@ -317,14 +285,6 @@ def test_worker_of_a_loader_is_refused_with_the_remedy(workers: int) -> None:
         next(iter(loader))
 
 
-def test_worker_of_a_connected_dataset_is_refused() -> None:
-    with dataset() as data:
-        next(iter(data))
-        loader = DataLoader(data, batch_size=None, num_workers=1, multiprocessing_context="fork")
-        with pytest.raises(infeed.InvalidRequestError, match="give num_workers=0"):
-            next(iter(loader))
-
-
 def test_feed_is_refused_for_the_target_with_the_remedy() -> None:
     with (
         infeed.connect("fake", "fake", transport=fake()) as feed,
@@ -344,3 +304,9 @@ def test_closed_dataset_does_not_connect() -> None:
 def test_option_of_a_wrong_type_is_refused(option: str) -> None:
     with pytest.raises(infeed.InvalidRequestError, match=f"{option} must be"):
         dataset(**{option: "1"})
+
+
+def test_epoch_of_a_restarting_dataset_has_no_effect() -> None:
+    with dataset(epochs=1, restart=True) as data:
+        data.set_epoch(3)
+        assert ids(data) == passes(1)[0]

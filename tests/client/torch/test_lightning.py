@@ -143,13 +143,6 @@ def test_resumed_training_equals_uninterrupted_training(
     assert batches(whole.seen) == (epochs(3) if of_dataset else stream(len(whole.seen)))
 
 
-@pytest.mark.parametrize("step", [1, STEPS - 1, STEPS + 1])
-def test_stateful_data_loader_resumes_within_an_epoch(step: int, tmp_path: Path) -> None:
-    first = interrupted(loader("stateful", epochs=1), step, tmp_path, max_epochs=3)
-    second = resumed(loader("stateful", epochs=1), tmp_path, max_epochs=3)
-    assert batches(first.seen + second.seen) == epochs(3)
-
-
 class AtEpochEnd(L.Callback):
     """Saves a checkpoint at the end of an epoch."""
 

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.client.torch.fakes import COUNT, STEPS, fake, ids, passes, stream
+from tests.client.torch.fakes import COUNT, STEPS, fake, ids, stream
 
 import infeed
 from infeed.shared.spec import Guarantee
@@ -53,11 +53,6 @@ def test_state_of_a_finite_pass_continues_in_an_endless_one() -> None:
     assert given == stream(2 * STEPS + 1)[1:]
 
 
-def test_state_before_the_first_batch_has_no_end() -> None:
-    with dataset(epochs=2, state=dataset(epochs=1).state_dict()) as data:
-        assert ids(data) == stream(2 * COUNT // 4)
-
-
 def test_length_after_a_state_of_a_longer_pass_is_the_rest() -> None:
     with dataset(epochs=1, state=state_of_a_step(epochs=3)) as data:
         assert len(data) == len(ids(data)) == 3 * COUNT // 4 - 1
@@ -78,11 +73,3 @@ def test_second_pass_without_an_order_is_refused() -> None:
         assert len(ids(data)) == STEPS
         with pytest.raises(infeed.FeedClosedError, match="no further pass of it can begin"):
             next(iter(data))
-
-
-def test_restart_before_the_first_batch_keeps_the_connection() -> None:
-    transport = fake()
-    with dataset(epochs=1, restart=True, transport=transport) as data:
-        assert len(data) == STEPS
-        assert ids(data) == passes(1)[0]
-        assert transport.streams == 1

@@ -1,4 +1,4 @@
-"""Tests of the default shard: that of `torch.distributed` at the first batch."""
+"""Tests of the default shard, which `torch.distributed` has at the first batch."""
 
 from __future__ import annotations
 
@@ -67,27 +67,12 @@ def test_shard_that_was_given_wins(initialize: Any, monkeypatch: pytest.MonkeyPa
         assert [ids(own)] == rank_batches(0)
 
 
-def test_feed_that_was_given_keeps_its_shard(initialize: Any) -> None:
-    initialize(1, 4)
-    with infeed.connect("fake", "fake", transport=fake()) as feed:
-        tensors = connect(feed)
-        next(tensors)
-        assert tensors.feed.shard == infeed.Shard(0, 1)
-
-
 def test_group_after_the_dataset_was_made_gives_the_shard(initialize: Any) -> None:
     with dataset() as data:
         iter(data)
         data.load_state_dict(data.state_dict())
         initialize(1, 2)
         assert [ids(data), ids(data)] == rank_batches(1, 2)
-
-
-def test_statistics_before_the_group_do_not_fix_the_shard(initialize: Any) -> None:
-    with dataset() as data:
-        data.stats()
-        initialize(1, 2)
-        assert [ids(data)] == rank_batches(1)
 
 
 @pytest.mark.parametrize("variable", ["WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE"])

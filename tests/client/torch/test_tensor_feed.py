@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.client.torch.fakes import STEPS, fake, ids, stream  # noqa: E402
+from tests.client.torch.fakes import fake, ids, stream  # noqa: E402
 
 import infeed  # noqa: E402
 from infeed.testing import FakeTransport  # noqa: E402
@@ -24,36 +24,6 @@ def test_feed_can_be_given() -> None:
         assert tensors.stats().steps == 1
     with pytest.raises(infeed.FeedClosedError):
         next(feed)
-
-
-def test_length_is_that_of_the_feed() -> None:
-    with connect("fake", "fake", transport=fake(), epochs=1) as feed:
-        assert len(feed) == STEPS
-        assert feed
-
-
-def test_endless_feed_has_no_length() -> None:
-    with connect("fake", "fake", transport=fake()) as feed:
-        with pytest.raises(TypeError, match="is endless"):
-            len(feed)
-        assert feed
-
-
-def test_second_loop_continues_and_one_after_the_end_is_refused() -> None:
-    with connect("fake", "fake", transport=fake(), epochs=1) as feed:
-        first = [next(iter(feed)), *feed]
-        assert ids(first) == stream(STEPS)
-        assert next(feed, None) is None
-        with pytest.raises(infeed.FeedClosedError, match="has ended"):
-            iter(feed)
-
-
-def test_state_is_a_cursor_for_numpy_too() -> None:
-    with connect("fake", "fake", transport=fake()) as feed:
-        next(feed)
-        state = feed.state()
-    with infeed.connect("fake", "fake", transport=fake(), state=state) as feed:
-        assert next(feed)["x"].tolist() == stream(2)[1]
 
 
 @pytest.mark.parametrize("finish", ["trainer", "server"])

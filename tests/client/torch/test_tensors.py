@@ -34,27 +34,9 @@ def test_type_of_a_field_is_that_of_its_tensor(data_type: str) -> None:
     assert tensor.tolist() == [1, 1, 1, 0]
 
 
-def test_batch_is_an_exact_dict() -> None:
-    assert type(first_batch({"x": np.arange(4)})) is dict
-
-
 def test_byte_strings_are_lists_of_bytes() -> None:
     x = np.array([b"a", b"\0", b"", b"d"], object)
     assert first_batch({"x": x})["x"] == [b"a", b"\0", b"", b"d"]
-
-
-def test_writable_array_is_not_copied() -> None:
-    x = np.arange(4)
-    to_tensor(x)[0] = 7
-    assert x[0] == 7
-
-
-def test_read_only_array_is_copied() -> None:
-    x = np.arange(4)
-    x.flags.writeable = False
-    tensor = to_tensor(x)
-    tensor[0] = 7
-    assert x[0] == 0
 
 
 def test_unknown_device_is_refused() -> None:
@@ -100,3 +82,11 @@ def test_copy_to_another_device_blocks() -> None:
 def test_cuda_on_a_machine_without_it_raises() -> None:
     with pytest.raises(infeed.InvalidRequestError, match=r'finds no CUDA device.*device="cpu"'):
         first_batch({"x": np.arange(4)}, device="cuda")
+
+
+def test_read_only_array_is_copied() -> None:
+    x = np.arange(4)
+    x.flags.writeable = False
+    tensor = to_tensor(x)
+    tensor[0] = 7
+    assert x[0] == 0

@@ -119,13 +119,3 @@ def test_options_that_could_not_be_exact_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=problem):
         train(tmp_path, None, **options)
-
-
-def test_checkpoint_without_a_state_is_refused(tmp_path: Path) -> None:
-    with FeedDataset("fake", "fake", transport=fake(), epochs=1) as dataset:
-        own = [Stop(2)]
-        recipe.FeedTrainer(
-            Model(), arguments(tmp_path), train_dataset=dataset, callbacks=own
-        ).train()
-    with pytest.raises(ValueError, match="has no state of the dataset"):
-        train(tmp_path, None, str(tmp_path / "checkpoint-2"))

@@ -4,8 +4,6 @@ from infeed.shared.spec.dtypes import (
     BYTES,
     DATA_TYPES,
     Array,
-    data_type_from_proto,
-    data_type_to_proto,
     numpy_dtype,
     shared_range,
 )
@@ -46,8 +44,6 @@ __all__ = [
     "Remainder",
     "RemainderScope",
     "Spec",
-    "data_type_from_proto",
-    "data_type_to_proto",
     "finish_from_proto",
     "finish_to_proto",
     "numpy_dtype",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from infeed.shared.errors import InvalidRequestError
-from infeed.shared.spec.dtypes import enum_name
+from infeed.shared.spec.messages import enum_name, from_message, to_message
 from infeed.shared.spec.pipeline import Remainder
 from infeed.v1 import feed_service_pb2, spec_pb2
 
@@ -34,31 +34,17 @@ class DatasetRequest:
     shard_hint: bool = False
 
     def to_proto(self) -> feed_service_pb2.RegisterDatasetRequest:
-        return feed_service_pb2.RegisterDatasetRequest(
-            pipeline=self.pipeline,
-            fingerprint=self.fingerprint,
-            batch_size=self.batch_size or 0,
-            seed=self.seed,
-            epochs=self.epochs,
-            remainder=f"REMAINDER_{(self.remainder or 'unspecified').upper()}",
-            compression=f"COMPRESSION_{(self.compression or 'unspecified').upper()}",
-            shard_hint=self.shard_hint,
-        )
+        return to_message(feed_service_pb2.RegisterDatasetRequest, self)
 
     @classmethod
     def from_proto(cls, message: feed_service_pb2.RegisterDatasetRequest) -> DatasetRequest:
         """Converts a message. Raises `InvalidRequestError` for an unknown enum value."""
-        return cls(
-            pipeline=message.pipeline,
-            fingerprint=message.fingerprint,
+        return from_message(
+            cls,
+            message,
             batch_size=message.batch_size or None,
-            seed=message.seed if message.HasField("seed") else None,
-            epochs=message.epochs,
-            remainder=optional_enum_name(spec_pb2.Remainder, message.remainder, "REMAINDER_"),
-            compression=optional_enum_name(
-                feed_service_pb2.Compression, message.compression, "COMPRESSION_"
-            ),
-            shard_hint=message.shard_hint,
+            remainder=optional_enum_name(spec_pb2.Remainder, message.remainder),
+            compression=optional_enum_name(feed_service_pb2.Compression, message.compression),
         )
 
 
@@ -75,20 +61,16 @@ class RegisteredDataset:
     lost_workers: tuple[str, ...] = ()
 
     def to_proto(self) -> feed_service_pb2.RegisterDatasetResponse:
-        return feed_service_pb2.RegisterDatasetResponse(**vars(self))
+        return to_message(feed_service_pb2.RegisterDatasetResponse, self)
 
     @classmethod
     def from_proto(cls, message: feed_service_pb2.RegisterDatasetResponse) -> RegisteredDataset:
-        values = {field.name: getattr(message, field.name) for field in fields(cls)}
-        return cls(**{**values, "lost_workers": tuple(message.lost_workers)})
+        return from_message(cls, message)
 
 
-def optional_enum_name(enum: Any, value: int, prefix: str) -> Any:
-    """Returns the name of an enum value without its prefix; None for the unspecified one.
-
-    Raises `InvalidRequestError` for an unknown value.
-    """
+def optional_enum_name(enum: Any, value: int) -> Any:
+    """Returns the name of an enum's value; None for the unspecified one."""
     if value not in enum.values():
         name = enum.DESCRIPTOR.name.lower()
         raise InvalidRequestError(f"unknown {name} {value}", **{name: value})
-    return enum_name(enum, value, prefix) if value else None
+    return enum_name(enum.DESCRIPTOR, value) if value else None

@@ -1,17 +1,16 @@
-"""Data types of array elements: names, NumPy types and protobuf enums."""
+"""Data types of array elements: names and NumPy types."""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from infeed.shared.errors import MissingExtraError, ProtocolError
-from infeed.v1 import spec_pb2
+from infeed.shared.errors import MissingExtraError
 
 Array: TypeAlias = npt.NDArray[Any]
-"""One field of a batch; the first dimension is that of the slots."""
+"""One field of a batch; the first dimension has the slots."""
 
 BYTES = "bytes"
 """The data type of a field of byte strings; in NumPy an object array of `bytes`."""
@@ -42,10 +41,7 @@ def numpy_dtype(data_type: str) -> np.dtype[Any]:
 
 
 def shared_range(source: np.dtype[Any], target: np.dtype[Any]) -> tuple[Any, Any]:
-    """Returns the least and the greatest value of the type `source` that the integer type has.
-
-    Both are finite and of the type `source`, a type of numbers other than bool.
-    """
+    """Returns the least and the greatest value of the type `source` that the integer type has."""
     limits = np.iinfo(target)
     if source.kind in "iu":
         own = np.iinfo(source)
@@ -57,27 +53,3 @@ def shared_range(source: np.dtype[Any], target: np.dtype[Any]) -> tuple[Any, Any
     if source.name == "float16":
         low, high = max(low, -65504), min(high, 65504)
     return source.type(float(low)), source.type(float(high))
-
-
-def data_type_to_proto(data_type: str) -> spec_pb2.DataType:
-    number = spec_pb2.DataType.Value(f"DATA_TYPE_{data_type.upper()}")
-    return cast("spec_pb2.DataType", number)
-
-
-def data_type_from_proto(value: int) -> str:
-    name: str = enum_name(spec_pb2.DataType, value, "DATA_TYPE_")
-    return name
-
-
-def enum_name(enum: Any, value: int, prefix: str) -> Any:
-    """Returns the name of an enum value without its prefix: `none` for `ORDER_NONE`.
-
-    Raises `ProtocolError` for an unknown value.
-    """
-    names = {number: name.removeprefix(prefix).lower() for name, number in enum.items() if number}
-    if value not in names:
-        raise ProtocolError(
-            f"the server sent {value} for {enum.DESCRIPTOR.name}, which is unknown to this client; "
-            "upgrade infeed on the client"
-        )
-    return names[value]

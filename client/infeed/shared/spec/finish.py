@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from infeed.shared.errors import ProtocolError
-from infeed.shared.spec.dtypes import data_type_from_proto, data_type_to_proto
+from infeed.shared.spec.messages import from_message, to_message
 from infeed.v1 import spec_pb2
 
 
@@ -52,43 +52,27 @@ FinishTransform: TypeAlias = Cast | Normalize | OneHot
 """An elementwise transform that runs where the batch is consumed."""
 
 
+_KINDS: dict[str, type[FinishTransform]] = {
+    "cast": Cast,
+    "normalize": Normalize,
+    "one_hot": OneHot,
+}
+
+
 def finish_to_proto(transform: FinishTransform) -> spec_pb2.FinishTransform:
     message = spec_pb2.FinishTransform(field=transform.field)
-    data_type = data_type_to_proto(transform.data_type)
-    if isinstance(transform, Cast):
-        message.cast.data_type = data_type
-    elif isinstance(transform, Normalize):
-        message.normalize.data_type = data_type
-        if transform.scale is not None:
-            message.normalize.scale = transform.scale
-        message.normalize.mean.extend(transform.mean)
-        message.normalize.std.extend(transform.std)
-    else:
-        message.one_hot.depth = transform.depth
-        message.one_hot.data_type = data_type
-        message.one_hot.on_value = transform.on_value
-        message.one_hot.off_value = transform.off_value
+    for name, kind in _KINDS.items():
+        if isinstance(transform, kind):
+            body = getattr(message, name)
+            body.MergeFrom(to_message(type(body), transform))
     return message
 
 
 def finish_from_proto(message: spec_pb2.FinishTransform) -> FinishTransform:
-    kind = message.WhichOneof("transform")
-    if kind == "cast":
-        return Cast(message.field, data_type_from_proto(message.cast.data_type))
-    if kind == "normalize":
-        body = message.normalize
-        return Normalize(
-            message.field,
-            scale=body.scale if body.HasField("scale") else None,
-            mean=tuple(body.mean),
-            std=tuple(body.std),
-            data_type=data_type_from_proto(body.data_type),
+    name = message.WhichOneof("transform")
+    if name is None:
+        raise ProtocolError(
+            f"the finish transform of field {message.field!r} is unknown to this client; upgrade "
+            'infeed on the client, or connect with finish="server"'
         )
-    if kind == "one_hot":
-        hot = message.one_hot
-        data_type = data_type_from_proto(hot.data_type)
-        return OneHot(message.field, hot.depth, data_type, hot.on_value, hot.off_value)
-    raise ProtocolError(
-        f"the finish transform of field {message.field!r} is unknown to this client; upgrade "
-        'infeed on the client, or connect with finish="server"'
-    )
+    return from_message(_KINDS[name], getattr(message, name), field=message.field)

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from infeed.shared.errors import InvalidRequestError
-from infeed.shared.spec.dtypes import (
-    BYTES,
-    Array,
-    data_type_from_proto,
-    data_type_to_proto,
-    enum_name,
-    numpy_dtype,
-)
+from infeed.shared.spec.dtypes import BYTES, Array, numpy_dtype
 from infeed.shared.spec.finish import FinishTransform, finish_from_proto, finish_to_proto
+from infeed.shared.spec.messages import from_message, to_message
 from infeed.v1 import spec_pb2
 
 Remainder = Literal["drop", "pad"]
@@ -26,7 +19,7 @@ OnError = Literal["raise", "substitute", "mask"]
 FinishPlacement = Literal["trainer", "server", "none"]
 """Where the finish transforms run; none: the consumer of the feed runs them itself."""
 RemainderScope = Literal["job", "worker"]
-"""The data that has one remainder: that of the whole job, or of each worker by itself."""
+"""The data that has one remainder: the whole job's, or each worker's."""
 
 MAX_BATCH_SIZE = 1 << 17
 """Slots. Keeps the header of a batch (13 bytes a slot) below gRPC's default limit of 4 MiB."""
@@ -61,21 +54,15 @@ class FieldSpec:
         return f"{self.name}: {self.data_type}{list(self.shape)}"
 
     def to_proto(self) -> spec_pb2.FieldSpec:
-        return spec_pb2.FieldSpec(
-            name=self.name, data_type=data_type_to_proto(self.data_type), shape=self.shape
-        )
+        return to_message(spec_pb2.FieldSpec, self)
 
     @classmethod
     def from_proto(cls, message: spec_pb2.FieldSpec) -> FieldSpec:
-        return cls(message.name, data_type_from_proto(message.data_type), tuple(message.shape))
+        return from_message(cls, message)
 
 
 Spec: TypeAlias = tuple[FieldSpec, ...]
 """The fields of a batch, in order."""
-
-
-def spec_from_proto(fields: Sequence[spec_pb2.FieldSpec]) -> Spec:
-    return tuple(FieldSpec.from_proto(field) for field in fields)
 
 
 @dataclass(frozen=True)
@@ -89,21 +76,6 @@ class Guarantee:
     def __str__(self) -> str:
         words = (f"{self.order} order", f"{self.delivery} delivery", f"{self.resume} resume")
         return ", ".join(words).replace("_", " ").replace("none ", "no ")
-
-    def to_proto(self) -> spec_pb2.Guarantee:
-        return spec_pb2.Guarantee(
-            order=f"ORDER_{self.order.upper()}",
-            delivery=f"DELIVERY_{self.delivery.upper()}",
-            resume=f"RESUME_{self.resume.upper()}",
-        )
-
-    @classmethod
-    def from_proto(cls, message: spec_pb2.Guarantee) -> Guarantee:
-        return cls(
-            order=enum_name(spec_pb2.Order, message.order, "ORDER_"),
-            delivery=enum_name(spec_pb2.Delivery, message.delivery, "DELIVERY_"),
-            resume=enum_name(spec_pb2.Resume, message.resume, "RESUME_"),
-        )
 
 
 @dataclass(frozen=True)
@@ -155,48 +127,23 @@ class PipelineSpec:
             )
 
     def to_proto(self) -> spec_pb2.Pipeline:
-        return spec_pb2.Pipeline(
-            name=self.name,
+        return to_message(
+            spec_pb2.Pipeline,
+            self,
             element_spec=[field.to_proto() for field in self.element_spec],
             wire_spec=[field.to_proto() for field in self.wire_spec],
             finish_transforms=[finish_to_proto(t) for t in self.finish_transforms],
-            sample_count=self.sample_count,
-            fingerprint=self.fingerprint,
-            guarantee=self.guarantee.to_proto(),
-            batch_size=self.batch_size,
-            seed=self.seed,
-            remainder=f"REMAINDER_{self.remainder.upper()}",
-            on_error=f"ON_ERROR_{self.on_error.upper()}",
-            batch_stride=self.batch_stride,
-            server_version=self.server_version,
-            engine=f"ENGINE_{self.engine.upper()}",
-            remainder_scope=f"REMAINDER_SCOPE_{self.remainder_scope.upper()}",
-            source_kind=self.source_kind,
-            shuffle_mode=self.shuffle_mode,
+            guarantee=to_message(spec_pb2.Guarantee, self.guarantee),
         )
 
     @classmethod
     def from_proto(cls, message: spec_pb2.Pipeline) -> PipelineSpec:
-        return cls(
-            name=message.name,
-            element_spec=spec_from_proto(message.element_spec),
-            wire_spec=spec_from_proto(message.wire_spec),
+        return from_message(
+            cls,
+            message,
+            {"engine": "local", "remainder_scope": "job"},
+            element_spec=tuple(FieldSpec.from_proto(field) for field in message.element_spec),
+            wire_spec=tuple(FieldSpec.from_proto(field) for field in message.wire_spec),
             finish_transforms=tuple(finish_from_proto(t) for t in message.finish_transforms),
-            sample_count=message.sample_count if message.HasField("sample_count") else None,
-            fingerprint=message.fingerprint,
-            guarantee=Guarantee.from_proto(message.guarantee),
-            batch_size=message.batch_size,
-            seed=message.seed,
-            remainder=enum_name(spec_pb2.Remainder, message.remainder, "REMAINDER_"),
-            on_error=enum_name(spec_pb2.OnError, message.on_error, "ON_ERROR_"),
-            batch_stride=message.batch_stride,
-            server_version=message.server_version,
-            engine=enum_name(spec_pb2.Engine, message.engine or spec_pb2.ENGINE_LOCAL, "ENGINE_"),
-            remainder_scope=enum_name(
-                spec_pb2.RemainderScope,
-                message.remainder_scope or spec_pb2.REMAINDER_SCOPE_JOB,
-                "REMAINDER_SCOPE_",
-            ),
-            source_kind=message.source_kind,
-            shuffle_mode=message.shuffle_mode,
+            guarantee=from_message(Guarantee, message.guarantee),
         )

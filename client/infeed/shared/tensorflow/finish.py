@@ -1,4 +1,4 @@
-"""Finish transforms in TensorFlow, bit for bit equal to those of `infeed.shared.finish` in NumPy.
+"""Finish transforms in TensorFlow, bit for bit equal to `infeed.shared.finish` in NumPy.
 
 Except that TensorFlow takes subnormal numbers as 0.
 """
@@ -17,11 +17,7 @@ from infeed.shared.spec import Cast, FinishTransform, Normalize, OneHot, numpy_d
 def finish(
     fields: dict[str, tf.Tensor], transforms: Sequence[FinishTransform], mask: tf.Tensor | None
 ) -> dict[str, tf.Tensor]:
-    """Applies the transforms to a batch, and sets empty slots to zero again.
-
-    `mask` is bool [slots], False for an empty slot; None if none can be empty. Fields without a
-    transform are returned as they are.
-    """
+    """Applies the transforms to a batch, and sets empty slots to zero again."""
     result = dict(fields)
     for transform in transforms:
         result[transform.field] = apply(transform, result[transform.field])

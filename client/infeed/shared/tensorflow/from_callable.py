@@ -34,8 +34,8 @@ def from_callable(
 def from_iterations(
     begin: Callable[[], int], function: Callable[[int], Element | None], signature: Signature
 ) -> tf.data.Dataset:
-    """Returns a dataset like that of `from_callable`, whose function gets no number of an element,
-    but that of the iteration, which `begin` returns at its first element."""
+    """Returns a dataset as `from_callable` does, whose function gets the number of the iteration,
+    which `begin` returns at its first element."""
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def iteration(_: tf.Tensor) -> tf.data.Dataset:

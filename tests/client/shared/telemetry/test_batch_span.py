@@ -30,13 +30,6 @@ def test_second_end_has_no_effect() -> None:
     assert ended == [span]
 
 
-def test_problem_is_the_status_of_an_error() -> None:
-    spans = Spans()
-    begin(spans, []).end("lost", "the stream ended")
-    assert not spans.batches[0].status.is_ok
-    assert spans.batches[0].status.description == "the stream ended"
-
-
 def test_headers_are_those_of_trace_context() -> None:
     span = begin(Spans(), [])
     traceparent, tracestate = span.headers()
