@@ -6,19 +6,27 @@ The status reads its totals here too, so that `/api/v1` and `/metrics` have the 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import product
 from typing import get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    Metric,
+    ProcessCollector,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from infeed.shared.errors import SourceError
 from infeed.shared.spec import OnError
 from infeed_server.engines.monitor import EndedCall, Monitor, Refusal, Stage, fault_of
-from infeed_server.observe.collectors import CallbackCollector, LabelledValues
 from infeed_server.observe.metric_tables import (
     COUNTERS,
     COUNTERS_READ,
@@ -37,6 +45,34 @@ _TOTALS = {
     "source_errors": "infeed_source_errors",
 }
 """Counters of a pipeline, by their key in the status."""
+
+
+LabelledValues = Mapping[tuple[str, ...], float]
+"""Label values → the value of a metric."""
+
+
+class CallbackCollector(Collector):
+    """A metric whose values a quick function returns at every scrape."""
+
+    def __init__(
+        self,
+        family: type[CounterMetricFamily | GaugeMetricFamily],
+        name: str,
+        text: str,
+        labels: tuple[str, ...],
+        values: Callable[[], LabelledValues],
+    ) -> None:
+        self._family, self._name, self._text, self._labels = family, name, text, labels
+        self._values = values
+
+    def collect(self) -> Iterable[Metric]:
+        metric = self._family(self._name, self._text, labels=self._labels)
+        for labels, value in self._values().items():
+            metric.add_metric(labels, value)
+        return [metric]
+
+    def describe(self) -> Iterable[Metric]:
+        return [self._family(self._name, self._text, labels=self._labels)]
 
 
 class Metrics(Monitor):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from infeed.shared.errors import InfeedError, shorten
-from infeed_server.processes.worker_channel import Channel
+from infeed_server.processes.worker_process import Channel
 
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 

@@ -11,7 +11,7 @@ from infeed.shared.report import ServerReport
 from infeed.v1 import stream_pb2
 from infeed.wire.batch import encode_batch
 from infeed_server.engines.base import Answer, Engine, HostBatch, Request, Trainer
-from infeed_server.observe.usage import cpu_seconds, idle_seconds
+from infeed_server.observe.pipeline_reports import PipelineReports
 
 _IN_FLIGHT = 8
 """Requests that are under way: fewer than the engine reads ahead would let it wait."""
@@ -20,37 +20,27 @@ _WARM_BATCHES = 2 * _IN_FLIGHT
 """Batches before the measurement: fewer would count what was made while the graph was started."""
 
 
-def run_engine(engine: Engine, cores: int, seconds: float) -> ServerReport:
+def run_engine(engine: Engine, seconds: float) -> ServerReport:
     """Runs an engine for so many seconds, and returns its report.
 
     The warm-up is a quarter of the time, and a few batches at least: tf.data chooses its
     parallelism meanwhile. Bad samples should be substituted: else the first ends the run.
     """
-    batches = _batches(engine)
+    batches, reports, name = _batches(engine), PipelineReports(), engine.spec.name
+    reports.watch(name, engine.state_seconds)
     begin = time.perf_counter()
     for number, _ in enumerate(batches, start=1):
         warm = time.perf_counter() - begin
         if warm >= seconds or (number >= _WARM_BATCHES and warm >= seconds / 4):
             break
-    states, idle, cpu = engine.state_seconds(), idle_seconds(), cpu_seconds()
-    begin = time.perf_counter()
-    count = elapsed = 0.0
-    while elapsed < seconds:
+    reports.update({name: {"batches": 0, "bytes": 0}})
+    begin, count = time.perf_counter(), 0
+    while not count or time.perf_counter() - begin < seconds:
         next(batches)
         count += 1
-        elapsed = time.perf_counter() - begin
-    used, idle_after, after = cpu_seconds() - cpu, idle_seconds(), engine.state_seconds()
+    reports.update({name: {"batches": count, "bytes": 0}})
     batches.close()
-    available = 0.0 if idle is None or idle_after is None else used + idle_after - idle
-    return ServerReport(
-        seconds=elapsed,
-        batches=int(count),
-        source_seconds=after["source"] - states["source"],
-        transform_seconds=after["transform"] - states["transform"],
-        cpu_seconds=used,
-        cores=cores,
-        available_cores=available / elapsed,
-    )
+    return reports.report(name)
 
 
 def _batches(engine: Engine) -> Generator[None]:

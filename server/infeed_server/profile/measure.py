@@ -66,7 +66,7 @@ def measure(
         sizes = [field.sample_bytes for field in engine.spec.wire_spec]
         if None not in sizes and profile.wire_bytes is None:
             profile.wire_bytes = float(sum(size or 0 for size in sizes))
-        profile.run = run_engine(engine, profile.cores, options.seconds)
+        profile.run = run_engine(engine, options.seconds)
     finally:
         engine.close()
 

@@ -19,11 +19,11 @@ from tests.harness.clock import ManualClock
 from tests.harness.observed import observed
 from tests.harness.waiting import TIMEOUT_SECONDS
 
+from infeed_server.control.access import Authorize
 from infeed_server.control.app import ControlState, create_app
 from infeed_server.control.health import Health
 from infeed_server.control.http_server import ControlServer
 from infeed_server.control.processes import ServerProcesses
-from infeed_server.control.token_check import Authorize
 from infeed_server.serving.auth import hash_token, new_token, require_token
 
 
