@@ -114,7 +114,7 @@ class WorkerPool:
             else:
                 if isinstance(answer, Failure):
                     raise from_reason(answer.reason, answer.message, answer.metadata)
-                return answer.value
+                return answer
         raise WorkerEndedError(ending)
 
     def _running_process(self, worker: str) -> WorkerProcess:
