@@ -31,7 +31,7 @@ _MISSING = (
     "this control plane requires a token: infeed top takes it from a file, --token-file FILE; "
     "other clients send the header 'Authorization: Bearer TOKEN'"
 )
-"""The remedies of trainers are not those of HTTP."""
+"""The remedies of trainers do not apply to HTTP."""
 
 _IS_AUTHORIZED = "infeed.is_authorized"
 """Key of a request's scope."""

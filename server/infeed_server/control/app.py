@@ -57,7 +57,7 @@ def create_app(
     """Returns the app that shows a server's state. Nothing can be changed there.
 
     Requests must be for an address or one of `host_names`; None: for any host. With `authorize`,
-    they need a token, except those of health.
+    they need a token, except for health.
     """
     endpoints = {
         **ENDPOINTS,

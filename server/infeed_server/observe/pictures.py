@@ -92,7 +92,7 @@ def is_sent(stages: Sequence[SampleStage], sent: Mapping[str, Array]) -> bool | 
 
     None without stages.
     """
-    at_server = [each for each in stages if each.place == "server"]
+    at_server = [stage for stage in stages if stage.place == "server"]
     if not at_server:
         return None
     last = at_server[-1]

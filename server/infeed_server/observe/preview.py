@@ -98,7 +98,7 @@ class Previews:
 
 
 def _batch(engine: Engine, position: int, slots: int) -> HostBatch:
-    """Returns a small batch, which waits for its turn as those of trainers do."""
+    """Returns a small batch, which waits for its turn as a trainer does."""
     session = engine.open(slots, 0, Trainer())
     try:
         future = session.submit(Request(engine.spec.seed, position, slots, slots))

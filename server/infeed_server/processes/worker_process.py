@@ -26,7 +26,7 @@ _ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", 
 _STANDARD_ERROR = 2
 
 _REAP_TIMEOUT_SECONDS = 1.0
-"""Time from the end of a worker's socket to that of the worker."""
+"""Time from the end of a worker's socket to the end of the worker."""
 
 _COUNT = struct.Struct("=I")
 
@@ -95,7 +95,7 @@ class WorkerProcess:
             self._process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-c", program],
                 stdin=subprocess.DEVNULL,
-                # Standard output is that of a command: the ready line, or JSON.
+                # Standard output belongs to the command: the ready line, or JSON.
                 stdout=_STANDARD_ERROR,
                 pass_fds=[theirs.fileno()],
                 env={**_ONE_THREAD, **os.environ},
