@@ -8,7 +8,8 @@ import numpy as np
 
 from infeed.batch import Batch
 from infeed.shared.errors import InvalidRequestError
-from infeed.shared.spec import Array, PipelineSpec
+from infeed.shared.pictures import picture_field, to_uint8
+from infeed.shared.spec import PipelineSpec
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -20,9 +21,6 @@ _IMAGES_PER_ROW = 8
 _MIN_WIDTH = 64
 """Pixels: smaller images are enlarged by a whole factor, so that single pixels can be seen."""
 
-_MIN_GREY_SIDE = 8
-"""Pixels: a smaller matrix is hardly an image."""
-
 _FONT_SIZE = 12
 _GAP = 4
 _MAX_LABEL_LENGTH = 16
@@ -32,7 +30,7 @@ def contact_sheet(batch: Batch, spec: PipelineSpec) -> Image:
     """Draws the first field that has images. Raises `InvalidRequestError` if there is none."""
     from PIL import Image, ImageDraw, ImageFont  # noqa: PLC0415 - not in the light install
 
-    pixels = _to_uint8(batch[_image_field(spec)][:MAX_IMAGES])
+    pixels = to_uint8(batch[_image_field(spec)][:MAX_IMAGES])
     height, width = pixels.shape[1:3]
     scale = -(-_MIN_WIDTH // max(1, width))
     height, width = scale * height, scale * width
@@ -55,12 +53,9 @@ def contact_sheet(batch: Batch, spec: PipelineSpec) -> Image:
 
 
 def _image_field(spec: PipelineSpec) -> str:
-    for field in spec.element_spec:
-        if len(field.shape) == 3 and field.shape[-1] in (1, 3, 4):
-            return field.name
-    for field in spec.element_spec:  # grey images, which arrays often have without channels
-        if len(field.shape) == 2 and min(field.shape) >= _MIN_GREY_SIDE:
-            return field.name
+    name = picture_field({field.name: field.shape for field in spec.element_spec})
+    if name is not None:
+        return name
     listed = ", ".join(map(str, spec.element_spec))
     raise InvalidRequestError(
         f"--png: no field has images of 1, 3 or 4 channels; fields: {listed}; leave out --png, or "
@@ -92,14 +87,3 @@ def _label(value: Any) -> str:
     else:
         text = f"{label:.6g}" if label.dtype.kind == "f" else str(value)
     return text if len(text) <= _MAX_LABEL_LENGTH else f"{text[: _MAX_LABEL_LENGTH - 3]}..."
-
-
-def _to_uint8(images: Array) -> Array:
-    """Scales numbers other than uint8 to 0-255, and leaves the channels that Pillow knows."""
-    if images.dtype != np.uint8:
-        numbers = np.nan_to_num(images.astype(np.float64))
-        low, high = numbers.min(), numbers.max()
-        images = ((numbers - low) / max(high - low, 1e-12) * 255).astype(np.uint8)
-    if images.ndim == 4:
-        images = images[..., 0] if images.shape[-1] == 1 else images[..., :3]
-    return images

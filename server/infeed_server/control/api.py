@@ -73,16 +73,16 @@ def api_routes(status: Status, health: HealthView) -> list[Route]:
 
 
 def preview_route(previews: Previews) -> Route:
-    """Returns the route of the previews."""
+    """Returns the route of the previews. Threads make them, so that probes do not wait."""
 
-    async def show_preview(request: Request) -> Response:
+    def show_preview(request: Request) -> Response:
         name, query = request.path_params["name"], request.query_params
         try:
             if "sample_id" in query:
                 sample_id, key = _integer(query, "sample_id"), parse_key(query.get("key", "0" * 32))
-                return _json(await previews.make_sample(name, sample_id, key))
+                return _json(previews.make_sample(name, sample_id, key))
             stages = bool(_integer(query, "stages"))
-            return _json(await previews.make(name, _integer(query, "position"), stages=stages))
+            return _json(previews.make(name, _integer(query, "position"), stages=stages))
         except BusyError:
             problem = "one preview at a time, and one every other second"
             response = _json({"error": problem}, 429)

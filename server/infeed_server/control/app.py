@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from infeed_server.control.access import AccessCheck, Authorize, is_authorized
 from infeed_server.control.api import (
     API_ENDPOINTS,
     PREVIEW_ENDPOINTS,
@@ -21,8 +22,6 @@ from infeed_server.control.api import (
     preview_route,
 )
 from infeed_server.control.health import HealthView
-from infeed_server.control.host_check import HostCheck
-from infeed_server.control.token_check import Authorize, TokenCheck, is_authorized
 from infeed_server.dashboard.routes import accepts_page, dashboard_routes, page
 from infeed_server.observe.preview import Previews
 from infeed_server.observe.status import Status
@@ -58,7 +57,7 @@ def create_app(
     """Returns the app that shows a server's state. Nothing can be changed there.
 
     Requests must be for an address or one of `host_names`; None: for any host. With `authorize`,
-    they need a token, except those of health.
+    they need a token, except for health.
     """
     endpoints = {
         **ENDPOINTS,
@@ -79,7 +78,14 @@ def create_app(
         return JSONResponse({"status": "ok"})
 
     async def readyz(request: Request) -> Response:
-        return _readiness_response(state, with_reasons=is_authorized(request))
+        overall = state.health.overall
+        content: dict[str, object] = {"ready": overall.ready}
+        if is_authorized(request):
+            content["reason"] = overall.reason
+            content[state.parts] = {
+                name: asdict(readiness) for name, readiness in state.health.parts.items()
+            }
+        return JSONResponse(content, status_code=200 if overall.ready else 503)
 
     async def metrics(request: Request) -> Response:
         try:
@@ -110,23 +116,8 @@ def create_app(
         routes += [*api_routes(state.status, state.health), *dashboard_routes()]
     if state.previews is not None:
         routes.append(preview_route(state.previews))
-    middleware = [] if host_names is None else [Middleware(HostCheck, names=host_names)]
-    if authorize is not None:
-        middleware.append(Middleware(TokenCheck, authorize=authorize))
     return Starlette(
         routes=routes,
         exception_handlers={404: not_found, 405: not_allowed},
-        middleware=middleware,
+        middleware=[Middleware(AccessCheck, names=host_names, authorize=authorize)],
     )
-
-
-def _readiness_response(state: ControlState, *, with_reasons: bool) -> Response:
-    overall = state.health.overall
-    content: dict[str, object] = {"ready": overall.ready}
-    if with_reasons:
-        content["reason"] = overall.reason
-        content[state.parts] = {
-            name: {"ready": readiness.ready, "reason": readiness.reason}
-            for name, readiness in state.health.parts.items()
-        }
-    return JSONResponse(content, status_code=200 if overall.ready else 503)

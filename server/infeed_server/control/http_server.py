@@ -17,8 +17,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from infeed.shared.errors import ConfigError, ServerError
 from infeed_server.config.address import Address
+from infeed_server.control.access import Authorize
 from infeed_server.control.app import ControlState, create_app
-from infeed_server.control.token_check import Authorize
 
 MAX_CONNECTIONS = 64
 """Connections: one more ends the oldest. The attacker is a host that reaches the address, opens

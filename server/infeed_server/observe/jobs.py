@@ -102,7 +102,7 @@ class Jobs:
                 job
                 for job in jobs
                 if all(
-                    each.rank != rank or each.feed_id == feed_id for each in self._jobs.get(job, ())
+                    one.rank != rank or one.feed_id == feed_id for one in self._jobs.get(job, ())
                 )
             )
             now = self._clock()
@@ -113,7 +113,7 @@ class Jobs:
     def disconnect(self, trainer: ConnectedTrainer) -> None:
         """Removes a stream. Idempotent."""
         with self._lock:
-            others = [each for each in self._jobs.get(trainer.job, ()) if each is not trainer]
+            others = [one for one in self._jobs.get(trainer.job, ()) if one is not trainer]
             if others:
                 self._jobs[trainer.job] = others
             else:
@@ -130,27 +130,27 @@ class Jobs:
             # Of its own job alone: each of a thousand trainers reports every second.
             job = self._jobs.get(trainer.job, [trainer])
             others = [
-                RankReport(each.rank, each.report)
-                for each in job
-                if each.rank != trainer.rank and each.report is not None
+                RankReport(one.rank, one.report)
+                for one in job
+                if one.rank != trainer.rank and one.report is not None
             ]
             answer = self._report_for(job)
-        worst = max(others, key=lambda each: each.report.wait_share, default=None)
+        worst = max(others, key=lambda one: one.report.wait_share, default=None)
         return replace(answer, worst=worst)
 
     def drop_old_reports(self) -> None:
         """Forgets reports that no other one has followed for long."""
         limit = self._clock() - _REPORT_LIFE_SECONDS
         with self._lock:
-            for each in itertools.chain.from_iterable(self._jobs.values()):
-                if each.report_at is not None and each.report_at <= limit:
-                    each.report = None
+            for one in itertools.chain.from_iterable(self._jobs.values()):
+                if one.report_at is not None and one.report_at <= limit:
+                    one.report = None
 
     def trainers(self) -> list[ConnectedTrainer]:
         """Returns the streams in the order of jobs and ranks."""
         with self._lock:
-            jobs = sorted(self._jobs.items(), key=lambda each: each[0].id)
-            ranks = [sorted(trainers, key=lambda each: each.rank) for _, trainers in jobs]
+            jobs = sorted(self._jobs.items(), key=lambda one: one[0].id)
+            ranks = [sorted(trainers, key=lambda one: one.rank) for _, trainers in jobs]
             return list(itertools.chain.from_iterable(ranks))
 
     def to_json(self, pipeline: str) -> list[dict[str, Any]]:
@@ -164,7 +164,7 @@ class Jobs:
         reports = [trainer.report for trainer in trainers if trainer.report is not None]
         seconds = max((report.seconds for report in reports), default=0.0)
         report = self._server_report(trainers[0].job.pipeline, seconds)
-        shortage = report.seconds * max(each.shortage_share for each in trainers)
+        shortage = report.seconds * max(one.shortage_share for one in trainers)
         return replace(report, shortage_seconds=shortage)
 
     def _job_json(self, trainers: Sequence[ConnectedTrainer]) -> dict[str, Any]:
@@ -175,7 +175,7 @@ class Jobs:
             "batch_size": job.batch_size,
             "world_size": job.world_size,
             "report": self._report_for(trainers).to_json(),
-            "trainers": [self._trainer_json(each) for each in trainers],
+            "trainers": [self._trainer_json(one) for one in trainers],
         }
 
     def _trainer_json(self, trainer: ConnectedTrainer) -> dict[str, Any]:

@@ -6,19 +6,27 @@ The status reads its totals here too, so that `/api/v1` and `/metrics` have the 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from typing import get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    Metric,
+    ProcessCollector,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from infeed.shared.errors import SourceError
 from infeed.shared.spec import OnError
 from infeed_server.engines.monitor import EndedCall, Monitor, Refusal, Stage, fault_of
-from infeed_server.observe.collectors import CallbackCollector, LabelledValues
 from infeed_server.observe.metric_tables import (
     COUNTERS,
     COUNTERS_READ,
@@ -29,14 +37,42 @@ from infeed_server.observe.metric_tables import (
 from infeed_server.observe.source_errors import SourceErrors
 
 _TOTALS = {
-    "batches": "infeed_batches",
-    "samples": "infeed_samples",
-    "bytes": "infeed_sent_bytes",
-    "bad_samples": "infeed_bad_samples",
-    "quarantine_failures": "infeed_quarantine_failures",
-    "source_errors": "infeed_source_errors",
+    "infeed_batches_total": "batches",
+    "infeed_samples_total": "samples",
+    "infeed_sent_bytes_total": "bytes",
+    "infeed_bad_samples_total": "bad_samples",
+    "infeed_quarantine_failures_total": "quarantine_failures",
+    "infeed_source_errors_total": "source_errors",
+    "infeed_streams": "streams",
 }
-"""Counters of a pipeline, by their key in the status."""
+"""The key of a pipeline's figure in the status, by the name of its samples."""
+
+LabelledValues = Mapping[tuple[str, ...], float]
+"""Label values → the value of a metric."""
+
+
+class CallbackCollector(Collector):
+    """A metric whose values a quick function returns at every scrape."""
+
+    def __init__(
+        self,
+        family: type[CounterMetricFamily | GaugeMetricFamily],
+        name: str,
+        text: str,
+        labels: tuple[str, ...],
+        values: Callable[[], LabelledValues],
+    ) -> None:
+        self._family, self._name, self._text, self._labels = family, name, text, labels
+        self._values = values
+
+    def collect(self) -> Iterable[Metric]:
+        metric = self._family(self._name, self._text, labels=self._labels)
+        for labels, value in self._values().items():
+            metric.add_metric(labels, value)
+        return [metric]
+
+    def describe(self) -> Iterable[Metric]:
+        return [self._family(self._name, self._text, labels=self._labels)]
 
 
 class Metrics(Monitor):
@@ -86,19 +122,14 @@ class Metrics(Monitor):
         """Returns by pipeline what has been counted so far, and `STAGE_seconds` of each stage."""
         totals: defaultdict[str, defaultdict[str, float]]
         totals = defaultdict(lambda: defaultdict(float))
-        for key, name in _TOTALS.items():
-            for family in self._counters[name].collect():
-                for sample in family.samples:
-                    if sample.name.endswith("_total"):
-                        totals[sample.labels["pipeline"]][key] += sample.value
-        for family in self._streams.collect():
-            for sample in family.samples:
-                totals[sample.labels["pipeline"]]["streams"] = sample.value
-        for family in self._histograms["infeed_stage_seconds"].collect():
-            for sample in family.samples:
-                if sample.name.endswith("_sum"):
-                    stage = f"{sample.labels['stage']}_seconds"
-                    totals[sample.labels["pipeline"]][stage] = sample.value
+        stages = self._histograms["infeed_stage_seconds"]
+        for metric in (*self._counters.values(), self._streams, stages):
+            for sample in chain.from_iterable(family.samples for family in metric.collect()):
+                key = _TOTALS.get(sample.name)
+                if sample.name == "infeed_stage_seconds_sum":
+                    key = f"{sample.labels['stage']}_seconds"
+                if key is not None:
+                    totals[sample.labels["pipeline"]][key] += sample.value
         return {pipeline: dict(values) for pipeline, values in totals.items()}
 
     def _read(self, name: str) -> LabelledValues:

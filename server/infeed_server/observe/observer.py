@@ -10,9 +10,8 @@ from typing import Any
 from infeed.shared.report import ServerReport
 from infeed.shared.spec import PipelineSpec
 from infeed_server.engines.base import Engine
-from infeed_server.observe.collectors import LabelledValues
 from infeed_server.observe.jobs import Jobs
-from infeed_server.observe.metrics import Metrics
+from infeed_server.observe.metrics import LabelledValues, Metrics
 from infeed_server.observe.pipeline_reports import PipelineReports
 from infeed_server.observe.status import Document, Status
 

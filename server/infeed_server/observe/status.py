@@ -68,12 +68,12 @@ class Status:
         """Renews `desired_servers`, and adds a point to the history."""
         documents = self._processes.documents()
         pipelines = _merge_pipelines(documents)
-        jobs = {each["name"]: each["jobs"] for each in pipelines}
+        jobs = {pipeline["name"]: pipeline["jobs"] for pipeline in pipelines}
         judged = ((_ranks(job), job["world_size"], _judge(job)) for job in chain(*jobs.values()))
         self._desired.update(
             self._clock(),
             {name: sum(_demands(listed)) for name, listed in jobs.items()},
-            {each["name"]: _server_report(each["report"]) for each in pipelines},
+            {one["name"]: _server_report(one["report"]) for one in pipelines},
             enough_in_use(judged),
         )
         self.trainers = {
@@ -95,10 +95,10 @@ class Status:
             return {"ready": ready, "reason": reason}
 
         documents = self._processes.documents()
-        pipelines = [{**each, **state(each["name"])} for each in _merge_pipelines(documents)]
-        for job in chain.from_iterable(each["jobs"] for each in pipelines):
+        pipelines = [{**one, **state(one["name"])} for one in _merge_pipelines(documents)]
+        for job in chain.from_iterable(one["jobs"] for one in pipelines):
             job["verdict"] = _judge(job).to_json()
-        server = _merge_servers([each["server"] for each in documents])
+        server = _merge_servers([one["server"] for one in documents])
         return {
             "server": {**server, **state(""), "desired_servers": self.desired_servers},
             "verdict": _worst_verdict(pipelines),
@@ -120,11 +120,11 @@ class Status:
     def _rates(self, documents: Iterable[Document]) -> dict[str, dict[str, float]]:
         """Returns by pipeline what was sent a second since the last `update`.
 
-        The growth is that of each process: one that did not answer meanwhile makes no peak.
+        Each process has its own growth: one that did not answer meanwhile makes no peak.
         """
         now = self._clock()
         rates: dict[str, dict[str, float]] = {}
-        for pipeline in chain.from_iterable(each["pipelines"] for each in documents):
+        for pipeline in chain.from_iterable(one["pipelines"] for one in documents):
             key = pipeline["report"]["process_id"], pipeline["name"]
             before_at, before = self._counted.get(key, (now, {}))
             self._counted[key] = now, pipeline["totals"]
@@ -152,9 +152,9 @@ def _merge_servers(servers: list[Document]) -> Document:
 def _merge_pipelines(documents: Iterable[Document]) -> list[Document]:
     """Returns the pipelines of all processes, each once; their jobs have no verdict yet."""
     parts: dict[str, list[Document]] = defaultdict(list)
-    for pipeline in chain.from_iterable(each["pipelines"] for each in documents):
+    for pipeline in chain.from_iterable(one["pipelines"] for one in documents):
         parts[pipeline["name"]].append(pipeline)
-    return [_merge_pipeline(each) for each in parts.values()]
+    return [_merge_pipeline(part) for part in parts.values()]
 
 
 def _merge_pipeline(parts: list[Document]) -> Document:
@@ -240,6 +240,6 @@ def _server_report(document: Document) -> ServerReport:
 
 def _sums(documents: Iterable[Document]) -> Document:
     sums: dict[str, float] = defaultdict(float)
-    for name, value in chain.from_iterable(each.items() for each in documents):
+    for name, value in chain.from_iterable(one.items() for one in documents):
         sums[name] += value
     return dict(sums)

@@ -49,6 +49,7 @@ class StageProfile:
         self._timing = timing
         self._on_step = on_step
         self._order = plan.order(plan.spec.seed)
+        self._add = profile.stages.append
         self._reader = SampleReader(plan.source, plan.steps, self._order)
         self._taken = min(samples, len(plan.source))
         cache = [isinstance(transform, Cache) for transform in plan.definition.transforms]
@@ -95,13 +96,13 @@ class StageProfile:
         self._on_step(name)
         alone = self._timing.of_reading(read, batches)
         size = sum(sizes) / max(len(sizes), 1)
-        self._add(Stage("read", name, alone, size, size, cached=self._cache is not None))
+        cached = self._cache is not None
+        self._add(Stage("read", name, alone, size, size, cached=cached))
         if isinstance(source, MappedSource):
             both = self._timing.of_reading(lambda index: len(self._reader.read(index)[0]), batches)
             maps, _ = split_python_maps(list(enumerate(self._plan.definition.transforms)))
-            name, cost = ", ".join(map(_step_name, maps)), both.minus(alone)
-            cached = self._cache is not None
-            self._add(Stage("map", name, cost, size, raw.bytes, cached=cached))
+            name = ", ".join(map(_step_name, maps))
+            self._add(Stage("map", name, both.minus(alone), size, raw.bytes, cached=cached))
 
     def _measure_transforms(
         self, raw: KeptSamples, index: Array
@@ -120,22 +121,24 @@ class StageProfile:
             self._add(Stage("parse", "parse", cost, raw.bytes, kept.bytes, cached=cached))
         in_cache, repeats = kept, not getattr(self._plan.source, "random", False)
         for step in self._plan.steps:
+            function = function_of(step)
             self._on_step(f"{step[0]}: {_step_name(step)}")
-            before, kept = kept, self._after(kept, function_of(step), index)
+            before, kept = kept, self._after(kept, function, index)
             repeats = repeats and not step[1].random
             cached = self._cache is not None and step[0] < self._cache
-            stage = Stage(
-                "transform",
-                _step_name(step),
-                self._timing.of_function(before, function_of(step)),
-                before.bytes,
-                kept.bytes,
-                ordinal=step[0],
-                cached=cached,
-                cacheable=repeats and kept.is_fixed,
-                runs_python=isinstance(step[1], Map) and before.runs_python(function_of(step)),
+            self._add(
+                Stage(
+                    "transform",
+                    _step_name(step),
+                    self._timing.of_function(before, function),
+                    before.bytes,
+                    kept.bytes,
+                    ordinal=step[0],
+                    cached=cached,
+                    cacheable=repeats and kept.is_fixed,
+                    runs_python=isinstance(step[1], Map) and before.runs_python(function),
+                )
             )
-            self._add(stage)
             in_cache = kept if cached else in_cache
         if self._profile.bad_samples and not self._profile.bad_example:
             self._profile.bad_example = self._reason(index)
@@ -215,9 +218,6 @@ class StageProfile:
             sizes = (before.nbytes / slots, after.nbytes / slots)
             self._add(Stage("finish", name, cost, *sizes))
             arrays[transform.field] = after
-
-    def _add(self, stage: Stage) -> None:
-        self._profile.stages.append(stage)
 
     def _reason(self, index: Array) -> str:
         """Returns the error of the first of these samples that the graph fails for."""

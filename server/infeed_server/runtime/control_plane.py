@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from infeed_server.control.access import Authorize
 from infeed_server.control.app import ControlState
 from infeed_server.control.http_server import ControlAccess, ControlServer, open_control_server
-from infeed_server.control.token_check import Authorize
 from infeed_server.runtime.certificate import tls_files
 from infeed_server.runtime.options import ServerOptions
 from infeed_server.serving.auth import TokenAuthenticator, require_token

@@ -16,8 +16,7 @@ from infeed_server.control.health import Health
 from infeed_server.control.http_server import ControlServer
 from infeed_server.engines.base import Engine
 from infeed_server.engines.memory_budget import MemoryBudget, default_limit
-from infeed_server.observe.collectors import LabelledValues
-from infeed_server.observe.metrics import Metrics
+from infeed_server.observe.metrics import LabelledValues, Metrics
 from infeed_server.observe.observer import UPDATE_INTERVAL_SECONDS, Observer
 from infeed_server.observe.preview import Previews
 from infeed_server.pipeline.load import Pipelines, located

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
+import http.client
 import socket
 import ssl
 import threading
-import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 import pytest
@@ -48,13 +47,16 @@ def test_taken_port_is_refused(server: ControlServer, state: ControlState):
     )
 
 
-def test_port_is_bound_before_start(state: ControlState, new_address: Callable[[], str]):
+def test_port_is_bound_before_start_and_free_after_stop(
+    state: ControlState, new_address: Callable[[], str]
+):
     early = ControlServer(create_app(state), HOST, Address.parse(new_address()).port)
     with pytest.raises(ConfigError, match="address already in use"):
         ControlServer(create_app(state), HOST, early.port)
     early.stop()
-    with ControlServer(create_app(state), HOST, early.port) as late:
-        assert fetch(late) == 200
+    for _ in range(2):
+        with ControlServer(create_app(state), HOST, early.port) as late:
+            assert fetch(late) == 200
 
 
 @pytest.mark.parametrize(
@@ -91,14 +93,6 @@ def test_unusable_address_is_refused(state: ControlState, host: str, port: int, 
         ControlServer(create_app(state), host, port)
 
 
-def test_port_is_free_right_after_stop(state: ControlState):
-    with ControlServer(create_app(state), HOST, 0) as server:
-        assert fetch(server) == 200
-        port = server.port
-    with ControlServer(create_app(state), HOST, port) as server:
-        assert fetch(server) == 200
-
-
 def test_stop_does_not_wait_for_a_hanging_request():
     requested = threading.Event()
 
@@ -119,26 +113,15 @@ def test_stop_does_not_wait_for_a_hanging_request():
     server.stop()
 
 
-def test_signal_handlers_are_unchanged(state: ControlState):
-    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    with ControlServer(create_app(state), "127.0.0.1", 0):
-        assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
-
-
 def test_host_names_other_than_the_given_ones_are_refused(state: ControlState):
     server = open_control_server(state, ControlAccess(f"{HOST}:0", host_names=("known",)))
     assert server is not None
     statuses = {}
     with server:
         for name in ("known", "localhost", HOST, "rebound.example"):
-            request = urllib.request.Request(f"http://{server.address}/livez")
-            request.add_header("Host", name)
-            try:
-                with urllib.request.urlopen(request, timeout=60) as response:
-                    statuses[name] = response.status
-            except urllib.error.HTTPError as error:
-                with error:
-                    statuses[name] = error.code
+            with closing(http.client.HTTPConnection(server.address, timeout=60)) as peer:
+                peer.request("GET", "/livez", headers={"host": name})
+                statuses[name] = peer.getresponse().status
     assert statuses == {"known": 200, "localhost": 200, HOST: 200, "rebound.example": 421}
 
 

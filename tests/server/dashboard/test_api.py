@@ -69,12 +69,10 @@ def test_the_page_of_the_api_names_every_key(get: Get, path: str) -> None:
 
 def test_previews_over_http() -> None:
     class Previews:
-        async def make_sample(self, pipeline: str, sample_id: int, key: Any) -> dict[str, Any]:
+        def make_sample(self, pipeline: str, sample_id: int, key: Any) -> dict[str, Any]:
             return {"pipeline": pipeline, "samples": [sample_id, *key.tolist()]}
 
-        async def make(
-            self, pipeline: str, position: int, *, stages: bool = False
-        ) -> dict[str, Any]:
+        def make(self, pipeline: str, position: int, *, stages: bool = False) -> dict[str, Any]:
             if stages:
                 return {"pipeline": pipeline, "file": "\udcff", "samples": []}
             if position == 1:

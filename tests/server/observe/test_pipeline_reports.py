@@ -75,16 +75,6 @@ def test_states_of_several_batch_sizes_add_up_to_the_time() -> None:
     assert report.no_request_seconds == 0
 
 
-def test_idle_pipeline_reports_zeros() -> None:
-    pipeline = Pipeline()
-    for _ in range(30):
-        pipeline.now += 1
-        pipeline.seconds["no_request"] += 1
-        pipeline.update()
-    report = pipeline.reports.report("p")
-    assert (report.batches, report.busy_seconds, report.no_request_seconds) == (0, 0, 10)
-
-
 def test_report_has_the_memory_of_the_moment_and_the_limit() -> None:
     pipeline = Pipeline()
     assert pipeline.reports.report("p").memory_limit_bytes == cgroup.memory_bytes()
@@ -105,23 +95,23 @@ def test_report_has_the_memory_of_the_moment_and_the_limit() -> None:
         (1, 0.5, 1.0),  # 0.5 used, 0.5 idle, and 3 of 4 used by others
         (1, 9.0, 4.0),
         (1, 0.0, 0.5),
+        (1, None, 4.0),  # the host does not say
         (1, -9.0, 0.5),  # a processor was switched off, and its time is no longer counted
         (2, 0.5, 0.75),  # of two processes, each has half of what is idle
     ],
 )
 def test_processors_that_others_use_are_not_available(
-    monkeypatch: pytest.MonkeyPatch, processes: int, idle: float, available: float
+    monkeypatch: pytest.MonkeyPatch, processes: int, idle: float | None, available: float
 ) -> None:
     monkeypatch.setattr(cgroup, "cpu_count", lambda: 4)
     monkeypatch.setattr(cgroup, "_process_count", processes)
     pipeline = Pipeline()
-    for _ in range(20):
-        assert pipeline.idle is not None
-        pipeline.idle += idle
+    for second in range(20):
+        pipeline.idle = None if idle is None else second * idle
         pipeline.run(1)
     report = pipeline.reports.report("p")
     assert report.processes == processes
-    assert report.available_cores == pytest.approx(available)
+    assert report.usable_cores == pytest.approx(available)
 
 
 def test_server_without_any_processor_is_not_one_that_is_unknown() -> None:
@@ -130,15 +120,6 @@ def test_server_without_any_processor_is_not_one_that_is_unknown() -> None:
         pipeline.now += 1
         pipeline.update()
     assert pipeline.reports.report("p").available_cores == 0.01
-
-
-def test_available_processors_are_unknown_where_the_host_does_not_say() -> None:
-    pipeline = Pipeline()
-    pipeline.idle = None
-    pipeline.run(20)
-    report = pipeline.reports.report("p")
-    assert report.available_cores == 0
-    assert report.usable_cores == report.cores
 
 
 def test_report_on_fewer_seconds_leaves_out_what_was_before() -> None:

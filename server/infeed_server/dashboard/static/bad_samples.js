@@ -5,7 +5,6 @@ import * as format from "./format.js";
 import { getPreview, stagesOf } from "./preview.js";
 
 const MAX_PICTURES = 12;
-const INTERVAL_MS = 2500;
 
 // Returns the message without the sample, file and stage, which have columns of their own.
 function reasonOf({ sample_id: id, stage, error }) {
@@ -40,9 +39,10 @@ const thumb = (picture) => (picture && picture !== "none"
   ? h("img", { src: picture, alt: "" }) : h("span", { class: "no-picture" }, picture ?? "…"));
 
 export class BadSamples {
+  static INTERVAL_MS = 2500;
+
   // `hasPreviews`: whether the server makes samples for the page.
   constructor(hasPreviews) {
-    this.hasPreviews = hasPreviews;
     this.made = new Map();
     this.pictures = new Map();
     this.samples = [];
@@ -55,13 +55,6 @@ export class BadSamples {
     new IntersectionObserver(([entry]) => {
       this.isSeen = entry.isIntersecting;
     }).observe(byId("bad-region"));
-  }
-
-  start() { if (this.hasPreviews) this.timer ??= setInterval(() => this.#makeOne(), INTERVAL_MS); }
-
-  stop() {
-    clearInterval(this.timer);
-    this.timer = null;
   }
 
   show(pipeline, samples) {
@@ -83,7 +76,7 @@ export class BadSamples {
   #name(sample) { return `${this.pipeline} ${sample.sample_id}`; }
 
   // Makes the picture of one of the newest samples, while they can be seen.
-  async #makeOne() {
+  async makeOne() {
     const newest = this.samples.filter((each) => each.key).slice(0, MAX_PICTURES);
     const next = newest.find((each) => !this.pictures.has(this.#name(each)));
     if (!next || !this.isSeen || this.busy) return;

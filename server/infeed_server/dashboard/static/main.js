@@ -40,7 +40,7 @@ async function update() {
     const hasPreviews = "/api/v1/pipelines/NAME/preview" in endpoints;
     if (hasPreviews) preview = new Preview(() => current()?.name);
     badSamples = new BadSamples(hasPreviews);
-    badSamples.start();
+    if (hasPreviews) setInterval(() => isWanted() && badSamples.makeOne(), BadSamples.INTERVAL_MS);
   }
   const status = await getJson("/api/v1/status");
   page.history = await getJson(`/api/v1/history?seconds=${page.seconds}`);
@@ -147,21 +147,19 @@ function problemOf(problem) {
   return [401, 403].includes(problem.status) ? "no access" : problem.message;
 }
 
-const poll = new Poll(update, (error, delay) => {
+const isWanted = () => !page.paused && !document.hidden;
+
+const poll = new Poll(update, isWanted, (error, delay) => {
   if (!page.problem) setText(byId("announcer"), `No figures of the server: ${problemOf(error)}`);
   page.problem = error;
   page.retryAt = performance.now() + delay;
   showLink();
 });
 
-function run(active) {
-  for (const each of [poll, badSamples]) active ? each?.start() : each?.stop();
-}
-
 byId("pause").addEventListener("click", () => {
   page.paused = !page.paused;
   setAttribute(byId("pause"), "aria-pressed", page.paused);
-  run(!page.paused);
+  poll.round();
   showLink();
 });
 
@@ -178,9 +176,7 @@ byId("ranges").addEventListener("click", ({ target }) => {
   if (current()) showCharts(current());
 });
 
-document.addEventListener("visibilitychange", () => {
-  if (!page.paused) run(!document.hidden);
-});
+document.addEventListener("visibilitychange", () => poll.round());
 
 setInterval(showLink, 250);
-run(true);
+poll.round();

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,9 +74,8 @@ def make(images: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sets the time limits of previews to those of tests: the machine may be busy."""
-    for name in ("_TIMEOUT_SECONDS", "_STAGES_SECONDS"):
-        monkeypatch.setattr(preview, name, TIMEOUT_SECONDS)
+    """Sets the time limit of previews to the one of tests: the machine may be busy."""
+    monkeypatch.setattr(preview, "_STAGES_SECONDS", TIMEOUT_SECONDS)
 
 
 def served(engine: Engine, start: int = 0, count: int = COUNT) -> HostBatch:
@@ -168,7 +166,7 @@ def test_an_unknown_sample_has_no_stages(make: Any) -> None:
 @pytest.mark.usefixtures("patient")
 def test_a_preview_has_the_stages_as_pictures(make: Any) -> None:
     engine = make()
-    document = asyncio.run(Previews({"photos": engine}).make("photos", 0, stages=True))
+    document = Previews({"photos": engine}).make("photos", 0, stages=True)
     assert len(document["samples"]) == 4
     for sample in document["samples"]:
         assert sample["is_sent"] is True
@@ -186,8 +184,7 @@ def test_a_preview_of_a_truncated_image_has_what_can_be_decoded(make: Any) -> No
     engine = make()
     key = np.array([5, -6], np.int64)
     for sample_id, has_picture in ((4, True), (7, False)):
-        made = Previews({"photos": engine}).make_sample("photos", sample_id, key)
-        document = asyncio.run(made)
+        document = Previews({"photos": engine}).make_sample("photos", sample_id, key)
         assert document["key"] == format_key(key)
         last = document["stages"][-1]
         assert last["error"]

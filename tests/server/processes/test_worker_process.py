@@ -1,4 +1,4 @@
-"""Tests of `worker_channel.py`: objects and arrays over a socket pair."""
+"""Tests of `Channel`: objects and arrays over a socket pair."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from infeed_server.processes.worker_channel import Channel
+from infeed_server.processes.worker_process import Channel
 
 
 @pytest.fixture
@@ -27,12 +27,12 @@ def test_messages_arrive_whole(ends: tuple[Channel, Channel]) -> None:
         "strings": np.array([b"a\0", b"x" * 300_000, b""], object),
         "number": 7,
     }
-    many = [np.full(3, number) for number in range(2000)]  # more than one system call sends
+    many = [np.full(3, number) for number in range(2000)]
     with ThreadPoolExecutor(1) as pool:
-        sent = [pool.submit(ends[0].send, each) for each in (message, None, many)]
+        sent = [pool.submit(ends[0].send, one) for one in (message, None, many)]
         received, nothing, arrays = (ends[1].receive() for _ in range(3))
-        for each in sent:
-            each.result()
+        for call in sent:
+            call.result()
     assert nothing is None
     assert received.keys() == message.keys()
     for name in ("large", "empty", "strings"):
