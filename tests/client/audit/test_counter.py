@@ -325,7 +325,7 @@ def test_a_batch_repeated_after_its_epoch_is_complete() -> None:
     for batch in [*batches, batches[1], batches[1]]:
         counter.add(batch)
     totals = counter.outcome()
-    assert (totals.redelivered, totals.again) == (10, ((5, 10), (5, 10)))
+    assert (totals.redelivered, totals.again) == (10, ((5, 10),))
     (epoch,) = totals.epochs
     assert (epoch.once, epoch.more, epoch.never, epoch.surplus) == (5, 5, 0, 10)
     assert epoch.repeats[0] == DuplicateSample(5, first=5, again=5)
@@ -351,5 +351,4 @@ def test_batches_together_count_as_one_by_one() -> None:
         np.array([batch.epoch for batch in batches]),
         np.array([batch.sample_ids for batch in batches]),
     )
-    alone = count_batches(SPEC, batches)
-    assert replace(together.outcome(), again=()) == replace(alone, again=())
+    assert together.outcome() == count_batches(SPEC, batches)
