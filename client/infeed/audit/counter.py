@@ -11,22 +11,26 @@ shows in the ids; a lost or repeated batch shows in both.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
-from itertools import islice
 
 import numpy as np
 
-from infeed.audit.coverage import Positions, SampleCounts, intervals
-from infeed.audit.outcome import MAX_EXAMPLES, AuditTotals, EpochTotals
+from infeed.audit.outcome import (
+    MAX_EXAMPLES,
+    AuditTotals,
+    DuplicateSample,
+    EpochTotals,
+    Interval,
+    UnknownSample,
+)
 from infeed.batch import Batch
 from infeed.shared.spec import Array, PipelineSpec
 
 
 class DeliveryCounter:
-    """Counts the batches of all ranks from position 0 on, in any order. Not thread-safe.
+    """Keeps the slots of all ranks from position 0 on, in any order, and counts them at the end.
 
-    Takes 8 bytes for each sample of each epoch, and one for each position.
+    Takes 32 bytes for each slot. Not thread-safe.
     """
 
     def __init__(
@@ -46,12 +50,10 @@ class DeliveryCounter:
         self._masks = spec.on_error == "mask"
         self._bad = np.array(sorted(bad_samples if spec.on_error == "substitute" else ()), np.int64)
         self._expected_epochs = epochs
-        self._counts: dict[int, SampleCounts] = {}
-        self._masked: Counter[int] = Counter()
-        """Bad samples by epoch; of unordered batches, empty slots, which may be after the end."""
-        self._delivered = Positions()
-        self._excused: list[Array] = []
-        """Positions that may have no sample, and need not be delivered."""
+        self._slots: list[Array] = [np.empty((4, 0), np.int64)]
+        """Positions, epochs, sample ids, and whether the slots deliver their positions."""
+        self.end = 0
+        """One more than the largest delivered position."""
 
     @property
     def total(self) -> int | None:
@@ -60,39 +62,38 @@ class DeliveryCounter:
             return None
         return self._epoch_positions * self._expected_epochs
 
-    @property
-    def end(self) -> int:
-        """One more than the largest delivered position."""
-        return self._delivered.end
-
     def add(self, batch: Batch) -> None:
-        """Counts the slots of a batch."""
+        """Adds the slots of a batch."""
         self.add_batches(
             np.array([batch.start]), np.array([batch.epoch]), batch.sample_ids[np.newaxis]
         )
 
     def add_batches(self, starts: Array, epochs: Array, sample_ids: Array) -> None:
-        """Counts batches from their first positions, their epochs and [batch, slot] sample ids.
+        """Adds batches with their first positions, their epochs and [batch, slot] sample ids.
 
         The id of an empty slot is -1.
         """
-        slots = np.arange(sample_ids.shape[1] if sample_ids.ndim == 2 else 0)
+        if not sample_ids.size:
+            return
+        slots = np.arange(sample_ids.shape[1])
         positions = starts[:, np.newaxis] + slots * (not self._elements_are_batches)
         filled = sample_ids >= 0
-        of_epochs = self._epochs(epochs, sample_ids, positions)
+        has_samples = np.broadcast_to(filled.any(axis=1, keepdims=True), filled.shape)
         if self._unordered:
-            delivered = self._add_empty_slots(epochs, filled, positions)
+            # A batch without any sample delivers nothing: either all of its samples are bad, or it
+            # is after the end of the data, which is not known yet.
+            delivered = has_samples
         elif self._elements_are_batches:
-            delivered = starts[filled.any(axis=1)]
+            delivered = has_samples & (slots == 0)
+        elif self._masks and self._sample_count is not None:
+            # Empty slots are bad samples, which are delivered; others are after the end.
+            delivered = filled | (positions < (self.total or np.inf))
         else:
-            delivered = positions[filled]
-        if self._masks and self._sample_count is not None:
-            self._add_masked(positions[~filled])
-        self._delivered.add(delivered)
-        ids, positions, of_epochs = sample_ids[filled], positions[filled], of_epochs[filled]
-        for epoch in np.unique(of_epochs).tolist():
-            selected = of_epochs == epoch
-            self._counts_of(epoch).add(ids[selected], positions[selected])
+            delivered = filled
+        self.end = max(self.end, int(positions[delivered].max(initial=-1)) + 1)
+        of_epochs = self._epochs(epochs, sample_ids, positions)
+        rows = np.stack([positions, of_epochs, sample_ids, delivered])
+        self._slots.append(rows.reshape(4, -1))
 
     def outcome(self, end: int | None = None) -> AuditTotals:
         """Returns the totals over the positions [0, end).
@@ -102,18 +103,23 @@ class DeliveryCounter:
         """
         if end is None:
             end = self.end if self.total is None else self.total
-        epochs = set(range(self._expected_epochs or 0)) | self._counts.keys()
-        missing = self._delivered.missing(end)
-        if self._excused:
-            missing = np.setdiff1d(missing, np.concatenate(self._excused))
+        self._slots = [np.concatenate(self._slots, axis=1)]
+        positions, epochs, ids, flags = self._slots[0]
+        delivered = flags > 0
+        found, times = np.unique(positions[delivered], return_counts=True)
+        missing = np.setdiff1d(np.arange(end), found, assume_unique=True)
+        if self._unordered:  # batches without samples need not be delivered
+            missing = np.setdiff1d(missing, positions[~delivered])
+        numbers = set(range(self._expected_epochs or 0))
+        numbers |= set(epochs[delivered | (ids >= 0)].tolist())
         return AuditTotals(
             end=end,
-            epochs=tuple(self._epoch_totals(epoch, end) for epoch in sorted(epochs)),
+            epochs=tuple(self._epoch_totals(epoch, end) for epoch in sorted(numbers)),
             undelivered=len(missing),
-            redelivered=self._delivered.redelivered,
-            beyond=self._delivered.count_from(end),
-            gaps=tuple(islice(intervals(missing), MAX_EXAMPLES)),
-            again=tuple(self._delivered.again),
+            redelivered=int((times - 1).sum()),
+            beyond=int(np.count_nonzero(found >= end)),
+            gaps=_intervals(missing),
+            again=_intervals(found[times > 1]),
         )
 
     def _epochs(self, epochs: Array, sample_ids: Array, positions: Array) -> Array:
@@ -129,55 +135,60 @@ class DeliveryCounter:
         epochs_begun: Array = np.cumsum(is_start, axis=1) - is_start[:, :1]
         return of_first + epochs_begun
 
-    def _counts_of(self, epoch: int) -> SampleCounts:
-        if epoch not in self._counts:
-            self._counts[epoch] = SampleCounts(self._sample_count)
-        return self._counts[epoch]
-
-    def _add_masked(self, positions: Array) -> None:
-        """Counts the empty slots of bad samples, which are delivered; others are after the end."""
-        if self.total is not None:
-            positions = positions[positions < self.total]
-        for epoch in (self._delivered.add(positions) // (self._epoch_positions or 1)).tolist():
-            self._masked[epoch] += 1
-            self._counts_of(epoch)
-
-    def _add_empty_slots(self, epochs: Array, filled: Array, positions: Array) -> Array:
-        """Counts the empty slots of unordered batches; returns the positions that they deliver.
-
-        A batch without any sample delivers none: either all of its samples are bad, or it is
-        after the end of the data, which is not known yet.
-        """
-        for epoch, empty in zip(epochs.tolist(), (~filled).sum(axis=1).tolist(), strict=True):
-            self._masked[epoch] += empty * self._masks
-        has_samples = filled.any(axis=1)
-        self._excused.append(positions[~has_samples].ravel())
-        return positions[has_samples].ravel()
-
     def _epoch_totals(self, epoch: int, end: int) -> EpochTotals:
-        counts = self._counts.get(epoch) or SampleCounts(self._sample_count)
-        missing = counts.missing_ids()
+        rows = self._slots[0]
+        positions, _, ids, flags = rows[:, rows[1] == epoch]
+        masked = 0
+        if self._masks:
+            masked = len(np.unique(positions[(ids < 0) & (self._unordered | (flags > 0))]))
+        positions, ids = positions[ids >= 0], ids[ids >= 0]
+        known = np.ones(len(ids), bool)
+        if self._sample_count is not None:
+            known = ids < self._sample_count
+        unknown = np.flatnonzero(~known)
+        strangers = [
+            UnknownSample(int(ids[slot]), int(positions[slot])) for slot in unknown[:MAX_EXAMPLES]
+        ]
+        positions, ids = positions[known], ids[known]
+        counts = np.bincount(ids, minlength=self._sample_count or 0)
+        missing = np.flatnonzero(counts == 0)
         left_out = 0
         if self._sample_count is not None:
             left_out = min(self._sample_count, max(0, (epoch + 1) * self._sample_count - end))
-        masked = self._masked[epoch]
         if self._unordered:  # slots after the end of the data are empty too, and look the same
             masked = min(masked, len(missing))
+        surplus = len(ids) - int(np.count_nonzero(counts))
         is_bad = np.isin(missing, self._bad)
-        substituted = min(int(is_bad.sum()), counts.duplicate_count)
+        substituted = min(int(is_bad.sum()), surplus)
         return EpochTotals(
             epoch=epoch,
-            samples=counts.samples,
-            once=counts.samples - len(missing) - len(counts.repeated),
-            more=len(counts.repeated),
+            samples=len(counts),
+            once=int(np.count_nonzero(counts == 1)),
+            more=int(np.count_nonzero(counts > 1)),
             never=len(missing),
             left_out=left_out,
             masked=masked,
             substituted=substituted,
             lost=max(0, len(missing) - left_out - masked - substituted),
-            surplus=counts.duplicate_count,
-            strangers=counts.unknown_count,
+            surplus=surplus,
+            strangers=len(unknown),
             unseen=tuple(missing[~is_bad][:MAX_EXAMPLES].tolist()),
-            repeats=tuple(counts.duplicates),
-            unknown=tuple(counts.unknown),
+            repeats=_repeats(ids, positions),
+            unknown=tuple(strangers),
         )
+
+
+def _repeats(ids: Array, positions: Array) -> tuple[DuplicateSample, ...]:
+    """Returns the first slots whose samples other slots had before."""
+    samples, first = np.unique(ids, return_index=True)
+    again = np.setdiff1d(np.arange(len(ids)), first)[:MAX_EXAMPLES]
+    first_of_again = first[np.searchsorted(samples, ids[again])]
+    columns = ids[again], positions[first_of_again], positions[again]
+    return tuple(map(DuplicateSample, *(column.tolist() for column in columns)))
+
+
+def _intervals(positions: Array) -> tuple[Interval, ...]:
+    """Returns the first intervals that ascending positions form."""
+    breaks = np.flatnonzero(np.diff(positions) > 1)[:MAX_EXAMPLES] + 1
+    parts = np.split(positions, breaks)[:MAX_EXAMPLES]
+    return tuple((int(part[0]), int(part[-1]) + 1) for part in parts if len(part))

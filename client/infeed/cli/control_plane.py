@@ -89,10 +89,8 @@ class ControlPlane:
         not from a server with this API.
         """
         code, document = self._get("/api/v1/status")
-        if not isinstance(document, dict):
-            document = {}
         if code == http.client.OK and {"server", "verdict", "pipelines"} <= document.keys():
-            return dict(document)
+            return document
         text = (
             f"no control plane of infeed: /api/v1/status answers {code}; give the address of --http"
         )
@@ -102,16 +100,16 @@ class ControlPlane:
             problem = f"{text} of infeed serve: a dispatcher or worker has no status"
         raise error(f"{self.url}: {problem or text}", target=self.url)
 
-    def _get(self, path: str) -> tuple[int, Any]:
-        """Returns the status code, and the JSON of the answer or None."""
+    def _get(self, path: str) -> tuple[int, dict[str, Any]]:
+        """Returns the status code, and the JSON of the answer; empty if it is another document."""
         headers = {"accept": "application/json"}
         if self.token is not None:
             headers["authorization"] = f"Bearer {self.token}"
-        with contextlib.closing(self._connection()) as connection:
-            try:
-                connection.connect()
-            except OSError as problem:
-                raise self._unavailable(problem) from None
+        try:
+            connection = self._connect()
+        except OSError as problem:
+            raise self._unavailable(problem) from None
+        with contextlib.closing(connection):
             try:
                 connection.request("GET", path, headers=headers)
                 response = connection.getresponse()
@@ -124,17 +122,21 @@ class ControlPlane:
             except OSError as problem:
                 raise self._unavailable(problem) from None
         try:
-            return response.status, json.loads(body)
+            document = json.loads(body)
         except ValueError:
-            return response.status, None
+            document = None
+        return response.status, document if isinstance(document, dict) else {}
 
-    def _connection(self) -> http.client.HTTPConnection:
-        if self.tls is None:
-            return http.client.HTTPConnection(self.host, self.port, timeout=self.timeout)
-        context = self.tls.context()
-        context.set_alpn_protocols(["http/1.1"])
-        name = self.tls.server_name or self.host
-        return _HTTPSConnection(self.host, self.port, self.timeout, context, name)
+    def _connect(self) -> http.client.HTTPConnection:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=self.timeout)
+        connection.connect()
+        if self.tls is not None:
+            context = self.tls.context()
+            context.set_alpn_protocols(["http/1.1"])
+            # The certificate may have another name than the host.
+            name = self.tls.server_name or self.host
+            connection.sock = context.wrap_socket(connection.sock, server_hostname=name)
+        return connection
 
     def _not_http(self, problem: str) -> ProtocolError:
         return ProtocolError(f"{self.url}: {problem}; {_TRAINERS_PORT}", target=self.url)
@@ -148,21 +150,6 @@ class ControlPlane:
         return ServerUnavailableError(
             f"{self.url}: {text}; is infeed serve running, with this --http?", target=self.url
         )
-
-
-class _HTTPSConnection(http.client.HTTPSConnection):
-    """A connection to a server whose certificate may have another name than its host."""
-
-    def __init__(
-        self, host: str, port: int, timeout: float, context: ssl.SSLContext, name: str
-    ) -> None:
-        super().__init__(host, port, timeout=timeout)
-        self._tls = context
-        self._name = name
-
-    def connect(self) -> None:
-        http.client.HTTPConnection.connect(self)
-        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._name)
 
 
 def _wrong_target(target: str, problem: str) -> ConfigError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -33,21 +33,6 @@ _MIN_WIDTH = 140
 
 _MAX_THREADS = 16
 """Servers that are asked at the same time: with fewer, each that does not answer delays others."""
-
-_COMPARED: Mapping[str, Callable[[PipelineSpec], Any]] = {
-    "source": lambda spec: spec.source_kind or "unknown",
-    "samples": lambda spec: "unknown" if spec.sample_count is None else spec.sample_count,
-    "fields": lambda spec: ", ".join(map(str, spec.element_spec)),
-    "guarantee": lambda spec: str(spec.guarantee),
-    "shuffle": lambda spec: spec.shuffle_mode or "unknown",
-    "seed": lambda spec: spec.seed,
-    "batch size": lambda spec: spec.batch_size,
-    "remainder": lambda spec: spec.remainder,
-    "on_error": lambda spec: spec.on_error,
-    "engine": lambda spec: spec.engine.replace("_", "-"),
-    "fingerprint": lambda spec: spec.fingerprint,
-}
-"""What equivalent servers have in common, as a person reads it."""
 
 
 @dataclass(frozen=True)
@@ -203,10 +188,11 @@ def differences(listed: Sequence[ServerPipelines]) -> list[str]:
 
 
 def _differences_of(name: str, specs: Mapping[str, PipelineSpec]) -> Iterator[str]:
-    for label, value_of in _COMPARED.items():
-        servers: dict[Any, list[str]] = {}
-        for server, spec in specs.items():
-            servers.setdefault(value_of(spec), []).append(server)
+    compared = {server: _compared(spec) for server, spec in specs.items()}
+    for label in next(iter(compared.values())):
+        servers: dict[str, list[str]] = {}
+        for server, values in compared.items():
+            servers.setdefault(values[label], []).append(server)
         if len(servers) < 2:
             continue
         listed = "; ".join(f"{value} at {', '.join(at)}" for value, at in servers.items())
@@ -216,3 +202,14 @@ def _differences_of(name: str, specs: Mapping[str, PipelineSpec]) -> Iterator[st
                 ". A feed never mixes them: serve the same definition, data and TensorFlow version"
             )
         yield f"{name}: {label} differs: {listed}{remedy}"
+
+
+def _compared(spec: PipelineSpec) -> dict[str, str]:
+    """Returns what equivalent servers have in common, as a person reads it."""
+    values = spec_to_json(spec)
+    del values["server_version"]
+    values |= {"fields": ", ".join(map(str, spec.element_spec)), "guarantee": spec.guarantee}
+    return {
+        label.replace("_", " "): "unknown" if value is None else str(value)
+        for label, value in values.items()
+    }

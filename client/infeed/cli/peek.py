@@ -22,7 +22,7 @@ from infeed.cli.output import print_json, print_line, problem_of
 from infeed.cli.spec_json import spec_to_json
 from infeed.shared.errors import InvalidRequestError, MissingExtraError
 from infeed.shared.printable import printable
-from infeed.shared.spec import BYTES, Array, FieldSpec, PipelineSpec
+from infeed.shared.spec import BYTES, Array, PipelineSpec
 
 _MAX_SAMPLE_IDS = 16
 
@@ -78,45 +78,42 @@ def peek(
         batch = feed.next(timeout=max(options.timeout, 60.0))
     if options.png is not None:
         _write_png(batch, feed.spec, options.png)
+    document = _to_json(feed, batch)
     if options.as_json:
-        print_json(_to_json(feed, batch))
+        print_json(document)
         return
     console = Console()
-    _print(console, feed, batch)
+    _print(console, feed.spec, document)
     if options.png is not None:
         print_line(console, f"images: {options.png}")
 
 
-def _print(console: Console, feed: infeed.Feed, batch: Batch) -> None:
-    spec = feed.spec
-
+def _print(console: Console, spec: PipelineSpec, document: dict[str, Any]) -> None:
     print_line(console, f"{spec.name} fingerprint {spec.fingerprint}")
     print_line(
         console,
         f"{spec.sample_count or 'unknown'} samples; {spec.guarantee}; "
         f"server {spec.server_version}, {spec.engine.replace('_', '-')} engine",
     )
-    finish = ", ".join(str(transform) for transform in spec.finish_transforms) or "none"
+    finish = ", ".join(document["pipeline"]["finish_transforms"]) or "none"
     print_line(console, f"finish transforms: {finish}")
     table = Table("field", "data type", "shape", "on the wire", "min", "max", "mean")
-    wire_types = {field.name: field.data_type for field in spec.wire_spec}
-    for field in spec.element_spec:
-        wire_type = wire_types.get(field.name, "?")
-        values = _value_range(field, _samples(batch, field.name))
-        shape = str(list(batch[field.name].shape))
-        table.add_row(Text(printable(field.name)), field.data_type, shape, wire_type, *values)
+    batch = document["batch"]
+    for field in document["pipeline"]["fields"]:
+        unit = " bytes" if field["data_type"] == BYTES else ""
+        values = (field[name] for name in ("min", "max", "mean"))
+        table.add_row(
+            Text(printable(field["name"])),
+            field["data_type"],
+            str([batch["slots"], *field["shape"]]),
+            field["sent_as"] or "?",
+            *("not finite" if value is None else f"{value:.6g}{unit}" for value in values),
+        )
     console.print(table)
-    ids = ", ".join(map(str, batch.sample_ids[:_MAX_SAMPLE_IDS].tolist()))
-    more = ", ..." if len(batch.sample_ids) > _MAX_SAMPLE_IDS else ""
-    print_line(console, f"start {batch.start}, epoch {batch.epoch}, sample ids {ids}{more}")
-
-
-def _value_range(field: FieldSpec, values: Array) -> tuple[str, str, str]:
-    if field.data_type == BYTES:
-        lengths = _lengths(values)
-        return f"{lengths.min()} bytes", f"{lengths.max()} bytes", f"{lengths.mean():.1f} bytes"
-    numbers = values.astype(np.float64)
-    return f"{numbers.min():.6g}", f"{numbers.max():.6g}", f"{numbers.mean():.6g}"
+    ids = ", ".join(map(str, batch["sample_ids"][:_MAX_SAMPLE_IDS]))
+    more = ", ..." if batch["slots"] > _MAX_SAMPLE_IDS else ""
+    line = f"start {batch['start']}, epoch {batch['epoch']}, sample ids {ids}{more}"
+    print_line(console, line)
 
 
 def _write_png(batch: Batch, spec: PipelineSpec, file: Path) -> None:
@@ -133,7 +130,10 @@ def _to_json(feed: infeed.Feed, batch: Batch) -> dict[str, Any]:
     document = spec_to_json(feed.spec)
     for field in document["fields"]:
         values = _samples(batch, field["name"])
-        numbers = _lengths(values) if field["data_type"] == BYTES else values.astype(np.float64)
+        if field["data_type"] == BYTES:
+            numbers = np.array([len(item) for item in values.reshape(-1)])
+        else:
+            numbers = values.astype(np.float64)
         range_ = {"min": numbers.min(), "max": numbers.max(), "mean": numbers.mean()}
         field |= {
             name: float(value) if np.isfinite(value) else None for name, value in range_.items()
@@ -154,7 +154,3 @@ def _samples(batch: Batch, name: str) -> Array:
     """Returns a field without the zeros of empty slots, which are in no sample."""
     values = batch[name]
     return values[batch.mask] if batch.mask.any() else values
-
-
-def _lengths(values: Array) -> Array:
-    return np.array([len(item) for item in values.reshape(-1)])

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from infeed.loadtest.find_max import Search
-from infeed.loadtest.plan import UTILISATION_THRESHOLD
 from infeed.loadtest.series import STATES, Row
 from infeed.loadtest.summary import Summary
 from infeed.loadtest.tables import percent_text, seconds_text
@@ -57,25 +54,18 @@ class Chart:
 
 
 def time_charts(summary: Summary) -> Iterator[Chart]:
-    """Yields the charts over time: throughput, waits, starved steps, trainers and servers."""
-    series = summary.series
-    rate = series.samples_per_second
-    plot = _Plot("Samples per second over time", summary)
-    plot.line(rate, "c1", area=True)
+    """Yields the charts over time: throughput, waits, trainers and servers."""
+    rate = summary.series.samples_per_second
+    plot = _Plot(summary)
+    plot.line(rate, "c1")
     plot.axes.set_ylim(0, 1.08 * max(filter(None, rate), default=0.0) or 1.0)
     plot.axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    yield Chart(
-        "Throughput", plot.svg([f"{value or 0:.0f} samples/s" for value in rate]), "samples/s"
-    )
+    tips = [f"{value or 0:.0f} samples/s" for value in rate]
+    yield Chart("Throughput", plot.svg("Throughput over time", tips), "samples/s")
     yield _waits(summary)
-    plot = _Plot("Share of starved steps over time", summary)
-    plot.line(series.starved_share, "c2", area=True)
-    _set_shares(plot.axes)
-    svg = plot.svg([percent_text(share) for share in series.starved_share])
-    yield Chart("Starved steps", svg, "share of the steps that waited over 1 ms")
     if summary.figures.utilisation is not None:
         yield _utilisations(summary)
-    for address, rows in series.servers.items():
+    for address, rows in summary.series.servers.items():
         yield _server(summary, address, rows)
 
 
@@ -83,7 +73,7 @@ def _waits(summary: Summary) -> Chart:
     series = summary.series
     rows = {"p50": series.wait_p50, "p99": series.wait_p99, "longest": series.wait_max}
     colors = {"p50": "c1", "p99": "c2", "longest": "c3"}
-    plot = _Plot("Waits over time", summary)
+    plot = _Plot(summary)
     known = [value for row in rows.values() for value in row if value]
     low, high = max(1e-6, min([1e-4, *known])), max([1e-1, *known])
     plot.axes.set_ylim(10 ** np.floor(np.log10(low)), 10 ** np.ceil(np.log10(high)))
@@ -92,7 +82,7 @@ def _waits(summary: Summary) -> Chart:
         plot.line(row, colors[name])
     plot.axes.yaxis.set_major_locator(LogLocator(numticks=6))
     plot.axes.yaxis.set_minor_locator(NullLocator())
-    plot.axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _decade(value)))
+    plot.axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{1e3 * value:g} ms"))
     tips = [
         ", ".join(
             f"{name} {'-' if (at := row[bin_]) is None else seconds_text(at)}"
@@ -100,13 +90,13 @@ def _waits(summary: Summary) -> Chart:
         )
         for bin_ in range(series.bins)
     ]
-    return Chart("Waits for a batch", plot.svg(tips), legend={colors[name]: name for name in rows})
+    legend = {colors[name]: name for name in rows}
+    return Chart("Waits for a batch", plot.svg("Waits over time", tips), legend=legend)
 
 
 def _utilisations(summary: Summary) -> Chart:
     rows = summary.series.utilisation
-    height = min(420, max(_HEIGHT, 44 + 14 * len(rows)))
-    plot = _Plot("Utilisation of each trainer over time", summary, height)
+    plot = _Plot(summary, height=min(420, max(_HEIGHT, 44 + 14 * len(rows))))
     shares = np.array(rows, np.float64)  # NaN where no step ended, which is drawn empty
     end = summary.series.bin_seconds * summary.series.bins
     plot.axes.imshow(
@@ -121,145 +111,86 @@ def _utilisations(summary: Summary) -> Chart:
         known = np.flatnonzero(np.isfinite(column))
         worst = known[column[known].argmin()] if len(known) else 0
         tips.append(f"least {percent_text(column[worst], 0)}, rank {worst}" if len(known) else "-")
-    caption = "100 % to 0 %, by rank; empty: no step ended"
-    return Chart("Utilisation of each trainer", plot.svg(tips), caption, has_ramp=True)
+    title, caption = "Utilisation of each trainer", "100 % to 0 %, by rank; empty: no step ended"
+    return Chart(title, plot.svg(f"{title} over time", tips), caption, has_ramp=True)
 
 
 def _server(summary: Summary, address: str, rows: Mapping[str, Row]) -> Chart:
-    plot = _Plot(f"What the pipeline of {address} waited for", summary)
+    plot = _Plot(summary)
     states = [np.array(rows[name], np.float64) for name in STATES]
     colors = [_COLORS[name] for name in STATES]
     plot.axes.stackplot(plot.xs, *states, colors=colors, linewidth=0)
     plot.line(rows["cpu"], "cpu", dashed=True)
-    _set_shares(plot.axes)
+    plot.axes.set_ylim(0, 1)
+    plot.axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.0f} %"))
+    legend = {**_STATE_NAMES, "cpu": "processors used"}
     tips = [
-        ", ".join(
-            f"{text} {percent_text(rows[name][bin_], 0)}" for name, text in _STATE_NAMES.items()
-        )
-        + f"; processors {percent_text(rows['cpu'][bin_], 0)}"
+        ", ".join(f"{text} {percent_text(rows[name][bin_], 0)}" for name, text in legend.items())
         for bin_ in range(summary.series.bins)
     ]
-    legend = {**_STATE_NAMES, "cpu": "processors used"}
-    return Chart(f"Server {address}", plot.svg(tips), legend=legend)
-
-
-def search_chart(search: Search) -> Chart:
-    """Returns the chart of a search for the number of trainers."""
-    probes = sorted(search.probes, key=lambda probe: probe.trainers)
-    figure, axes = _figure(_HEIGHT)
-    xs, ys = [probe.trainers for probe in probes], [probe.utilisation for probe in probes]
-    axes.plot(xs, ys, "o-", color=_COLORS["c1"], clip_on=False)
-    axes.axhline(UTILISATION_THRESHOLD, color=_COLORS["bad"], linestyle=(0, (5, 4)), linewidth=1.5)
-    if search.forecast is not None:
-        _mark(axes, search.forecast)
-    axes.set_xlim(0, 1.05 * max(float(search.forecast or 0), *map(float, xs), 2.0))
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    _set_shares(axes)
-    tips = [
-        (x - 0.5, x + 0.5, f"{x} trainers: {percent_text(y)}") for x, y in zip(xs, ys, strict=True)
-    ]
-    svg = _svg(figure, axes, "Utilisation by number of trainers", tips)
-    return Chart("Utilisation by number of trainers", svg, "marked: the forecast")
+    svg = plot.svg(f"What the pipeline of {address} waited for", tips)
+    return Chart(f"Server {address}", svg, legend=legend)
 
 
 class _Plot:
     """A plot over the time of a test, with its events."""
 
-    def __init__(self, title: str, summary: Summary, height: int = _HEIGHT) -> None:
-        """`title` is the name for screen readers."""
-        self._title, self._series, self._events = title, summary.series, summary.events
-        self._figure, self.axes = _figure(height)
-        width = self._series.bin_seconds
-        self.xs = (np.arange(self._series.bins) + 0.5) * width
-        self.axes.set_xlim(0, self._series.end)
-        self.axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} s"))
-        self.axes.axvspan(0, self._series.begin, color=_COLORS["ink"], alpha=0.06, linewidth=0)
+    def __init__(self, summary: Summary, *, height: int = _HEIGHT) -> None:
+        """`height` is in pixels."""
+        self._series, self._events, self._height = summary.series, summary.events, height
+        self.xs = (np.arange(self._series.bins) + 0.5) * self._series.bin_seconds
+        with mpl.rc_context(_SETTINGS):
+            self._figure = Figure(figsize=(_WIDTH / 72, height / 72), dpi=72)
+            self._figure.patch.set_alpha(0)
+            size = (_WIDTH - _LEFT - _RIGHT) / _WIDTH, (height - _TOP - _BOTTOM) / height
+            self.axes = axes = self._figure.add_axes((_LEFT / _WIDTH, _BOTTOM / height, *size))
+        axes.patch.set_alpha(0)
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0, labelcolor=_COLORS["soft"], pad=6)
+        axes.grid(axis="y", color=_COLORS["line"], linewidth=1)
+        axes.set_axisbelow(True)
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.set_xlim(0, self._series.end)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} s"))
+        axes.axvspan(0, self._series.begin, color=_COLORS["ink"], alpha=0.06, linewidth=0)
         for at, _ in self._events:
-            _mark(self.axes, at)
+            axes.axvline(at, color=_COLORS["bad"], linestyle=(0, (2, 3)), linewidth=1.5)
 
-    def line(self, row: Row, color: str, *, area: bool = False, dashed: bool = False) -> None:
+    def line(self, row: Row, color: str, *, dashed: bool = False) -> None:
         """Draws a line through the values; where one is missing, the line is broken."""
+        style: dict[str, Any] = {"linestyle": (0, (5, 3)) if dashed else "-", "linewidth": 2}
+        # The marks show values without neighbours, and are as wide as the line.
         values = np.array(row, np.float64)
-        style = (0, (5, 3)) if dashed else "-"
-        self.axes.plot(self.xs, values, color=_COLORS[color], linewidth=2, linestyle=style)
-        known = np.isfinite(np.concatenate([[np.nan], values, [np.nan]]))
-        alone = known[1:-1] & ~known[:-2] & ~known[2:]
-        self.axes.plot(self.xs[alone], values[alone], "o", color=_COLORS[color], markersize=5)
-        if area:
-            self.axes.fill_between(self.xs, values, color=_COLORS[color], alpha=0.16, linewidth=0)
+        self.axes.plot(self.xs, values, color=_COLORS[color], marker="o", markersize=2, **style)
 
-    def svg(self, texts: Sequence[str]) -> str:
-        """Returns the plot; a bin's text and events appear under the pointer."""
-        width = self._series.bin_seconds
-        tips = []
-        for number, text in enumerate(texts):
-            begin = number * width
-            # What remains at the end is part of the last bin.
-            end = begin + width if number + 1 < len(texts) else self._series.end
-            events = [text for at, text in self._events if begin <= at < end]
-            tips.append((begin, end, "\n".join([f"{begin:g} s: {text}", *events])))
-        return _svg(self._figure, self.axes, self._title, tips)
+    def svg(self, name: str, texts: Sequence[str]) -> str:
+        """Returns the plot; a bin's text and events appear under the pointer.
 
+        `name` is for screen readers.
+        """
+        output = io.StringIO()
+        with mpl.rc_context(_SETTINGS):
+            self._figure.savefig(output, format="svg")
+        body = output.getvalue().partition("<svg")[2].partition(">")[2].rpartition("</svg>")[0]
+        body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+        body = re.sub(r'<g id="[^"]*"', "<g", body)  # other plots have the same
+        body = re.sub(
+            "#fe00([0-9a-f]{2})", lambda found: f"var(--{_PAGE_COLORS[int(found[1], 16)]})", body
+        )
+        body += "".join(self._tip(number, text) for number, text in enumerate(texts))
+        view = f"0 0 {_WIDTH} {self._height}"
+        return f'<svg viewBox="{view}" role="img" aria-label="{escape(name)}">{body}</svg>'
 
-def _figure(height: int) -> tuple[Figure, Axes]:
-    """Returns a figure of so many pixels, and its axes with the grid of the page."""
-    with mpl.rc_context(_SETTINGS):
-        figure = Figure(figsize=(_WIDTH / 72, height / 72), dpi=72)
-        figure.patch.set_alpha(0)
-        size = (_WIDTH - _LEFT - _RIGHT) / _WIDTH, (height - _TOP - _BOTTOM) / height
-        axes = figure.add_axes((_LEFT / _WIDTH, _BOTTOM / height, *size))
-    axes.patch.set_alpha(0)
-    axes.spines[:].set_visible(False)
-    axes.tick_params(length=0, labelcolor=_COLORS["soft"], pad=6)
-    axes.grid(axis="y", color=_COLORS["line"], linewidth=1)
-    axes.set_axisbelow(True)
-    axes.xaxis.set_major_locator(MaxNLocator(6))
-    axes.yaxis.set_major_locator(MaxNLocator(5))
-    return figure, axes
-
-
-def _mark(axes: Axes, at: float) -> None:
-    """Marks a value of x at which something happened."""
-    axes.axvline(at, color=_COLORS["bad"], linestyle=(0, (2, 3)), linewidth=1.5)
-    top: dict[str, Any] = {
-        "transform": axes.get_xaxis_transform(),
-        "clip_on": False,
-        "linewidth": 0,
-    }
-    axes.plot([at], [1.02], "v", color=_COLORS["bad"], markersize=7, **top)
-
-
-def _set_shares(axes: Axes) -> None:
-    axes.set_ylim(0, 1)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.0f} %"))
-
-
-def _svg(figure: Figure, axes: Axes, title: str, tips: Sequence[tuple[float, float, str]]) -> str:
-    """Returns a figure as SVG; each of the texts appears under the pointer in its interval of x."""
-    output = io.StringIO()
-    with mpl.rc_context(_SETTINGS):
-        figure.savefig(output, format="svg")
-    body = output.getvalue().partition("<svg")[2].partition(">")[2].rpartition("</svg>")[0]
-    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
-    body = re.sub(r'<g id="[^"]*"', "<g", body)  # other plots have the same
-    body = re.sub(r"#fe00([0-9a-f]{2})", lambda found: _css(int(found[1], 16)), body)
-    place: Callable[[float], float] = lambda x: float(axes.transData.transform((x, 1))[0])  # noqa: E731
-    height = figure.get_figheight() * 72
-    body += "".join(
-        f'<rect class="tip" x="{place(begin):.1f}" width="{place(end) - place(begin):.1f}" '
-        f'y="{_TOP}" height="{height - _TOP - _BOTTOM:.1f}"><title>{escape(text)}</title></rect>'
-        for begin, end, text in tips
-    )
-    name = escape(title)
-    return f'<svg viewBox="0 0 {_WIDTH} {height:.0f}" role="img" aria-label="{name}">{body}</svg>'
-
-
-def _css(index: int) -> str:
-    return f"var(--{_PAGE_COLORS[index]})"
-
-
-def _decade(seconds: float) -> str:
-    """Returns a power of ten seconds without decimals."""
-    if seconds < 0.9e-3:
-        return f"{seconds * 1e6:.0f} µs"
-    return f"{seconds * 1e3:.0f} ms" if seconds < 0.9 else f"{seconds:.0f} s"
+    def _tip(self, number: int, text: str) -> str:
+        begin = number * self._series.bin_seconds
+        # What remains at the end is part of the last bin.
+        is_last = number + 1 == self._series.bins
+        end = self._series.end if is_last else begin + self._series.bin_seconds
+        events = [event for at, event in self._events if begin <= at < end]
+        title = escape("\n".join([f"{begin:g} s: {text}", *events]))
+        left, right = (float(self.axes.transData.transform((x, 1))[0]) for x in (begin, end))
+        return (
+            f'<rect class="tip" x="{left:.1f}" width="{right - left:.1f}" y="{_TOP}" '
+            f'height="{self._height - _TOP - _BOTTOM}"><title>{title}</title></rect>'
+        )

@@ -1,4 +1,4 @@
-"""Figures of trainers: utilisation, waits and readiness, from the steps of the measured time."""
+"""Figures of trainers: utilisation and waits, from the steps of the measured time."""
 
 from __future__ import annotations
 
@@ -20,12 +20,9 @@ class Figures:
     """Compute ÷ time, 0 to 1, as DLIO and MLPerf Storage define it; None without compute."""
     wait_p50: float
     wait_p99: float
-    wait_p999: float
     wait_max: float
     starved_steps: int
     """Steps that waited for more than a millisecond."""
-    readiness: float
-    """Share of the steps whose batch was there when it was requested."""
     step_seconds: float
     """Mean time of a step without its wait."""
     unanswered_seconds: float = 0.0
@@ -49,7 +46,6 @@ class TrainerFigures:
     total_steps: int
     """Steps of the whole test."""
     reconnects: int
-    hedges: int
     cpu_share: float
     """Processors that its process used."""
     memory_bytes: int
@@ -73,10 +69,9 @@ class Measured:
         count, busy = len(self.steps), float(self.steps["busy_seconds"].sum())
         waits = np.concatenate([self.steps["wait_seconds"], self.unanswered_seconds])
         total = self.waited + busy
-        quantiles = np.zeros(3)
+        p50 = p99 = 0.0
         if len(waits):
-            quantiles = np.quantile(waits, [0.5, 0.99, 0.999], method="higher")
-        p50, p99, p999 = map(float, quantiles)
+            p50, p99 = map(float, np.quantile(waits, [0.5, 0.99], method="higher"))
         utilisation = None
         if step_seconds:
             utilisation = min(1.0, count * step_seconds / total) if total else 0.0
@@ -85,10 +80,8 @@ class Measured:
             utilisation=utilisation,
             wait_p50=p50,
             wait_p99=p99,
-            wait_p999=p999,
             wait_max=float(waits.max(initial=0.0)),
             starved_steps=int((self.steps["wait_seconds"] > STARVED_THRESHOLD_SECONDS).sum()),
-            readiness=float(self.steps["ready"].mean()) if count else 0.0,
             step_seconds=busy / count if count else 0.0,
             unanswered_seconds=float(self.unanswered_seconds.max(initial=0.0)),
         )
@@ -123,7 +116,6 @@ def trainer_figures(
         ),
         total_steps=trainer.step_count,
         reconnects=sum(point.reconnects for point in trainer.ends),
-        hedges=sum(point.hedges for point in trainer.ends),
         cpu_share=cpu_share,
         memory_bytes=max((point[2] for point in trainer.usage), default=0),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from infeed.loadtest.figures import Measured
@@ -19,24 +19,15 @@ class Forecast:
     demand: float | None
     """What the trainers would take without any wait."""
     capacity: float | None
-    """What the servers could make together."""
+    """What the servers could make together, beside what other processes use of their processors."""
     servers: int
     """The servers that were measured."""
     servers_needed: int | None
     """Servers like them that would be enough."""
     max_trainers: int | None
     """Trainers of this step time that they could feed."""
-    capacity_most: float | None = None
-    """What they could make if no other process used their processors."""
-    max_trainers_most: int | None = None
-    """Trainers that they could feed then."""
     shares_machine: bool = False
     """Whether servers share the processors of the trainers' machine: more trainers leave less."""
-
-    @property
-    def is_range(self) -> bool:
-        """Whether what other processes do changes the number of trainers."""
-        return self.max_trainers != self.max_trainers_most
 
     def trainers_at(self, utilisation: float, trainers: int) -> int | None:
         """Returns how many could use their accelerators so much, 0 to 1; `trainers` made
@@ -57,34 +48,27 @@ def forecast_of(
     `neighbours` are the servers on the machine of the trainers, which use `trainer_cores` of it.
     """
     demand = consumption(ranks, trainers)
-
-    def total(*, alone: bool) -> float | None:
-        growth = _growth(neighbours, trainer_cores, alone=alone)
-        able = []
-        for server in servers:
-            most = capacity(server, alone=alone)
-            if most is not None:
-                grown = growth * server.batches / server.seconds
-                able.append(min(most, grown) if server in neighbours else most)
-        return sum(able) if able else None
-
-    least, most = total(alone=False), total(alone=True)
-    count = sum(capacity(server) is not None for server in servers)
+    known = demand if demand < math.inf else None
+    growth = _growth(neighbours, trainer_cores)
+    able = []
+    for server in servers:
+        most = capacity(server)
+        if most is not None:
+            grown = growth * server.batches / server.seconds
+            able.append(min(most, grown) if server in neighbours else most)
+    total = sum(able) if able else None
     needed = enough_servers(ranks, trainers, servers)
-    if least is not None and most is not None and is_fed(ranks, trainers) and demand < math.inf:
+    if total is not None and known is not None and is_fed(ranks, trainers):
         # What was taken without waits can be made, whatever the busy processors promise. Batches
         # that filled the windows at first count as work for others.
-        least, most = max(least, demand), max(most, demand)
-        needed = None if needed is None else min(needed, count)
-    known = demand if demand < math.inf else None
+        total = max(total, known)
+        needed = None if needed is None else min(needed, len(able))
     return Forecast(
         demand=known,
-        capacity=least,
-        servers=count,
+        capacity=total,
+        servers=len(able),
         servers_needed=needed,
-        max_trainers=_trainers(least, known, trainers),
-        capacity_most=most,
-        max_trainers_most=_trainers(most, known, trainers),
+        max_trainers=_trainers(total, known, trainers),
         shares_machine=bool(neighbours),
     )
 
@@ -93,26 +77,14 @@ def _trainers(capacity: float | None, demand: float | None, trainers: float) -> 
     return None if capacity is None or demand is None else int(capacity * trainers / demand)
 
 
-def _growth(servers: Collection[ServerReport], trainer_cores: float, *, alone: bool) -> float:
+def _growth(servers: Collection[ServerReport], trainer_cores: float) -> float:
     """Returns by what factor the work of a machine can grow, of its servers and trainers together.
 
-    They need more of it alike; what other processes use of the machine stays theirs, unless the
-    machine is to be `alone` with them.
+    They need more of it alike; what other processes use of the machine stays theirs.
     """
-
-    def most(value_of: Callable[[ServerReport], float]) -> float:
-        return max(map(value_of, servers), default=0.0)
-
-    together = sum(map(_used, servers)) + trainer_cores
-    if alone:
-        idle = most(lambda server: server.cores) - together
-    else:
-        idle = most(lambda server: server.usable_cores - _used(server))
-    return 1 + max(0.0, idle) / max(together, 1e-6)
-
-
-def _used(server: ServerReport) -> float:
-    return server.cpu_seconds / server.seconds
+    used = {id(server): server.cpu_seconds / server.seconds for server in servers}
+    idle = max((server.usable_cores - used[id(server)] for server in servers), default=0.0)
+    return 1 + max(0.0, idle) / max(sum(used.values()) + trainer_cores, 1e-6)
 
 
 def measured_report(last: TrainerReport, made: Measured) -> TrainerReport:

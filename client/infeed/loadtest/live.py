@@ -11,7 +11,7 @@ from rich.text import Text
 
 from infeed.loadtest.figures import Measured
 from infeed.loadtest.records import STEP
-from infeed.loadtest.tables import percent_text, seconds_text
+from infeed.loadtest.tables import FIGURE_HEADS, figure_cells
 from infeed.loadtest.tally import Tally, Trainer
 from infeed.shared.spec import Array
 
@@ -26,11 +26,12 @@ def live_table(tally: Tally) -> RenderableType:
     """Returns the figures of the last seconds, for each trainer; of many, the first."""
     now = time.monotonic()
     recent = [_recent(trainer, now) for trainer in tally.trainers]
-    table = Table("rank", "steps", "util.", "wait p50", "wait p99", "starved", box=None)
+    table = Table("rank", "steps", *FIGURE_HEADS, box=None)
     for column in table.columns:
         column.justify = "right"
     for trainer, steps in zip(tally.trainers[:_MAX_ROWS], recent, strict=False):
-        table.add_row(str(trainer.rank), str(trainer.step_count), *_cells(steps, tally))
+        figures = Measured(steps, np.empty(0)).figures(tally.plan.step_seconds)
+        table.add_row(str(trainer.rank), str(trainer.step_count), *figure_cells(figures))
     if len(tally.trainers) > _MAX_ROWS:
         table.add_row(f"{len(tally.trainers) - _MAX_ROWS} more")
     return Group(Text(_headline(tally, sum(map(len, recent)), now), style="bold"), table)
@@ -46,19 +47,8 @@ def _headline(tally: Tally, steps: int, now: float) -> str:
     return f"{passed}: {steps * tally.batch_size / _WINDOW_SECONDS:.0f} samples/s"
 
 
-def _cells(steps: Array, tally: Tally) -> tuple[str, ...]:
-    if not len(steps):
-        return ("-",) * 4
-    figures = Measured(steps, np.empty(0)).figures(tally.plan.step_seconds)
-    waits = (seconds_text(figures.wait_p50), seconds_text(figures.wait_p99))
-    return percent_text(figures.utilisation), *waits, percent_text(figures.starved_share)
-
-
 def _recent(trainer: Trainer, now: float) -> Array:
     """Returns the steps of the last points."""
-    parts = [np.empty(0, STEP)]
-    for steps in reversed(trainer.lives[-1].steps if trainer.lives else ()):
-        if steps["requested_at"][-1] < now - _WINDOW_SECONDS:
-            break
-        parts.append(steps)
-    return np.concatenate(parts)
+    points = trainer.lives[-1].steps if trainer.lives else []
+    recent = [steps for steps in points if steps["requested_at"][-1] > now - _WINDOW_SECONDS]
+    return np.concatenate([np.empty(0, STEP), *recent])

@@ -143,21 +143,12 @@ class LoadPlan:
             raise InvalidRequestError(
                 "--min-utilisation needs --step-ms over 0: without compute there is nothing to use"
             )
-        for option, events in (("--stall", self.stalls), ("--kill", self.kills)):
-            for event in events:
-                self._check_event(option, event)
-
-    def _check_event(self, option: str, event: Stall | Kill) -> None:
-        if event.rank >= self.trainers:
-            raise InvalidRequestError(
-                f"{option}: rank {event.rank} is out of range; there are {self.trainers} trainers, "
-                f"with ranks from 0 to {self.trainers - 1}"
-            )
-        if self.steps is None and event.at >= self.duration_seconds:
-            raise InvalidRequestError(
-                f"{option}: second {event.at:g} is after the end; --duration is "
-                f"{self.duration_seconds:g}"
-            )
+        for event in (*self.stalls, *self.kills):
+            if event.rank >= self.trainers:
+                raise InvalidRequestError(
+                    f"--{type(event).__name__.lower()}: rank {event.rank} is out of range; there "
+                    f"are {self.trainers} trainers, with ranks from 0 to {self.trainers - 1}"
+                )
 
     @property
     def is_delayed(self) -> bool:

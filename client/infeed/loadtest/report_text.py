@@ -7,16 +7,8 @@ from collections.abc import Iterator
 from infeed.audit.report import AuditReport
 from infeed.http2.target import is_local
 from infeed.loadtest.figures import TrainerFigures
-from infeed.loadtest.forecast import Forecast
-from infeed.loadtest.plan import UTILISATION_THRESHOLD
 from infeed.loadtest.summary import Summary, lost_texts
-from infeed.loadtest.tables import (
-    memory_text,
-    percent_text,
-    seconds_text,
-    server_table,
-    trainer_table,
-)
+from infeed.loadtest.tables import memory_text, overview, seconds_text, server_table, trainer_table
 from infeed.loadtest.tally import Tally
 
 _MAX_TRAINERS = 16
@@ -58,10 +50,10 @@ def text_report(summary: Summary, tally: Tally) -> str:
         *(["interrupted: the figures so far"] if summary.interrupted else []),
         "",
         f"{tally.spec.name}: {plan_text(tally)}",
-        *_overview(summary),
+        *(f"{title}: {value} {detail}" for title, value, detail, _ in overview(summary)),
         "",
-        *_tables(summary, tally),
-        *_forecast(summary),
+        *_tables(summary),
+        *forecast_lines(summary),
         *audit_lines(summary),
         *notes(summary, tally),
     ]
@@ -73,56 +65,30 @@ def text_report(summary: Summary, tally: Tally) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _overview(summary: Summary) -> Iterator[str]:
-    figures, worst = summary.figures, summary.worst
-    yield (
-        f"measured {summary.seconds:.1f} s of {summary.total_seconds:.1f} s: "
-        f"{summary.samples_per_second:.0f} samples/s, {summary.bytes_per_second / 1e6:.1f} MB/s"
-    )
-    if figures.utilisation is not None:
-        # No goal, unless it is asked for as a threshold: then a line below says what became of it.
-        word = "at least" if summary.keeps_utilisation else "below"
-        yield (
-            f"accelerator utilisation {percent_text(figures.utilisation)}, worst "
-            f"{percent_text(summary.utilisation)} (rank {worst.rank}), {word} the "
-            f"{percent_text(UTILISATION_THRESHOLD, 0)} of MLPerf Storage"
-        )
-    yield (
-        f"waits p50 {seconds_text(figures.wait_p50)}, p99 {seconds_text(figures.wait_p99)}, "
-        f"p99.9 {seconds_text(figures.wait_p999)}, max {seconds_text(figures.wait_max)}"
-    )
-    yield (
-        f"{figures.starved_steps} of {figures.steps} steps starved "
-        f"({percent_text(figures.starved_share)}); data ready {percent_text(figures.readiness)}"
-    )
-
-
-def _tables(summary: Summary, tally: Tally) -> Iterator[str]:
-    left_out = ("p99.9", "step", "processors", "memory")
-    yield from trainer_table(summary, tally, _MAX_TRAINERS).lines(left_out)
+def _tables(summary: Summary) -> Iterator[str]:
+    yield from trainer_table(summary, _MAX_TRAINERS).lines()
     if hidden := len(summary.trainers[_MAX_TRAINERS:]):
         yield f"and {hidden} more, which waited less"
     yield ""
     if summary.servers:
-        yield from server_table(summary).lines(("MB/s", "encoding", "sending"))
+        yield from server_table(summary).lines()
     else:
         yield "no server has reported"
 
 
-def forecast_text(forecast: Forecast) -> str | None:
-    """Returns what the servers could feed, in one line; None if it is unknown."""
+def forecast_lines(summary: Summary) -> list[str]:
+    """Returns what the servers could feed, in one line; none if it is unknown."""
+    if summary.lost:
+        return ["no forecast: a server was lost"]
+    forecast = summary.forecast
     if forecast.capacity is None or forecast.demand is None:
-        return None
+        return []
     plural = "s" if forecast.servers > 1 else ""
     line = (
         f"forecast: these trainers would take {forecast.demand:.1f} batches/s, "
-        f"{forecast.servers} server{plural} can make {forecast.capacity:.1f}"
+        f"{forecast.servers} server{plural} can make {forecast.capacity:.1f}: enough for "
+        f"{forecast.max_trainers} such trainer{'s' * (forecast.max_trainers != 1)}"
     )
-    trainers = f"{forecast.max_trainers}"
-    if forecast.is_range:
-        line += f" to {forecast.capacity_most:.1f}, by what other processes leave"
-        trainers += f" to {forecast.max_trainers_most}"
-    line += f": enough for {trainers} such trainer{'s' * (trainers != '1')}"
     if forecast.shares_machine:
         line += " on this machine, which they share"
     if not forecast.max_trainers and forecast.capacity > 0:
@@ -131,14 +97,7 @@ def forecast_text(forecast: Forecast) -> str | None:
     needed = forecast.servers_needed
     if is_short and needed is not None and needed > forecast.servers:
         line += f"; {needed} such servers would be enough for these"
-    return line
-
-
-def _forecast(summary: Summary) -> list[str]:
-    if summary.lost:
-        return ["no forecast: a server was lost"]
-    text = forecast_text(summary.forecast)
-    return [] if text is None else [text]
+    return [line]
 
 
 def audit_lines(summary: Summary) -> list[str]:
@@ -221,10 +180,8 @@ def notes(summary: Summary, tally: Tally) -> Iterator[str]:
             f"{seconds_text(plan.step_seconds)} took up to {seconds_text(longest)}; start the "
             "test from a machine of its own, or with fewer trainers"
         )
-    lost = sum(trainer.reconnects for trainer in summary.trainers)
-    hedges = sum(trainer.hedges for trainer in summary.trainers)
-    if lost or hedges:
-        yield f"{lost} reconnects, {hedges} batches asked of a second server"
+    if lost := sum(trainer.reconnects for trainer in summary.trainers):
+        yield f"{lost} reconnects"
 
 
 def _is_late(trainer: TrainerFigures, step_seconds: float) -> bool:

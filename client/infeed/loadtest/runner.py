@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import heapq
-import itertools
+import sched
 import signal
 import threading
 import time
@@ -126,8 +125,7 @@ class _Run:
     ) -> None:
         self._plan, self._tally, self._workers = plan, tally, workers
         self._progress = progress
-        self._order = itertools.count()
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._schedule = sched.scheduler(time.monotonic)
         self._done: set[int] = set()
         self._stopping = False
 
@@ -147,14 +145,13 @@ class _Run:
 
     def _collect(self) -> None:
         """Does what is due, and reads the records that come until something else is."""
-        while self._due and self._due[0][0] <= time.monotonic():
-            heapq.heappop(self._due)[2]()
+        idle_seconds = self._schedule.run(blocking=False)
         if self._tally.interrupted:
             self._stop()
         if len(self._done) == len(self._workers):
             return
         sources = {worker.records: worker for worker in self._workers if worker.records is not None}
-        for source in wait(list(sources), max(0.0, self._due[0][0] - time.monotonic())):
+        for source in wait(list(sources), idle_seconds):
             self._read(sources[source])  # type: ignore[index]
 
     def _read(self, worker: Worker) -> None:
@@ -242,4 +239,4 @@ class _Run:
         self._at(time.monotonic() + _PROGRESS_INTERVAL_SECONDS, self._show_progress)
 
     def _at(self, due: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self._due, (due, next(self._order), action))
+        self._schedule.enterabs(due, 0, action)

@@ -12,7 +12,6 @@ from infeed.loadtest.tally import Tally, Trainer
 from infeed.shared.process_reports import merge_processes
 from infeed.shared.report import ServerReport
 from infeed.shared.spec import Array
-from infeed.stats import STARVED_THRESHOLD_SECONDS
 
 _MAX_BINS = 240
 """Points of a plot: more would be closer than its pixels."""
@@ -39,12 +38,11 @@ class Series:
     wait_p50: Row
     wait_p99: Row
     wait_max: Row
-    starved_share: Row
     utilisation: tuple[Row, ...]
     """Of each trainer: compute ÷ time of the steps that end in a bin; None without steps."""
     servers: dict[str, dict[str, Row]]
-    """Of each server: the shares of its pipeline's four states, the share `cpu` of its processors,
-    its resident bytes, `memory`, and `batches` per second."""
+    """Of each server: the shares of its pipeline's four states, and the share `cpu` of its
+    processors."""
 
     @property
     def bins(self) -> int:
@@ -76,10 +74,6 @@ def time_series(tally: Tally) -> Series:
         wait_p50=_row(waits, 0.5),
         wait_p99=_row(waits, 0.99),
         wait_max=_row(waits, 1.0),
-        starved_share=tuple(
-            float((wait > STARVED_THRESHOLD_SECONDS).mean()) if len(wait) else None
-            for wait in waits
-        ),
         utilisation=tuple(_utilisation(*made, tally.plan.step_seconds, bins) for made in trainers),
         servers={
             address: _server(reports, tally.began_at, width, bins)
@@ -121,7 +115,7 @@ def _server(
 ) -> dict[str, Row]:
     """Returns the last report of each bin, as shares; of several processes, all together."""
     rows: dict[str, list[float | None]]
-    rows = {name: [None] * bins for name in (*STATES, "cpu", "memory", "batches")}
+    rows = {name: [None] * bins for name in (*STATES, "cpu")}
     groups: dict[int, list[tuple[float, ServerReport]]] = {}
     for at, report in reports:
         groups.setdefault(min(bins - 1, int((at - began_at) / width)), []).append((at, report))
@@ -130,6 +124,4 @@ def _server(
         for state in STATES:
             rows[state][number] = getattr(report, f"{state}_seconds") / report.seconds
         rows["cpu"][number] = report.cpu_share
-        rows["memory"][number] = float(report.memory_bytes) or None
-        rows["batches"][number] = report.batches / report.seconds
     return {name: tuple(row) for name, row in rows.items()}

@@ -8,7 +8,7 @@ start-up time and part of no other figure. Neither are stalls, and the time that
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -200,7 +200,10 @@ def to_json(summary: Summary, tally: Tally) -> dict[str, Any]:
     """Returns the summary as values for `json.dumps`."""
     plan = asdict(tally.plan)
     thresholds = plan.pop("thresholds")
-    same = ("seconds", "total_seconds", "samples_per_second", "bytes_per_second", "utilisation")
+    same = (
+        *("seconds", "total_seconds", "samples_per_second", "bytes_per_second", "utilisation"),
+        *("keeps_utilisation", "failures", "interrupted", "ok"),
+    )
     return {
         "pipeline": tally.spec.name,
         "fingerprint": tally.spec.fingerprint,
@@ -209,9 +212,8 @@ def to_json(summary: Summary, tally: Tally) -> dict[str, Any]:
         "thresholds": thresholds,
         **{name: getattr(summary, name) for name in same},
         "worst_rank": summary.worst.rank,
-        "keeps_utilisation": summary.keeps_utilisation,
         "all": {**asdict(summary.figures), "starved_share": summary.figures.starved_share},
-        "trainers": _dicts(summary.trainers),
+        "trainers": list(map(asdict, summary.trainers)),
         "servers": {
             address: {
                 **report.to_json(),
@@ -228,12 +230,5 @@ def to_json(summary: Summary, tally: Tally) -> dict[str, Any]:
         },
         "series": asdict(summary.series),
         "events": [{"second": at, "text": text} for at, text in summary.events],
-        "failures": list(summary.failures),
-        "interrupted": summary.interrupted,
-        "checks": _dicts(summary.checks),
-        "ok": summary.ok,
+        "checks": list(map(asdict, summary.checks)),
     }
-
-
-def _dicts(values: Sequence[Any]) -> list[dict[str, Any]]:
-    return [asdict(value) for value in values]

@@ -1,24 +1,57 @@
-"""Tables of a load test's report: its trainers and servers, for the text and the page. No I/O."""
+"""Tables of a load test's report, which the text and the page share. No I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from infeed.loadtest.figures import TrainerFigures
+from infeed.loadtest.figures import Figures, TrainerFigures
+from infeed.loadtest.find_max import Search
+from infeed.loadtest.plan import UTILISATION_THRESHOLD
 from infeed.loadtest.summary import Summary
-from infeed.loadtest.tally import Tally
 from infeed.shared.capacity import capacity
 from infeed.shared.report import ServerReport
 
-_TRAINER_HEADS = (
-    *("rank", "steps", "util.", "wait p50", "p99", "p99.9", "longest", "starved", "ready", "step"),
-    *("first batch", "processors", "memory"),
-)
+FIGURE_HEADS = ("util.", "wait p50", "p99", "longest", "starved")
 _SERVER_HEADS = (
-    *("server", "batches/s", "MB/s", "source", "transform", "no budget", "no request", "encoding"),
-    *("sending", "processors", "memory", "could make"),
+    *("server", "batches/s", "MB/s", "source", "transform", "no budget", "no request"),
+    *("processors", "memory", "could make"),
 )
+
+
+class Headline(NamedTuple):
+    """A figure of the whole test."""
+
+    title: str
+    value: str
+    detail: str
+    kind: str = ""
+    """"good" or "bad", if it is either."""
+
+
+def overview(summary: Summary) -> Iterator[Headline]:
+    """Yields the figures of the whole test."""
+    figures = summary.figures
+    if figures.utilisation is not None:
+        # No goal, unless it is asked for as a threshold: then a check says what became of it.
+        word, kind = ("at least", "good") if summary.keeps_utilisation else ("below", "bad")
+        detail = (
+            f"of the worst trainer (rank {summary.worst.rank}), {word} the "
+            f"{percent_text(UTILISATION_THRESHOLD, 0)} of MLPerf Storage; "
+            f"all {percent_text(figures.utilisation)}"
+        )
+        yield Headline("Accelerator utilisation", percent_text(summary.utilisation), detail, kind)
+    yield Headline(
+        "Throughput",
+        f"{summary.samples_per_second:,.0f}",
+        f"samples/s, {summary.bytes_per_second / 1e6:.1f} MB/s, measured over "
+        f"{summary.seconds:.1f} s of {summary.total_seconds:.1f} s",
+    )
+    detail = f"p50 {seconds_text(figures.wait_p50)}, longest {seconds_text(figures.wait_max)}"
+    yield Headline("Wait p99", seconds_text(figures.wait_p99), detail)
+    detail = f"{figures.starved_steps} of {figures.steps} waited over 1 ms"
+    yield Headline("Starved steps", percent_text(figures.starved_share), detail)
 
 
 @dataclass(frozen=True)
@@ -28,45 +61,49 @@ class Table:
     heads: tuple[str, ...]
     rows: list[tuple[str, ...]]
 
-    def lines(self, left_out: Collection[str] = ()) -> Iterator[str]:
-        """Yields lines of text with columns of equal width, but for those left out."""
-        shown = [index for index, head in enumerate(self.heads) if head not in left_out]
-        rows = [[row[index] for index in shown] for row in (self.heads, *self.rows)]
+    def lines(self) -> Iterator[str]:
+        """Yields lines of text with columns of equal width."""
+        rows = [self.heads, *self.rows]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for first, *rest in rows:
             cells = [f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True)]
             yield "  ".join([f"{first:<{widths[0]}}", *cells])
 
 
-def trainer_table(summary: Summary, tally: Tally, most: int | None = None) -> Table:
+def trainer_table(summary: Summary, most: int | None = None) -> Table:
     """Returns a row for each trainer; with `most`, for those with the least utilisation."""
     worst = sorted(summary.trainers, key=lambda trainer: trainer.figures.utilisation or 0.0)
     shown = sorted(worst[:most], key=lambda trainer: trainer.rank)
-    # Threads are in one process, whose figures are in the notes.
-    end = -2 if tally.plan.threads else None
-    return Table(_TRAINER_HEADS[:end], [_trainer_row(trainer)[:end] for trainer in shown])
+    return Table(("rank", "steps", *FIGURE_HEADS, "first batch"), list(map(_trainer_row, shown)))
 
 
 def _trainer_row(trainer: TrainerFigures) -> tuple[str, ...]:
-    figures = trainer.figures
-    measured = (
-        percent_text(figures.utilisation),
-        seconds_text(figures.wait_p50),
-        seconds_text(figures.wait_p99),
-        seconds_text(figures.wait_p999),
-        seconds_text(figures.wait_max),
-        percent_text(figures.starved_share),
-        percent_text(figures.readiness, 0),
-        seconds_text(figures.step_seconds),
-    )
-    return (
-        str(trainer.rank),
-        str(figures.steps),
-        *(measured if figures.steps else ("-",) * len(measured)),
-        ", ".join(map(seconds_text, trainer.first_batch_seconds)) or "none",
-        f"{trainer.cpu_share:.2f}",
-        memory_text(trainer.memory_bytes),
-    )
+    first_batch = ", ".join(map(seconds_text, trainer.first_batch_seconds)) or "none"
+    steps = str(trainer.figures.steps)
+    return str(trainer.rank), steps, *figure_cells(trainer.figures), first_batch
+
+
+def figure_cells(figures: Figures) -> tuple[str, ...]:
+    """Returns the cells of a trainer below `FIGURE_HEADS`."""
+    if not figures.steps:
+        return ("-",) * len(FIGURE_HEADS)
+    waits = (figures.wait_p50, figures.wait_p99, figures.wait_max)
+    shares = percent_text(figures.utilisation), percent_text(figures.starved_share)
+    return shares[0], *map(seconds_text, waits), shares[1]
+
+
+def probe_table(search: Search) -> Table:
+    """Returns a row for each load test of a search, by the number of trainers."""
+    rows = [
+        (
+            str(probe.trainers),
+            percent_text(probe.utilisation),
+            f"{probe.samples_per_second:.0f}",
+            "-" if probe.forecast is None else str(probe.forecast),
+        )
+        for probe in sorted(search.probes, key=lambda probe: probe.trainers)
+    ]
+    return Table(("trainers", "util. of the worst", "samples/s", "forecast of trainers"), rows)
 
 
 def server_table(summary: Summary) -> Table:
@@ -83,7 +120,7 @@ def server_table(summary: Summary) -> Table:
 def _server_row(report: ServerReport) -> Iterator[str]:
     yield f"{report.batches / report.seconds:.1f}"
     yield f"{report.bytes / report.seconds / 1e6:.1f}"
-    for name in ("source", "transform", "no_budget", "no_request", "encode", "send"):
+    for name in ("source", "transform", "no_budget", "no_request"):
         yield percent_text(getattr(report, f"{name}_seconds") / report.seconds, 0)
     yield f"{report.cpu_share * report.cores:.1f} of {report.cores:g}"
     limit = ""

@@ -21,9 +21,7 @@ from typing import Any
 
 from infeed.client import connect
 from infeed.feed import Feed
-from infeed.loadtest.control import Control
-from infeed.loadtest.records import Point, Record
-from infeed.loadtest.step_log import MessageLog, StepLog
+from infeed.loadtest.records import MessageLog, Point, Record, StepLog
 from infeed.shared.errors import FeedClosedError, InfeedError
 
 POINT_INTERVAL_SECONDS = 0.25
@@ -44,6 +42,53 @@ class TrainerOptions:
     """The steps to make, with those before a resume; None: until it is stopped."""
     connect: Mapping[str, Any] = field(default_factory=dict)
     """Options of `infeed.connect`, but for `state`."""
+
+
+class Control:
+    """Orders of the load test to one trainer. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.is_killed = False
+        """Whether the trainer sends no last point."""
+        self._stopping = threading.Event()
+        self._feed: Feed | None = None
+        self._stall_seconds = 0.0
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the trainer is to end."""
+        return self._stopping.is_set()
+
+    def use(self, feed: Feed) -> None:
+        """Names the feed that a stop closes, also one that came before."""
+        self._feed = feed
+        if self.is_stopping:
+            feed.close()
+
+    def pause(self) -> None:
+        """Waits for the length of a stall, if there is one."""
+        if self._stall_seconds:
+            seconds, self._stall_seconds = self._stall_seconds, 0.0
+            self._stopping.wait(seconds)
+
+    def obey(self, orders: Connection) -> None:
+        """Follows orders, until the load test closes its end."""
+        try:
+            while True:
+                name, value = orders.recv()
+                if name == "stall":
+                    self._stall_seconds = value
+                else:
+                    self._stop(kill=name == "kill")
+        except (EOFError, OSError):
+            self._stop(kill=True)
+
+    def _stop(self, *, kill: bool) -> None:
+        """Ends the trainer, also while it waits for a batch."""
+        self.is_killed = self.is_killed or kill
+        self._stopping.set()
+        if self._feed is not None:
+            self._feed.close()
 
 
 def run_process(connection: Connection) -> None:
@@ -67,16 +112,8 @@ def run_thread(connection: Connection, options: TrainerOptions, state: Any) -> N
     """Runs a trainer in a thread."""
     control = Control()
     threading.Thread(target=control.obey, args=(connection,), daemon=True).start()
-    shard = options.connect.get("shard")
-    if shard is None:  # jobs of their own, all of whose trainers are rank 0
-        _run(connection, options, state, control, MessageLog())
-        return
-    log, messages = logging.getLogger("infeed"), MessageLog(shard.rank)
-    log.addHandler(messages)
-    try:
-        _run(connection, options, state, control, messages)
-    finally:
-        log.removeHandler(messages)
+    # Its warnings stay in the log, which all threads share.
+    _run(connection, options, state, control, MessageLog())
 
 
 def _run(
@@ -112,7 +149,6 @@ def _train(
         remaining = None if options.steps is None else options.steps - feed.first_step
         while not control.is_stopping and feed.delivered != remaining:
             requested_at = time.monotonic()
-            ready = feed.has_next
             try:
                 batch = feed.next()
             except FeedClosedError:
@@ -128,7 +164,7 @@ def _train(
                 records.send(_point(feed, steps, connect_seconds, log, state=state))
                 point_at = received_at + POINT_INTERVAL_SECONDS
             _sleep_until(received_at + options.step_seconds - late)
-            busy = steps.add(batch, requested_at, received_at, ready)
+            busy = steps.add(batch, requested_at, received_at)
             late = min(max(0.0, late + busy - options.step_seconds), _MAX_LATE_SECONDS)
             control.pause()
     if not control.is_killed:
@@ -149,7 +185,6 @@ def _point(
         first_batch_seconds=connect_seconds + stats.first_batch_seconds,
         bytes=stats.bytes,
         reconnects=stats.reconnects,
-        hedges=stats.hedges,
         cpu_seconds=usage.ru_utime + usage.ru_stime,
         max_memory_bytes=usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
         report=stats.report,

@@ -155,17 +155,6 @@ def test_any_fault_is_counted(data: st.DataObject) -> None:
     naive.check(count_batches(spec, batches, epochs=epochs, end=end))
 
 
-@examples(150)
-@given(st.integers(1, 40), st.integers(1, 3), st.integers(1, 50), st.integers(0, 9))
-def test_complete_epochs_are_exact(samples: int, epochs: int, size: int, seed: int) -> None:
-    batches = make_batches(make_stream(samples, epochs, seed), size)
-    np.random.default_rng(seed).shuffle(batches)
-    totals = count_batches(make_spec(sample_count=samples), batches, epochs=epochs)
-    assert totals.exact
-    assert totals.end == samples * epochs
-    assert [epoch.once for epoch in totals.epochs] == [samples] * epochs
-
-
 # --- substituted samples ---
 
 
@@ -319,19 +308,6 @@ def test_problems_are_listed_with_their_positions() -> None:
     assert (epoch.once, epoch.more, epoch.never, epoch.lost) == (7, 1, 2, 2)
 
 
-def test_a_batch_repeated_after_its_epoch_is_complete() -> None:
-    batches = make_batches(list(range(10)), 5)
-    counter = DeliveryCounter(SPEC, epochs=1)
-    for batch in [*batches, batches[1], batches[1]]:
-        counter.add(batch)
-    totals = counter.outcome()
-    assert (totals.redelivered, totals.again) == (10, ((5, 10), (5, 10)))
-    (epoch,) = totals.epochs
-    assert (epoch.once, epoch.more, epoch.never, epoch.surplus) == (5, 5, 0, 10)
-    assert epoch.repeats[0] == DuplicateSample(5, first=5, again=5)
-    assert len(epoch.repeats) == MAX_EXAMPLES
-
-
 def test_an_endless_stream_is_counted_up_to_its_last_position() -> None:
     batches = make_batches(make_stream(10, 3), 4)[:4]
     totals = count_batches(SPEC, batches)
@@ -339,17 +315,3 @@ def test_an_endless_stream_is_counted_up_to_its_last_position() -> None:
     assert [(epoch.once, epoch.left_out) for epoch in totals.epochs] == [(10, 0), (6, 4)]
     masked = count_batches(make_spec(on_error="mask"), [make_batch(0, [3, -1, 5, 4])])
     assert (masked.exact, masked.epochs[0].masked) == (True, 1)
-
-
-def test_batches_together_count_as_one_by_one() -> None:
-    stream = make_stream(10, 3)
-    stream[3], stream[17] = 9, 12
-    batches = [*make_batches(stream, 5), *make_batches(stream, 5)[:2]]
-    together = DeliveryCounter(SPEC)
-    together.add_batches(
-        np.array([batch.start for batch in batches]),
-        np.array([batch.epoch for batch in batches]),
-        np.array([batch.sample_ids for batch in batches]),
-    )
-    alone = count_batches(SPEC, batches)
-    assert replace(together.outcome(), again=()) == replace(alone, again=())

@@ -27,7 +27,6 @@ def steps(numbers: list[int], rank: int = 0, ranks: int = 1, **figures: Any) -> 
     made = np.zeros(len(numbers), STEP)
     made["requested_at"] = np.arange(len(numbers)) * 0.01
     made["busy_seconds"] = 0.01
-    made["ready"] = True
     made["start"] = (np.array(numbers, np.int64) * ranks + rank) * SLOTS
     made["epoch"] = made["start"] // 40
     made["samples"] = SLOTS
@@ -43,7 +42,6 @@ def point(made: Array, at: float = 1.0, **values: Any) -> Point:
         "first_batch_seconds": 0.1,
         "bytes": 100 * len(made),
         "reconnects": 0,
-        "hedges": 0,
         "cpu_seconds": 0.5,
         "max_memory_bytes": 1 << 20,
         "report": TrainerReport(

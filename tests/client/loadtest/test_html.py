@@ -71,22 +71,19 @@ def test_an_inexact_audit_has_its_reason_in_the_tile() -> None:
     assert "every sample position once" not in text
 
 
-def test_trainers_in_threads_have_no_processors() -> None:
-    for threads in (False, True):
-        made = tally(LoadPlan(trainers=2, threads=threads, warm_up_seconds=0))
-        made.add(0, point(steps(list(range(20)), 0, 2)))
-        text = html_report(check(summarize(made), made), made)
-        assert text.count('<th scope="col">memory</th>') == (not threads)
-        # A trainer without a measured step has no waits of 0 s.
-        assert '<th scope="row">1</th><td>0</td><td>-</td><td>-</td>' in text
+def test_trainer_without_a_step_has_no_waits() -> None:
+    made = tally(LoadPlan(trainers=2, warm_up_seconds=0))
+    made.add(0, point(steps(list(range(20)), 0, 2)))
+    text = html_report(check(summarize(made), made), made)
+    assert '<th scope="row">1</th><td>0</td><td>-</td><td>-</td>' in text
 
 
 def test_each_plot_has_a_name() -> None:
     reader = Reader()
     reader.feed(page())
     drawn = [attrs for tag, attrs in reader.seen if tag == "svg"]
-    assert len(drawn) == 7  # search, throughput, waits, starved, trainers, and two servers
-    assert all(each["role"] == "img" and each["aria-label"] for each in drawn)
+    assert len(drawn) == 5  # throughput, waits, trainers, and two servers
+    assert all(svg["role"] == "img" and svg["aria-label"] for svg in drawn)
 
 
 def test_names_from_elsewhere_are_escaped() -> None:
@@ -117,4 +114,10 @@ def test_the_page_has_the_memory_of_both_sides() -> None:
     text = page()
     assert "<td>500 MB (25 %)</td>" in text
     assert "<td>1.2 GB</td>" in text
-    assert "<td>1 MB</td>" in text  # of a trainer
+    assert "3 MB of memory" in text  # of the trainers
+
+
+def test_page_has_the_tests_of_a_search() -> None:
+    text = page()
+    assert "Number of trainers: 1 trainer can be fed; the forecast of the first test was 2" in text
+    assert '<th scope="row">2</th><td>50.0 %</td><td>11</td><td>2</td>' in text

@@ -39,7 +39,7 @@ def test_processes_behind_one_address_are_one_server() -> None:
     assert (merged.seconds, merged.batches, merged.cores) == (3.0, 60, 2.0)
     assert merged.memory_bytes == 200
     # Process 2 has ended, and 3 is in its place.
-    reports += [(9.0, busy_server(processes=2, process_id=each)) for each in (1, 3)]
+    reports += [(9.0, busy_server(processes=2, process_id=number)) for number in (1, 3)]
     assert merged_report(reports, 8.0).batches == 20
 
 

@@ -27,7 +27,7 @@ def starved(thresholds: Thresholds | None = None) -> Tally:
     servers = {"a:1": busy_server()}
     made.add(0, point(steps(list(range(100)), 0, 2), servers=servers))
     waits = {"requested_at": np.arange(50) * 0.02, "wait_seconds": 0.01}
-    slow = steps(list(range(50)), 1, 2, **waits, ready=False)
+    slow = steps(list(range(50)), 1, 2, **waits)
     made.add(1, point(slow, servers=servers))
     return made
 
@@ -42,10 +42,10 @@ def test_utilisation_is_compute_over_time_of_the_worst_rank() -> None:
     assert not summary.keeps_utilisation
 
 
-def test_waits_readiness_and_starved_steps() -> None:
+def test_waits_and_starved_steps() -> None:
     slow = summarize(starved()).trainers[1].figures
-    assert (slow.steps, slow.starved_steps, slow.readiness) == (45, 45, 0.0)
-    assert slow.wait_p50 == slow.wait_p99 == slow.wait_p999 == slow.wait_max == 0.01
+    assert (slow.steps, slow.starved_steps) == (45, 45)
+    assert slow.wait_p50 == slow.wait_p99 == slow.wait_max == 0.01
 
 
 def test_the_first_step_of_each_start_counts_nowhere() -> None:
@@ -124,7 +124,7 @@ def test_thresholds_are_checked_by_the_worst_rank() -> None:
     limits = Thresholds(0.9, 0.005, 1e6)
     made = starved(limits)
     summary = check(summarize(made), made)
-    assert [each.ok for each in summary.checks] == [False, False, False, True]
+    assert [found.ok for found in summary.checks] == [False, False, False, True]
     assert not summary.ok
     text = text_report(summary, made)
     assert "MISSED: utilisation of the worst trainer, rank 1: 50.0 %" in text
@@ -176,8 +176,8 @@ def test_a_trainer_without_a_step_is_the_worst() -> None:
     summary = summarize(made)
     assert summary.worst.rank == 1
     assert not summary.utilisation
-    (row,) = (each for each in text_report(summary, made).splitlines() if each.startswith("1 "))
-    assert row.split() == ["1", "0", *"------", "none"]
+    (row,) = (line for line in text_report(summary, made).splitlines() if line[:2] == "1 ")
+    assert row.split() == ["1", "0", *"-----", "none"]
 
 
 def test_a_bin_of_the_plots_is_longer_than_a_step() -> None:
@@ -206,7 +206,6 @@ def test_json_has_the_figures() -> None:
     assert document["utilisation"] == pytest.approx(0.5)
     assert document["worst_rank"] == 1
     assert document["audit"]["exact"] is True
-    assert document["series"]["servers"]["a:1"]["memory"][-1] is None
     assert document["servers"]["a:1"]["memory_bytes"] == 0
     assert document["series"]["servers"]["a:1"]["transform"][-1] == 1.0
     assert document["ok"] is True
@@ -249,14 +248,3 @@ def test_server_that_came_back_was_lost_too(short_verdicts: None) -> None:
     assert summary.checks[0].value == "a:1 was lost by second 0.9 and came back"
     assert not summary.ok
     assert summary.verdict.cause == "transforms"  # of the time since
-
-
-def test_lost_servers_can_be_allowed() -> None:
-    limits = Thresholds(allow_lost_servers=True)
-    made = tally(LoadPlan(trainers=1, step_seconds=0.01, thresholds=limits))
-    made.add(0, point(steps(list(range(9))), lost=("a:1",)))
-    summary = check(summarize(made), made)
-    assert summary.ok
-    assert "ok: lost servers: a:1 was lost by second 1.0 (any, as asked)" in text_report(
-        summary, made
-    )
