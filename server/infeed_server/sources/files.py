@@ -51,6 +51,10 @@ class FileStamp(NamedTuple):
     size: int
     mtime_ns: int
 
+    def difference(self, now: FileStamp) -> str:
+        """Returns the difference to the file's stamp of now, for an error."""
+        return f"it had {self.size} bytes and has {now.size}, modified at another time"
+
 
 def file_errors() -> tuple[type[Exception], ...]:
     """Returns the errors of reading local and remote files; TensorFlow is not loaded for them."""
@@ -87,6 +91,19 @@ def read_stamp(path: str) -> FileStamp:
         return stat_file(path)
     except file_errors() as error:
         raise SourceError(f"cannot open {path!r}: {error_text(error)}", file=path) from error
+
+
+def changed_error(path: str, since: str, difference: str = "", first: str = "") -> SourceError:
+    """Returns the error for a file that is not the one that a server began with.
+
+    `since` is when that was: "it was opened". `first` is to be done before a restart.
+    """
+    detail = f": {difference}" if difference else ""
+    return SourceError(
+        f"{path} changed since {since}{detail}; {first}restart the server",
+        file=path,
+        fault="changed",
+    )
 
 
 def read_remote(path: str) -> bytes:

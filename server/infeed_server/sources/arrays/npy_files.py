@@ -27,6 +27,7 @@ from infeed_server.sources.files import (
     NUMPY_FILE_ERRORS,
     FileStamp,
     absolute_path,
+    changed_error,
     is_remote,
     read_bytes,
 )
@@ -149,11 +150,7 @@ class _MappedFile:
     def check(self) -> None:
         """Raises `SourceError` when the file, and with it the mapped memory, has changed."""
         if self._current_stamp() != self._stamp:
-            raise SourceError(
-                f"{self.path} changed since it was opened; restart the server",
-                file=self.path,
-                fault="changed",
-            )
+            raise changed_error(self.path, "it was opened")
 
     def data_offset(self, info: zipfile.ZipInfo) -> int:
         """Returns the offset of a stored member's data, after its header of variable length."""

@@ -257,8 +257,6 @@ def test_rows_of_a_changed_file_are_not_touched(npz: Path) -> None:
     os.utime(npz, ns=(1, 1))
     with pytest.raises(SourceError, match="changed since it was opened"):
         source.read(np.array([0]))
-    with pytest.raises(SourceError, match="changed since it was opened"):
-        source.graph_reader().build()
 
 
 def test_mapped_file_is_read_after_its_path_is_replaced(tmp_path: Path, npz: Path) -> None:
