@@ -22,7 +22,6 @@ from numpy.lib import format as npy
 from infeed.shared.errors import SourceError
 from infeed.shared.spec import Array
 from infeed_server.sources.base import ProgressCallback
-from infeed_server.sources.content_hash import remembered
 from infeed_server.sources.files import (
     NUMPY_FILE_ERRORS,
     FileStamp,
@@ -30,6 +29,7 @@ from infeed_server.sources.files import (
     changed_error,
     is_remote,
     read_bytes,
+    remembered,
 )
 from infeed_server.sources.storage_faults import error_text
 
