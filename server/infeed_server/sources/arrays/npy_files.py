@@ -154,13 +154,8 @@ class _MappedFile:
 
     def data_offset(self, info: zipfile.ZipInfo) -> int:
         """Returns the offset of a stored member's data, after its header of variable length."""
-        if info.flag_bits & 1:
-            raise ValueError(f"its member {info.filename!r} is encrypted")
-        start = info.header_offset
-        if not 0 <= start <= self._stamp.size - 30:
-            raise ValueError(f"its member {info.filename!r} begins outside of the file")
-        name, extra = struct.unpack_from("<HH", self._map, start + 26)
-        return int(start + 30 + name + extra)
+        name, extra = struct.unpack_from("<HH", self._map, info.header_offset + 26)
+        return int(info.header_offset + 30 + name + extra)
 
     def array(self, offset: int) -> Array:
         """Returns the array of the .npy that begins at `offset`, without copying it."""

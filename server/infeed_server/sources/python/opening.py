@@ -55,20 +55,9 @@ def make_dataset(target: Any, label: str) -> Any:
 
 
 def checked_length(dataset: Any, label: str) -> int:
-    """Returns its length. Raises `ConfigError` for a wrong one, `SourceError` for an empty one."""
-    # Not by len(), whose own errors for a wrong result look like the user's.
+    """Returns its length. Raises `UserCodeError`, and `SourceError` for an empty data set."""
     with user_errors(f"{label}.__len__"):
-        length = type(dataset).__len__(dataset)
-    if isinstance(length, bool) or not hasattr(type(length), "__index__"):
-        raise ConfigError(
-            f"source.python: {label}.__len__ returned a {type(length).__name__}; it must return an "
-            "integer"
-        )
-    length = int(length)
-    if not 0 <= length <= sys.maxsize:
-        raise ConfigError(
-            f"source.python: {label}.__len__ returned {length}; it must be from 0 to {sys.maxsize}"
-        )
+        length = len(dataset)
     if not length:
         raise SourceError(f"{label} is empty: its __len__ is 0", file=label)
     return length

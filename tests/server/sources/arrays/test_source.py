@@ -372,21 +372,6 @@ def test_hash_of_a_file_that_changes_meanwhile_is_not_remembered(
     assert not cache_folder.exists()
 
 
-@pytest.mark.parametrize(
-    ("place", "value", "problem"),
-    [(8, b"\1", "is encrypted"), (42, b"\xff\xff", "begins outside of the file")],
-)
-def test_damaged_directory_of_an_npz_is_named(
-    npz: Path, place: int, value: bytes, problem: str
-) -> None:
-    content = bytearray(npz.read_bytes())
-    entry = content.index(b"PK\1\2") + place
-    content[entry : entry + len(value)] = value
-    npz.write_bytes(content)
-    with pytest.raises(SourceError, match=rf"its member 'x\.npy' {problem}"):
-        open_arrays(npz)
-
-
 def test_resolve_and_dump_keep_arrays_in_memory() -> None:
     base = Path("/base")
     assert ArraysSource(arrays="a.npz").resolve(base).arrays == "/base/a.npz"
