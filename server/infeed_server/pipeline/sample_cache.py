@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,8 +51,6 @@ def split_at_cache(steps: Sequence[Step]) -> tuple[CachePrefix | None, list[Step
 class CachedSource(WrappedSource):
     """Reads and transforms each sample once. Shapes are fixed, and so is the memory."""
 
-    parsed = True
-
     def __init__(self, source: Source, prefix: CachePrefix) -> None:
         """Raises `ConfigError` if the samples have no fixed size, or need too much memory."""
         super().__init__(source)
@@ -72,7 +70,7 @@ class CachedSource(WrappedSource):
                 f"{prefix.path}: {count} samples need {needed >> 20} MiB, over limit_mb: "
                 f"{prefix.limit_bytes >> 20}; raise it, or leave cache out"
             )
-        self.columns: Mapping[str, tf.TensorSpec] = specs
+        self.columns = specs
         self._rows = {field.name: field.zeros(count) for field in spec}
         self._filled = np.zeros(count, np.bool_)
         self._lock = threading.Lock()
@@ -88,9 +86,6 @@ class CachedSource(WrappedSource):
                 # Last, so that other readers get only complete rows.
                 self._filled[missing] = True
         return {name: rows[indices] for name, rows in self._rows.items()}
-
-    def parse(self, columns: Sample) -> Sample:
-        return columns
 
 
 def _batch_function(

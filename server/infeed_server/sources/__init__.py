@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from infeed_server.sources.arrays.source import ArraysSource as ArraysSource
     from infeed_server.sources.base import ProgressCallback as ProgressCallback
     from infeed_server.sources.base import Source as Source
-    from infeed_server.sources.base import StoredSource as StoredSource
     from infeed_server.sources.dataset.source import DatasetSource as DatasetSource
     from infeed_server.sources.images.source import ImagesSource as ImagesSource
     from infeed_server.sources.python.source import PythonSource as PythonSource
@@ -22,5 +21,5 @@ def __getattr__(name: str) -> Any:
     # Imported on first use: worker processes import modules below, without TensorFlow.
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    in_base = name in ("ProgressCallback", "Source", "StoredSource")
+    in_base = name in ("ProgressCallback", "Source")
     return getattr(import_module(f"{__name__}.{'base' if in_base else 'registry'}"), name)

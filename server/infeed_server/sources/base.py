@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,9 @@ import numpy.typing as npt
 import tensorflow as tf
 from typing_extensions import Self
 
+from infeed.shared.errors import SourceError
 from infeed_server.config.importer import explain_missing
-from infeed_server.config.model import Definition, Finding
+from infeed_server.config.model import Definition, Finding, KeyPath
 
 Indices = npt.NDArray[np.int64]
 """Indices of samples in a source, one per slot."""
@@ -43,43 +45,20 @@ class Provenance:
         return self.file if self.offset is None else f"{self.file} at byte {self.offset}"
 
 
-GraphRead: TypeAlias = "Callable[[tf.Tensor], tuple[Sample, str | tf.Tensor]]"
-"""A function from an index, int64 scalar, to the sample's columns and its defect: a text, empty
-unless the sample is bad. A fault of storage is an error of the graph instead."""
-
-NO_DEFECT = ""
-
-
-@dataclass(frozen=True)
-class GraphReader:
-    """A reader of a source made of TensorFlow ops only, for graphs that run without infeed.
-
-    `size_bytes` is the size of its constants, `paths` are the files that it reads. `build` creates
-    the constants and returns the function that reads.
-    """
-
-    size_bytes: int
-    paths: tuple[str, ...]
-    build: Callable[[], GraphRead]
-
-
-class Source(Protocol):
+class Source(ABC):
     """An opened source with random access. Thread-safe: several threads call `read`."""
 
-    @property
-    def columns(self) -> Mapping[str, tf.TensorSpec]:
-        """The columns that `read` returns, per sample (no slots dimension)."""
+    columns: Mapping[str, tf.TensorSpec]
+    """The columns that `read` returns, per sample (no slots dimension)."""
+    identity: str
+    """A hash of the samples, independent of where they are stored."""
+    parsed: bool = True
+    """Whether the columns are the fields already, so that `parse` does nothing."""
 
-    @property
-    def identity(self) -> str:
-        """A hash of the samples, independent of where they are stored."""
-
-    @property
-    def parsed(self) -> bool:
-        """Whether the columns are the fields already, so that `parse` does nothing."""
-
+    @abstractmethod
     def __len__(self) -> int: ...
 
+    @abstractmethod
     def read(self, indices: Indices) -> Columns:
         """Reads the columns of these samples, in this order.
 
@@ -87,25 +66,24 @@ class Source(Protocol):
         metadata.
         """
 
-    def parse(self, columns: Sample) -> Sample:
-        """Parses one sample's columns into its fields. Runs inside the pipeline's graph."""
-
+    @abstractmethod
     def provenance(self, index: int) -> Provenance:
         """Returns the location of a sample."""
 
-    def close(self) -> None:
+    def parse(self, columns: Sample) -> Sample:
+        """Parses one sample's columns into its fields. Runs inside the pipeline's graph."""
+        return columns
+
+    def close(self) -> None:  # noqa: B027 - most sources have nothing to end
         """Ends what reads for the source. A read in progress may end with a `SourceError`."""
 
 
-class WrappedSource:
+class WrappedSource(Source):
     """The base of sources that read their samples from another, which they close with them."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
-
-    @property
-    def identity(self) -> str:
-        return self.source.identity
+        self.identity = source.identity
 
     def __len__(self) -> int:
         return len(self.source)
@@ -115,13 +93,6 @@ class WrappedSource:
 
     def close(self) -> None:
         self.source.close()
-
-
-class StoredSource(Source, Protocol):
-    """A source in files or arrays, which a graph can read as well."""
-
-    def graph_reader(self) -> GraphReader:
-        """Returns a reader for graphs. Cheap: only `GraphReader.build` creates large constants."""
 
 
 class ProgressCallback(Protocol):
@@ -161,13 +132,12 @@ class IndexedDefinition(SourceDefinition):
         raise NotImplementedError(type(self).__name__)
 
 
-class StoredDefinition(IndexedDefinition):
-    """The options of a source in files or arrays."""
-
-    def open(
-        self, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
-    ) -> StoredSource:
-        raise NotImplementedError(type(self).__name__)
+def find_missing(path: KeyPath, find: Callable[[], object]) -> Iterator[Finding]:
+    """Yields the `SourceError` of looking for a file as a finding about the key at `path`."""
+    try:
+        find()
+    except SourceError as error:
+        yield path, error.message
 
 
 def check_code_name(value: Any) -> Any:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import hashlib
+import json
 import lzma
 import os
 import struct
 import threading
+import time
 import tokenize
 import zipfile
 import zlib
@@ -37,6 +41,11 @@ _MAX_LISTED_ENTRIES = 5
 """Entries of a folder that an error names."""
 
 
+_SETTLED_SECONDS = 2.0
+"""Age of data whose hash is remembered. Younger data may still be written to without another
+modification time, on file systems with a coarse clock."""
+
+
 def _to_string(value: Any) -> Any:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
@@ -50,6 +59,10 @@ class FileStamp(NamedTuple):
 
     size: int
     mtime_ns: int
+
+    def difference(self, now: FileStamp) -> str:
+        """Returns the difference to the file's stamp of now, for an error."""
+        return f"it had {self.size} bytes and has {now.size}, modified at another time"
 
 
 def file_errors() -> tuple[type[Exception], ...]:
@@ -87,6 +100,19 @@ def read_stamp(path: str) -> FileStamp:
         return stat_file(path)
     except file_errors() as error:
         raise SourceError(f"cannot open {path!r}: {error_text(error)}", file=path) from error
+
+
+def changed_error(path: str, since: str, difference: str = "", first: str = "") -> SourceError:
+    """Returns the error for a file that is not the one that a server began with.
+
+    `since` is when that was: "it was opened". `first` is to be done before a restart.
+    """
+    detail = f": {difference}" if difference else ""
+    return SourceError(
+        f"{path} changed since {since}{detail}; {first}restart the server",
+        file=path,
+        fault="changed",
+    )
 
 
 def read_remote(path: str) -> bytes:
@@ -127,6 +153,29 @@ def user_cache_dir() -> Path:
         return Path(own)
     shared = os.environ.get("XDG_CACHE_HOME")
     return (Path(shared) if shared else Path.home() / ".cache") / "infeed"
+
+
+def remembered(data: str, stamp: str, newest_ns: int, compute: Callable[[], str]) -> str:
+    """Returns `compute()`, from the cache if `data` had the same stamp before.
+
+    `data` is a path and the purpose of the hash, `newest_ns` the last modification time in it.
+    """
+    key = hashlib.sha256(data.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    file = user_cache_dir() / "hashes" / f"{key}.json"
+    try:
+        entry = json.loads(file.read_bytes())
+        if entry["stamp"] == stamp and isinstance(entry["hash"], str):
+            known: str = entry["hash"]
+            return known
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    computed = compute()
+    if time.time() - newest_ns / 1e9 > _SETTLED_SECONDS:
+        # Without a writable cache, the data is hashed at every start.
+        content = json.dumps({"data": ascii(data), "stamp": stamp, "hash": computed}).encode()
+        with contextlib.suppress(OSError):
+            write_atomically(file, lambda out: out.write(content))
+    return computed
 
 
 def is_folder(path: str) -> bool:

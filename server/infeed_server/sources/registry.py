@@ -14,8 +14,6 @@ from infeed_server.sources.base import (
     ProgressCallback,
     Source,
     SourceDefinition,
-    StoredDefinition,
-    StoredSource,
 )
 from infeed_server.sources.dataset.source import DatasetSource
 from infeed_server.sources.images.source import ImagesSource
@@ -58,19 +56,4 @@ def open_source(
         return definition.open(progress, keep_damaged=keep_damaged)
     raise ConfigError(
         f"the dataset {definition.label} is sequential: its elements cannot be read by index"
-    )
-
-
-def open_stored_source(
-    definition: AnySource, progress: ProgressCallback | None = None, *, keep_damaged: bool = False
-) -> StoredSource:
-    """Opens a source that graphs can read, with the options of `open_source`.
-
-    Raises `ConfigError` for another one, and `SourceError`.
-    """
-    if isinstance(definition, StoredDefinition):
-        return definition.open(progress, keep_damaged=keep_damaged)
-    raise ConfigError(
-        f"source.{definition.kind}: it is read by Python in the server, which the workers of the "
-        "tf.data service cannot do; write it as TFRecords (tfrecord: ...), or use --engine local"
     )

@@ -67,30 +67,15 @@ def _transforms(field: str, header: Header, training: bool, attached: str) -> li
 
 
 def _require_samples(file: Path, headers: Mapping[str, Header]) -> None:
-    listed = ", ".join(f"{name}: {list(header.shape)}" for name, header in headers.items())
-    lengths = {header.shape[0] if header.shape else -1 for header in headers.values()}
-    objects = [name for name, header in headers.items() if header.dtype.hasobject]
-    problem = ""
-    if not headers or lengths == {0}:
-        problem = f"the arrays are empty: {listed}"
-    elif -1 in lengths:
-        problem = (
-            "the first dimension of each array must count the samples, but one is a single value: "
-            f"{listed}; leave it out"
+    lengths = {header.shape[0] if header.shape else 0 for header in headers.values()}
+    if len(lengths) != 1 or 0 in lengths:
+        listed = ", ".join(f"{name}: {list(header.shape)}" for name, header in headers.items())
+        raise SourceError(
+            f"{file}: the first dimension of each array must count the samples, as many in all: "
+            f"{listed}; leave out single values, and save the arrays of each part of the data in a "
+            "file of its own: np.savez('train.npz', image=..., label=...)",
+            file=file,
         )
-    elif len(lengths) != 1:
-        problem = (
-            f"the arrays differ in their first dimension, which counts the samples: {listed}; save "
-            "the arrays of each part of the data in a file of its own: "
-            "np.savez('train.npz', image=..., label=...)"
-        )
-    elif objects:
-        problem = (
-            f"the array {objects[0]!r} holds Python objects; save it with a dtype of numbers or "
-            "strings"
-        )
-    if problem:
-        raise SourceError(f"{file}: {problem}", file=file)
 
 
 def _values(files: Sequence[Path], field: str) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from PIL import Image
 
-from infeed_server.starter.draft import comment, step
+from infeed_server.starter.draft import Draft, comment, is_for_training, step
 
 MAX_LOOKED_AT = 64
 """Images that are opened, evenly spread: enough for sizes, few enough for a slow file system."""
@@ -65,6 +65,21 @@ class ImageLook:
             except (OSError, ValueError, Image.DecompressionBombError):
                 continue
         return cls(frozenset(formats), tuple(sizes), grey, turned) if sizes else None
+
+    @classmethod
+    def of_all(cls, values: Sequence[Any]) -> ImageLook | None:
+        """Returns a look at the values of a field; None unless all are images."""
+        if not all(isinstance(value, bytes) for value in values):
+            return None
+        look = cls.at(values)
+        return look if look is not None and len(look.sizes) == len(values) else None
+
+    def suggest(self, draft: Draft, field: str, fields: Iterable[str]) -> None:
+        """Adds the transforms of a draft's first field of images."""
+        if not draft.transforms:
+            others = [other for other in fields if other != field]
+            training = is_for_training(draft.name)
+            draft.transforms = self.transforms(field, training=training, others=others)
 
     def describe(self) -> str:
         """Returns the formats, sizes and channels in words."""

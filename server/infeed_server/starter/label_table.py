@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
-from infeed.shared.errors import SourceError
-from infeed_server.sources.files import read_bytes
+from infeed_server.sources.images.labels import read_csv
 from infeed_server.sources.images.listing import EXTENSIONS, ImageListing
 
 _MIN_SHARE = 0.5
@@ -35,7 +33,6 @@ class LabelTable:
     file_column: str
     images: Sequence[str | None]
     """The image of each row, by its path below the folder."""
-    has_commas: bool
 
     @classmethod
     def read(cls, file: Path, listing: ImageListing, *, chosen: bool) -> LabelTable | None:
@@ -43,13 +40,13 @@ class LabelTable:
 
         Raises `SourceError` for a file that is no CSV.
         """
-        rows, has_commas = _read_rows(file)
+        rows = _read_rows(file)
         names = _names([image.path for image in listing.images])
         column = _file_column(rows, names, len(listing.images), chosen=chosen)
         if column is None or len(rows[0]) < 2:
             return None
         images = [_own(file, row[column], names, listing) for row in rows]
-        return cls(file, rows, column, images, has_commas)
+        return cls(file, rows, column, images)
 
     @property
     def label_columns(self) -> list[str]:
@@ -62,10 +59,10 @@ class LabelTable:
 
     def is_read_as(self, labels: Mapping[str, str]) -> bool:
         """Returns whether the source `images` reads these labels from the CSV as it is."""
-        columns = [*self.rows[0]]
-        is_usual = columns in (["file", "label"], ["file", self.file.stem])
-        rows = [[posixpath.normpath(row["file"]), row[columns[1]]] for row in self.rows if is_usual]
-        return self.has_commas and rows == [[*pair] for pair in labels.items()]
+        table = [cells for _, cells in read_csv(str(self.file))]
+        rows = table[1:] if table[0] == ["file", "label"] else table
+        paired = [(posixpath.normpath(cells[0]), *cells[1:]) for cells in rows]
+        return paired == [*labels.items()]
 
 
 def has_label_word(name: str) -> bool:
@@ -74,31 +71,15 @@ def has_label_word(name: str) -> bool:
     return not _LABEL_WORDS.isdisjoint(word.lower() for word in words)
 
 
-def _read_rows(file: Path) -> tuple[list[dict[str, str]], bool]:
-    """Returns the rows of a CSV with any usual delimiter, and whether that is a comma."""
-    try:
-        text = read_bytes(str(file)).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{file} is not UTF-8 text", file=file) from error
-    first = text.partition("\n")[0]
-    delimiter = max(",;\t|", key=first.count)
-    cells = [cell.strip() for cell in first.split(delimiter)]
-    names = None
-    if len(cells) == 2 and cells[0].lower().endswith(EXTENSIONS):
+def _read_rows(file: Path) -> list[dict[str, str]]:
+    """Returns the rows of a CSV with any usual delimiter."""
+    table = [cells for _, cells in read_csv(str(file), ",;\t|")]
+    names = table[0] if table else []
+    if len(names) == 2 and names[0].lower().endswith(EXTENSIONS):
         names = ["file", file.stem]
-    reader = csv.DictReader(
-        io.StringIO(text, newline=""),
-        names,
-        restkey="",
-        restval="",
-        delimiter=delimiter,
-        skipinitialspace=True,
-    )
-    try:
-        rows = [{name: str(cell).strip() for name, cell in row.items()} for row in reader]
-    except csv.Error as error:
-        raise SourceError(f"{file}, line {reader.line_num}: {error}", file=file) from error
-    return rows, delimiter == ","
+    else:
+        table = table[1:]
+    return [dict(zip_longest(names, cells[: len(names)], fillvalue="")) for cells in table]
 
 
 def _file_column(

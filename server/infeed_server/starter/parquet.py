@@ -14,13 +14,7 @@ import numpy as np
 
 from infeed.shared.errors import SourceError
 from infeed_server.datasets.parquet import ParquetRows
-from infeed_server.starter.draft import (
-    WRITTEN_MODULE,
-    Draft,
-    is_for_training,
-    line,
-    listed,
-)
+from infeed_server.starter.draft import WRITTEN_MODULE, Draft, line, listed
 from infeed_server.starter.image_look import ImageLook, spread
 from infeed_server.starter.shards import shard_groups, shard_pattern
 
@@ -94,15 +88,9 @@ def _draft(name: str, function: str, rows: ParquetRows) -> tuple[Draft, list[str
     about = [f"{len(rows)} rows"] + [f"left out: {listed(left_out)}"] * bool(left_out)
     draft = Draft(name, about, source, len(rows), shuffle=_shuffle(rows))
     for column in fields:
-        values = columns[column]
-        if draft.transforms or not all(isinstance(value, bytes) for value in values):
-            continue
-        look = ImageLook.at(values)
-        if look is not None and len(look.sizes) == len(values):
+        if look := ImageLook.of_all(columns[column]):
             draft.about.append(f"{column}: images, {look.describe()}")
-            others = [other for other in fields if other != column]
-            training = is_for_training(name)
-            draft.transforms = look.transforms(column, training=training, others=others)
+            look.suggest(draft, column, fields)
     return draft, fields
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from infeed.shared.errors import SourceError
 from infeed_server.sources.tfrecord.framing import HEADER_BYTES, masked_crc
 from infeed_server.sources.tfrecord.preview import parse_example, read_first
-from infeed_server.starter.draft import Draft, is_for_training, line, listed
+from infeed_server.starter.draft import Draft, line, listed
 from infeed_server.starter.image_look import ImageLook, spread
 from infeed_server.starter.shards import shard_groups, shard_pattern
 
@@ -45,13 +45,12 @@ def record_drafts(files: Sequence[Path], target: Path, pattern: str = "") -> Ite
         source = [line("tfrecord", shard_pattern(group, target, pattern)), "features:"]
         draft = Draft(name, about, source, records)
         for feature, (kind, values) in features.items():
-            look = _image(kind, values) if len(values) == records else None
+            single = len(values) == records and all(len(row) == 1 for row in values)
+            look = ImageLook.of_all([row[0] for row in values]) if single else None
             text = f"an image: {look.describe()}" if look else _describe(kind, values)
             draft.source.append(f"  {_line(feature, kind, values, records, text)}")
-            if look and not draft.transforms:
-                others = [other for other in features if other != feature]
-                training = is_for_training(name)
-                draft.transforms = look.transforms(feature, training=training, others=others)
+            if look:
+                look.suggest(draft, feature, features)
         yield draft
 
 
@@ -96,14 +95,6 @@ def _line(name: str, kind: str, rows: Sequence[Sequence[Any]], records: int, abo
     # Records that were not looked at may have more.
     options = {"type": kind, "max_length": 2 << (longest - 1).bit_length()}
     return line(name, options, f"{seen}; {about}")
-
-
-def _image(kind: str, rows: Sequence[Sequence[Any]]) -> ImageLook | None:
-    """Returns a look at the images that a feature holds, if all its values are images."""
-    if kind != "bytes" or any(len(values) != 1 for values in rows):
-        return None
-    look = ImageLook.at(values[0] for values in rows)
-    return look if look is not None and len(look.sizes) == len(rows) else None
 
 
 def _describe(kind: str, rows: Sequence[Sequence[Any]]) -> str:

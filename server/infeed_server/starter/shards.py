@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,7 +10,9 @@ from pathlib import Path
 from infeed_server.sources.files import INDEX_SUFFIX
 from infeed_server.starter.draft import pipeline_name, relative
 
-_SHARD = re.compile(r"^(?P<prefix>.*?)[-_.]?\d+(?:-?of-?\d+)?(?P<suffix>\.[^.]*[a-zA-Z][^.]*)?$")
+_SHARD = re.compile(
+    r"^(?P<prefix>.*?)[-_.]?(?P<number>\d+)(?P<rest>(-?of-?\d+)?(?P<suffix>\.[^.]*[a-zA-Z][^.]*)?)$"
+)
 """A name with the number of a shard: `train-00000-of-00010.tfrecord`, `data_3.tfrecord`."""
 
 
@@ -32,17 +33,20 @@ def shard_pattern(files: Sequence[Path], target: Path, given: str = "") -> str |
 
     `target` is the folder from which paths are relative.
     """
-    if len(files) == 1:
-        return relative(files[0], target)
-    names = [file.name for file in files]
-    begin = os.path.commonprefix(names).rstrip("0123456789")  # noqa: RUF071 - of names
-    mirrored = [name[::-1] for name in names]
-    end = os.path.commonprefix(mirrored)[::-1].lstrip("0123456789")  # noqa: RUF071
-    start = f"{glob.escape(str(files[0].parent))}/{glob.escape(begin)}"
-    for pattern in (given, *(f"{start}{any_of}{glob.escape(end)}" for any_of in ("*", "[0-9]*"))):
-        if set(matching_files(pattern)) == set(files):
+    first = files[0]
+    patterns = [given]
+    if len(files) > 1 and (match := _SHARD.match(first.name)):
+        begin, end = first.name[: match.start("number")], match["rest"]
+        folder = glob.escape(str(first.parent))
+        patterns += [
+            f"{folder}/{glob.escape(begin)}{numbers}{glob.escape(end)}"
+            for numbers in ("*", "[0-9]*")
+        ]
+    for pattern in patterns:
+        if len(files) > 1 and set(matching_files(pattern)) == set(files):
             return relative(pattern, target)
-    return [relative(file, target) for file in files]
+    paths = [relative(file, target) for file in files]
+    return paths if len(paths) > 1 else paths[0]
 
 
 def matching_files(pattern: str) -> list[Path]:

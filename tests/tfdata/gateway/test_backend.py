@@ -25,13 +25,13 @@ from infeed.shared.spec.dataset import DatasetRequest
 from infeed_server import Pipeline, Server, ServerOptions
 from infeed_server.engines.sequential.window import ReadKey
 from infeed_server.pipeline.load import parse
-from infeed_server.sources.images.reader import FILE_CHANGED
 from infeed_server.transforms import Map
 from infeed_tfdata.engine import open_service
 from infeed_tfdata.gateway import registrations
 from infeed_tfdata.gateway.backend import DataServiceBackend
 from infeed_tfdata.gateway.registrations import Limits
 from infeed_tfdata.graph import plan_data_service
+from infeed_tfdata.graph.readers import FILE_CHANGED
 from infeed_tfdata.options import ServiceOptions
 
 SERVICE = """

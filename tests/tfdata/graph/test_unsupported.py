@@ -65,6 +65,12 @@ def test_function_in_python_is_refused() -> None:
         plan_data_service("p", parse(definition))
 
 
+def test_source_in_python_is_refused() -> None:
+    definition = {"source": {"python": lambda: [1, 2], "identity": "v1"}, "batch": {"size": 2}}
+    with pytest.raises(ConfigError, match=r"source\.python: it is read by Python .*--engine local"):
+        plan_data_service("p", parse(definition))
+
+
 def generate() -> Iterator[int]:
     yield 1
 

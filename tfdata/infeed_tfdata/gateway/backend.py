@@ -25,13 +25,13 @@ from infeed.shared.errors import (
 from infeed.shared.spec import Array, PipelineSpec
 from infeed.shared.spec.dataset import Compression, DatasetRequest, RegisteredDataset
 from infeed_server.engines.sequential.window import Block, ReadKey
-from infeed_server.sources.images.reader import FILE_CHANGED
 from infeed_server.sources.storage_faults import is_storage_fault
 from infeed_tfdata.gateway.background_iterator import BackgroundIterator
 from infeed_tfdata.gateway.client import DataServiceClient
 from infeed_tfdata.gateway.read_watch import ReadWatch
 from infeed_tfdata.gateway.registrations import GRAPH_OVERHEAD_BYTES
 from infeed_tfdata.graph.plan import DataServicePlan, Variant
+from infeed_tfdata.graph.readers import FILE_CHANGED
 
 
 class DataServiceBackend:

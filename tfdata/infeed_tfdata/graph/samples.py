@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from infeed_server.pipeline.definition import Pipeline
 from infeed_server.pipeline.indexed_plan import IndexedPlan, plan_indexed
-from infeed_server.sources import StoredSource
-from infeed_server.sources.base import GraphRead, GraphReader, Sample
+from infeed_server.sources import Source
+from infeed_server.sources.base import Sample
 from infeed_server.transforms import Cache
 from infeed_tfdata.graph.plan import (
     DataServicePlan,
@@ -27,6 +27,7 @@ from infeed_tfdata.graph.plan import (
     short_hash,
     with_ram_budget,
 )
+from infeed_tfdata.graph.readers import GraphRead, GraphReader, graph_reader
 from infeed_tfdata.graph.unsupported import refuse_python_steps, require_size
 from infeed_tfdata.order import GraphSampleOrder
 
@@ -43,12 +44,12 @@ _ALTERNATIVE = "write it as TFRecords, of which a graph holds 12 bytes a sample,
 
 
 def plan_samples(
-    name: str, definition: Pipeline, source: StoredSource, limit_bytes: int
+    name: str, definition: Pipeline, source: Source, limit_bytes: int
 ) -> DataServicePlan:
     """Plans an indexed pipeline for the workers. Raises `ConfigError` and `UserCodeError`."""
     plan = plan_indexed(name, definition, source, cached=False)
     refuse_python_steps(source, plan.steps)
-    in_graph = source.graph_reader()
+    in_graph = graph_reader(source)
     kind = definition.source.kind
     alternative = "" if kind == "tfrecord" else _ALTERNATIVE
     require_size(f"source.{kind}", in_graph.size_bytes, limit_bytes, alternative)

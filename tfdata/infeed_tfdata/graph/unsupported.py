@@ -10,7 +10,8 @@ import tensorflow as tf
 from infeed.shared.errors import ConfigError
 from infeed_server.pipeline import sample_graph
 from infeed_server.pipeline.python_maps import is_python_map
-from infeed_server.sources import DatasetSource, Source
+from infeed_server.sources import ArraysSource, DatasetSource, ImagesSource, Source, TFRecordSource
+from infeed_server.sources.base import SourceDefinition
 from infeed_server.sources.dataset.determinism import iter_stages, python_nodes
 from infeed_server.transforms import Map
 from infeed_server.transforms.base import Step, Transform
@@ -23,6 +24,16 @@ _ALTERNATIVE = "write it with TensorFlow operations, or use --engine local"
 
 _STAGE = re.compile(r"Dataset_(flat_map|group_by_window|take_while|[a-z]+)_(.+)")
 """TensorFlow's name of the graph of a stage's function: the method, then the function."""
+
+
+def refuse_python_source(definition: SourceDefinition) -> None:
+    """Raises `ConfigError` for a source that only Python can read."""
+    if not isinstance(definition, TFRecordSource | ImagesSource | ArraysSource):
+        raise ConfigError(
+            f"source.{definition.kind}: it is read by Python in the server, which the workers of "
+            "the tf.data service cannot do; write it as TFRecords (tfrecord: ...), or use --engine "
+            "local"
+        )
 
 
 def refuse_python_maps(transforms: Sequence[Transform]) -> None:

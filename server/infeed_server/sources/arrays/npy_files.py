@@ -22,13 +22,14 @@ from numpy.lib import format as npy
 from infeed.shared.errors import SourceError
 from infeed.shared.spec import Array
 from infeed_server.sources.base import ProgressCallback
-from infeed_server.sources.content_hash import remembered
 from infeed_server.sources.files import (
     NUMPY_FILE_ERRORS,
     FileStamp,
     absolute_path,
+    changed_error,
     is_remote,
     read_bytes,
+    remembered,
 )
 from infeed_server.sources.storage_faults import error_text
 
@@ -149,21 +150,12 @@ class _MappedFile:
     def check(self) -> None:
         """Raises `SourceError` when the file, and with it the mapped memory, has changed."""
         if self._current_stamp() != self._stamp:
-            raise SourceError(
-                f"{self.path} changed since it was opened; restart the server",
-                file=self.path,
-                fault="changed",
-            )
+            raise changed_error(self.path, "it was opened")
 
     def data_offset(self, info: zipfile.ZipInfo) -> int:
         """Returns the offset of a stored member's data, after its header of variable length."""
-        if info.flag_bits & 1:
-            raise ValueError(f"its member {info.filename!r} is encrypted")
-        start = info.header_offset
-        if not 0 <= start <= self._stamp.size - 30:
-            raise ValueError(f"its member {info.filename!r} begins outside of the file")
-        name, extra = struct.unpack_from("<HH", self._map, start + 26)
-        return int(start + 30 + name + extra)
+        name, extra = struct.unpack_from("<HH", self._map, info.header_offset + 26)
+        return int(info.header_offset + 30 + name + extra)
 
     def array(self, offset: int) -> Array:
         """Returns the array of the .npy that begins at `offset`, without copying it."""

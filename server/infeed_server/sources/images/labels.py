@@ -155,17 +155,27 @@ def _to_array(texts: dict[int, str], count: int, path: str) -> npt.NDArray[Any]:
     return integers
 
 
-def _read_rows(path: str) -> list[tuple[int, str, str]]:
-    """Reads line number, file and label of each row."""
+def read_csv(path: str, delimiters: str = ",") -> list[tuple[int, list[str]]]:
+    """Returns line number and cells of each row, with the delimiter that its first line has most.
+
+    Raises `SourceError` for a file that is no CSV.
+    """
     try:
         text = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise SourceError(f"{path} is not UTF-8 text", file=path) from error
-    reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True, strict=True)
+    delimiter = max(delimiters, key=text.partition("\n")[0].count)
+    lines = io.StringIO(text, newline="")
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
     try:
-        table = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
+        return [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
     except csv.Error as error:
         raise SourceError(f"{path}, line {reader.line_num}: {error}", file=path) from error
+
+
+def _read_rows(path: str) -> list[tuple[int, str, str]]:
+    """Reads line number, file and label of each row."""
+    table = read_csv(path)
     if not table:
         raise SourceError(f"{path} is empty; it needs the columns file,label", file=path)
     header = [cell.lower() for cell in table[0][1]]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 from collections.abc import Callable, Sequence
+from concurrent import futures
 from concurrent.futures import Future
 from typing import Any
 
@@ -20,13 +23,22 @@ from infeed_server.processes.worker_pool import (
     WorkerPool,
 )
 from infeed_server.sources.python.dataset import DatasetOptions
-from infeed_server.sources.python.pending import PendingRequest
 from infeed_server.sources.python.values import Field
 from infeed_server.sources.python.work_meter import WorkMeter
 from infeed_server.sources.python.worker import ReadColumns, Worker
 
+log = logging.getLogger(__name__)
+
 _MAX_LISTED = 8
 """Samples that an error lists."""
+
+_SLOW_SECONDS = 60.0
+"""Time after which a request is logged. Shorter: also requests that are only slow."""
+
+_REPEAT_SECONDS = 600.0
+"""Time until it is logged again."""
+
+_CHECK_INTERVAL_SECONDS = 10.0
 
 _WORKER = f"{Worker.__module__}:{Worker.__name__}"
 
@@ -174,3 +186,33 @@ class _ThreadRunner:
         if self._worker is None:
             self._worker = Worker(self._options)
         return self._worker(request)
+
+
+class PendingRequest:
+    """A request for some samples; `begin` is for the thread that begins it, `wait` for another."""
+
+    def __init__(self, subject: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._subject = subject
+        self._clock = clock
+        self._begun: tuple[float, int] | None = None
+
+    def begin(self, pid: int) -> None:
+        """Notes the process that works on it: not all requests are begun at once."""
+        self._begun = (self._clock(), pid)
+
+    def wait(self, answer: Future[Any]) -> Any:
+        """Returns the answer, or raises its error. There is no limit on the time."""
+        next_log = 0.0
+        # Not by its own timeout: the error of the user's code may be a TimeoutError.
+        while not futures.wait([answer], _CHECK_INTERVAL_SECONDS).done:
+            if self._begun is None:
+                continue
+            now = self._clock()
+            begun, pid = self._begun
+            if now - begun >= _SLOW_SECONDS and now >= next_log:
+                next_log = now + _REPEAT_SECONDS
+                log.warning(
+                    "%s: process %d has worked on it for %.0f s and has not returned; batches wait",
+                    *(self._subject, pid, now - begun),
+                )
+        return answer.result()

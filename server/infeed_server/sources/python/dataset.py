@@ -15,17 +15,19 @@ from infeed.shared.errors import ConfigError, SampleError, UserCodeError
 from infeed.shared.spec.dtypes import Array
 from infeed_server.config.code_digest import code_digest
 from infeed_server.sources.python.columns import ColumnBuilder, fit_parts
-from infeed_server.sources.python.elements import Example, infer_fields, read_examples, split
+from infeed_server.sources.python.elements import infer_fields, read_examples, split
 from infeed_server.sources.python.functions import (
     Chain,
-    FunctionOptions,
     Parts,
     ResultRows,
     as_parts,
-    load_functions,
 )
-from infeed_server.sources.python.identity import dataset_identity
-from infeed_server.sources.python.opening import checked_length, load_target, make_dataset
+from infeed_server.sources.python.opening import (
+    checked_length,
+    dataset_identity,
+    load_target,
+    make_dataset,
+)
 from infeed_server.sources.python.user_errors import is_unfit_or_fault, user_errors
 from infeed_server.sources.python.values import Field, UnfitError
 from infeed_server.sources.storage_faults import is_storage_fault, retry_faults
@@ -82,17 +84,6 @@ class UserDataset:
     def describe(self) -> Description:
         """Returns the description with the fields: as declared, or of some elements."""
         return replace(self.description, fields=self._declared or self._infer_fields())
-
-    def result_fields(
-        self, functions: tuple[FunctionOptions, ...], fields: Sequence[Field]
-    ) -> tuple[Field, ...]:
-        """Returns the fields of the functions' results, inferred from some elements."""
-        loaded = load_functions(functions)
-        return loaded.infer(
-            self._read_examples(
-                lambda index: self._to_sample(index, self._get_example(index), fields)
-            )
-        )
 
     def read(
         self,
@@ -192,19 +183,16 @@ class UserDataset:
             ) from None
 
     def _infer_fields(self) -> tuple[Field, ...]:
-        examples = self._read_examples(self._read_parts)
+        def read(index: int) -> Mapping[str, Any]:
+            subject = f"sample {index} of {self._label}"
+            return retry_faults(partial(self._read_parts, index), subject, is_storage_fault)
+
+        examples = read_examples(self.description.length, read)
         try:
             with user_errors(f"an element of {self._label}", is_unfit_or_fault):
                 return infer_fields(examples)
         except UnfitError as error:
             raise ConfigError(f"source.python: {self._label}: element {error}") from None
-
-    def _read_examples(self, read: Callable[[int], Any]) -> list[Example]:
-        def read_one(index: int) -> Any:
-            subject = f"sample {index} of {self._label}"
-            return retry_faults(partial(read, index), subject, is_storage_fault)
-
-        return read_examples(self.description.length, read_one)
 
     def _read_parts(self, index: int) -> Mapping[str, Any]:
         element = self._get_example(index)

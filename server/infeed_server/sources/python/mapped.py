@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -13,9 +13,10 @@ import tensorflow as tf
 from infeed.shared.errors import SampleError
 from infeed_server.sources.base import Columns, Indices, Sample, Source, WrappedSource
 from infeed_server.sources.python.backend import Backend
-from infeed_server.sources.python.elements import example_indices, read_examples
+from infeed_server.sources.python.elements import read_examples
 from infeed_server.sources.python.functions import Chain, FunctionOptions, Parts
 from infeed_server.sources.python.reader import PythonReader, column_specs, parse_columns
+from infeed_server.sources.python.values import Field
 from infeed_server.sources.python.work_meter import PythonWork
 from infeed_server.sources.python.worker import Worker
 
@@ -23,22 +24,20 @@ Keys = npt.NDArray[np.int64]
 """Keys of samples, int64[n, 2]."""
 
 
-class MappedSource(WrappedSource, ABC):
+class MappedSource(WrappedSource):
     """A source, and a chain of functions that are applied where its samples are read."""
 
-    def __init__(self, source: Source, backend: Backend, chain: Chain) -> None:
+    def __init__(
+        self, source: Source, backend: Backend, functions: tuple[FunctionOptions, ...]
+    ) -> None:
+        """Raises the errors of the functions, of the samples that show the fields."""
         super().__init__(source)
         self.backend = backend
-        self._chain = chain
-        self.random = any(function.keyed for function in chain.functions)
-
-    @property
-    def columns(self) -> Mapping[str, tf.TensorSpec]:
-        return column_specs(self._chain.fields)
-
-    @property
-    def parsed(self) -> bool:
-        return not any(field.varies for field in self._chain.fields)
+        self.random = any(function.keyed for function in functions)
+        fields = functions[-1].fields or self._infer(functions)
+        self._chain = Chain(functions, fields)
+        self.columns = column_specs(fields)
+        self.parsed = not any(field.varies for field in fields)
 
     def read(self, indices: Indices) -> Columns:
         """Reads samples of functions that need no key."""
@@ -51,6 +50,52 @@ class MappedSource(WrappedSource, ABC):
 
     def parse(self, columns: Sample) -> Sample:
         return parse_columns(columns, self._chain.fields)
+
+    def _infer(self, functions: tuple[FunctionOptions, ...]) -> tuple[Field, ...]:
+        """Returns the fields of the functions' results, of some samples."""
+        examples = read_examples(
+            len(self.source), lambda index: self._samples(np.array([index]))[0]
+        )
+        indices = [example.number for example in examples]
+        fields: tuple[Field, ...] = self.backend.call(
+            Worker.infer, functions, examples, indices=indices
+        )
+        return fields
+
+    def _samples(self, indices: Indices) -> list[Parts]:
+        """Reads samples of the source as a function gets them."""
+        columns = self.source.read(indices)
+        rows: list[Parts] = [
+            {name: column[row] for name, column in columns.items()} for row in range(len(indices))
+        ]
+        if self.source.parsed:
+            return rows
+        return [self._parse_row(int(index), row) for index, row in zip(indices, rows, strict=True)]
+
+    def _parse_row(self, index: int, row: Parts) -> Parts:
+        try:
+            sample = self._parse({name: tf.constant(value) for name, value in row.items()})
+        except tf.errors.InvalidArgumentError as error:
+            reason = error.message.splitlines()[0]
+            raise self._sample_error(index, f"sample {index} cannot be parsed: {reason}") from error
+        values = {name: value.numpy() for name, value in sample.items()}
+        # Copies, since a function may change them. NumPy would cut the zeros at the end of bytes.
+        return {
+            name: value if isinstance(value, bytes) else np.array(value)[()]
+            for name, value in values.items()
+        }
+
+    def _sample_error(self, index: int, message: str) -> SampleError:
+        origin = self.source.provenance(index)
+        metadata = {"sample_id": index, "file": origin.file, "offset": origin.offset}
+        return SampleError(message, **metadata)
+
+    @cached_property
+    def _parse(self) -> Callable[[Sample], Sample]:
+        traced = tf.function(self.source.parse, autograph=False)
+        function: Callable[[Sample], Sample]
+        function = traced.get_concrete_function(dict(self.source.columns))
+        return function
 
 
 def python_work(source: Source) -> PythonWork:
@@ -71,15 +116,8 @@ class MappedReader(MappedSource):
     """A user's data set: the functions run where it is read."""
 
     def __init__(self, reader: PythonReader, functions: tuple[FunctionOptions, ...]) -> None:
-        """Raises the errors of the functions, of the samples that show the fields."""
         self._expected = reader.description
-        fields = functions[-1].fields or reader.backend.call(
-            Worker.result_fields,
-            self._expected,
-            functions,
-            indices=example_indices(self._expected.length),
-        )
-        super().__init__(reader, reader.backend, Chain(functions, fields))
+        super().__init__(reader, reader.backend, functions)
 
     def read_keyed(self, indices: Indices, keys: Keys) -> Columns:
         numbers, chain = indices.tolist(), self._chain
@@ -97,37 +135,22 @@ class MappedRecords(MappedSource):
     def __init__(
         self, source: Source, label: str, functions: tuple[FunctionOptions, ...], processes: int
     ) -> None:
-        """`label` is the source's name in messages.
-
-        Raises the errors of the functions, of the samples that show the fields.
-        """
+        """`label` is the source's name in messages."""
         backend = Backend(label, processes)
-        super().__init__(source, backend, Chain(functions, functions[-1].fields or ()))
-        if self._chain.fields:
-            return
         try:
-            samples = read_examples(len(source), lambda index: self._read(np.array([index]))[0])
-            indices = [sample.number for sample in samples]
-            fields = backend.call(Worker.infer, functions, samples, indices=indices)
+            super().__init__(source, backend, functions)
         except BaseException:  # also a signal
             backend.close()
             raise
-        self._chain = Chain(functions, fields)
 
     def read_keyed(self, indices: Indices, keys: Keys) -> Columns:
-        numbers, samples, chain = indices.tolist(), self._read(indices), self._chain
+        numbers, samples, label = indices.tolist(), self._samples(indices), self.backend.label
         try:
             return self.backend.read(
                 Worker.apply,
-                chain.fields,
+                self._chain.fields,
                 numbers,
-                lambda part: (
-                    chain,
-                    self.backend.label,
-                    numbers[part],
-                    samples[part],
-                    keys[part],
-                ),
+                lambda part: (self._chain, label, numbers[part], samples[part], keys[part]),
             )
         except SampleError as error:
             raise self._sample_error(int(error.metadata["sample_id"]), error.message) from error
@@ -135,33 +158,3 @@ class MappedRecords(MappedSource):
     def close(self) -> None:
         self.backend.close()
         super().close()
-
-    def _read(self, indices: Indices) -> list[Parts]:
-        columns = self.source.read(indices)
-        rows: list[Parts] = [
-            {name: column[row] for name, column in columns.items()} for row in range(len(indices))
-        ]
-        if self.source.parsed:
-            return rows
-        return [self._parse_row(int(index), row) for index, row in zip(indices, rows, strict=True)]
-
-    def _parse_row(self, index: int, row: Parts) -> Parts:
-        try:
-            sample = self._parse({name: tf.constant(value) for name, value in row.items()})
-        except tf.errors.InvalidArgumentError as error:
-            reason = error.message.splitlines()[0]
-            raise self._sample_error(index, f"sample {index} cannot be parsed: {reason}") from error
-        # A copy, since a function may change it.
-        return {name: np.array(value.numpy())[()] for name, value in sample.items()}
-
-    def _sample_error(self, index: int, message: str) -> SampleError:
-        origin = self.source.provenance(index)
-        metadata = {"sample_id": index, "file": origin.file, "offset": origin.offset}
-        return SampleError(message, **metadata)
-
-    @cached_property
-    def _parse(self) -> Callable[[Sample], Sample]:
-        traced = tf.function(self.source.parse, autograph=False)
-        function: Callable[[Sample], Sample]
-        function = traced.get_concrete_function(dict(self.source.columns))
-        return function

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from infeed.shared.spec import BYTES
-from infeed_server.sources.base import Columns, Indices, Provenance, Sample
+from infeed_server.sources.base import Columns, Indices, Provenance, Sample, Source
 from infeed_server.sources.python.backend import Backend
 from infeed_server.sources.python.dataset import Description
 from infeed_server.sources.python.elements import example_indices
@@ -16,7 +16,7 @@ from infeed_server.sources.python.values import Field
 from infeed_server.sources.python.worker import Worker
 
 
-class PythonReader:
+class PythonReader(Source):
     """Reads elements by index. Arrays whose shape varies are columns of serialized tensors."""
 
     def __init__(self, backend: Backend) -> None:
@@ -26,19 +26,10 @@ class PythonReader:
         if not opened.fields:
             opened = backend.call(Worker.describe, opened, indices=example_indices(opened.length))
         self.description = opened
-
-    @property
-    def columns(self) -> Mapping[str, tf.TensorSpec]:
-        return column_specs(self.description.fields)
-
-    @property
-    def parsed(self) -> bool:
-        return not any(field.varies for field in self.description.fields)
-
-    @property
-    def identity(self) -> str:
-        fields = [f"{field.name}: {field}" for field in self.description.fields]
-        return hashlib.sha256(f"{self.description.identity} {fields}".encode()).hexdigest()
+        self.columns = column_specs(opened.fields)
+        self.parsed = not any(field.varies for field in opened.fields)
+        fields = [f"{field.name}: {field}" for field in opened.fields]
+        self.identity = hashlib.sha256(f"{opened.identity} {fields}".encode()).hexdigest()
 
     def __len__(self) -> int:
         return self.description.length

@@ -104,12 +104,7 @@ class PythonSource(CodeDefinition, IndexedDefinition):
     def _dump(self, _: Any) -> str:
         return self.label
 
-    def open(
-        self,
-        progress: ProgressCallback | None = None,  # noqa: ARG002 - nothing is scanned
-        *,
-        keep_damaged: bool = False,  # noqa: ARG002
-    ) -> PythonReader:
+    def open(self, progress: ProgressCallback | None = None, **_: bool) -> PythonReader:  # noqa: ARG002
         """Opens the data set; reads some elements unless fields are declared.
 
         Raises `ConfigError`, `SourceError` and `UserCodeError`.

@@ -58,12 +58,6 @@ class Worker:
         """Returns the description with the fields of some elements."""
         return self._reopen(expected).describe()
 
-    def result_fields(
-        self, expected: Description, functions: tuple[FunctionOptions, ...]
-    ) -> tuple[Field, ...]:
-        """Returns the fields of the functions' results, inferred from some elements."""
-        return self._reopen(expected).result_fields(functions, expected.fields)
-
     def read(
         self,
         expected: Description,

@@ -15,8 +15,8 @@ from tests.harness.clock import ManualClock
 from tests.harness.waiting import wait_until
 
 from infeed_server.sources import PythonSource
-from infeed_server.sources.python import pending
-from infeed_server.sources.python.pending import PendingRequest
+from infeed_server.sources.python import backend
+from infeed_server.sources.python.backend import PendingRequest
 
 
 class LateAnswer(Future[Any]):
@@ -55,7 +55,7 @@ def test_slow_request_is_logged_now_and_then(
 ) -> None:
     clock = ManualClock()
     answer = LateAnswer(clock, answered)
-    monkeypatch.setattr(pending.futures, "wait", answer.wait)
+    monkeypatch.setattr(backend.futures, "wait", answer.wait)
     request = PendingRequest("samples 3, 4 of rows", clock)
     if begun is not None:
         clock.now = begun
@@ -96,7 +96,7 @@ def test_process_and_samples_of_a_slow_request_are_named(
     processes: int,
 ) -> None:
     for name, seconds in {"_SLOW_SECONDS": 0.0, "_CHECK_INTERVAL_SECONDS": 0.01}.items():
-        monkeypatch.setattr(f"infeed_server.sources.python.pending.{name}", seconds)
+        monkeypatch.setattr(f"infeed_server.sources.python.backend.{name}", seconds)
     module = f"slow_rows_{processes}"
     (tmp_path / f"{module}.py").write_text(ROWS.format(go=str(tmp_path / "go")))
     monkeypatch.syspath_prepend(tmp_path)

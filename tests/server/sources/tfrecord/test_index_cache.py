@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from infeed import SourceError
-from infeed_server.sources import files
 from infeed_server.sources.files import INDEX_SUFFIX, stat_file
 from infeed_server.sources.tfrecord import index_cache
 from infeed_server.sources.tfrecord.index import build_index
@@ -41,25 +40,11 @@ def test_index_is_cached_beside_the_data(write_records: Write) -> None:
     assert not build_index([str(path)], rebuild=True).files[0].cached
 
 
-@pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "text", "foreign"])
-def test_damaged_index_is_rebuilt(damage: str, write_records: Write) -> None:
+@pytest.mark.parametrize("content", [b"", b"no archive"])
+def test_damaged_index_is_rebuilt(content: bytes, write_records: Write) -> None:
     path = write_records("a.tfrecord", [b"one", b"two"])
     good = build_index([str(path)])
-    cache = index_path(path)
-    content = bytearray(cache.read_bytes())
-    if damage == "truncate":
-        content = content[: len(content) // 2]
-    elif damage == "flip":
-        # The lengths themselves: only the checksum of the archive detects it.
-        offset = content.index(np.array([3, 3], np.uint32).tobytes())
-        content[offset] ^= 1
-    elif damage == "empty":
-        content.clear()
-    elif damage == "text":
-        content = bytearray(b"no archive")
-    cache.write_bytes(content)
-    if damage == "foreign":
-        np.savez(cache, other=np.arange(3))
+    index_path(path).write_bytes(content)
     again = build_index([str(path)])
     assert not again.files[0].cached
     assert again.identity == good.identity
@@ -166,32 +151,6 @@ def test_interrupted_store_leaves_no_file(
         build_index([str(path)])
     assert list(path.parent.iterdir()) == [path]
     assert not cache_folder.exists()
-
-
-def test_index_is_synced_before_it_is_renamed(
-    write_records: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write_records("a.tfrecord", [b"one", b"two"])
-    calls: list[tuple[str, int, int]] = []
-    fsync, replace = os.fsync, os.replace
-
-    def record(call: str, stat: os.stat_result) -> None:
-        calls.append((call, stat.st_ino, stat.st_size))
-
-    def recording_fsync(fd: int) -> None:
-        record("fsync", os.fstat(fd))
-        fsync(fd)
-
-    def recording_replace(old: str, new: str | Path) -> None:
-        record("replace", Path(old).stat())
-        replace(old, new)
-
-    monkeypatch.setattr(files.os, "fsync", recording_fsync)
-    monkeypatch.setattr(files.os, "replace", recording_replace)
-    build_index([str(path)])
-    # The whole file is synced: after a crash, the name refers to the old index or to this one.
-    stored = index_path(path).stat()
-    assert calls == [(call, stored.st_ino, stored.st_size) for call in ("fsync", "replace")]
 
 
 def test_concurrent_builds_leave_one_valid_index(write_records: Write) -> None:
