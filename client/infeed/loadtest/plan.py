@@ -143,7 +143,8 @@ class LoadPlan:
             raise InvalidRequestError(
                 "--min-utilisation needs --step-ms over 0: without compute there is nothing to use"
             )
-        for event in (*self.stalls, *self.kills):
+        events: tuple[Stall | Kill, ...] = (*self.stalls, *self.kills)
+        for event in events:
             if event.rank >= self.trainers:
                 raise InvalidRequestError(
                     f"--{type(event).__name__.lower()}: rank {event.rank} is out of range; there "
