@@ -10,9 +10,10 @@ from typing import TypeAlias
 import numpy as np
 import tensorflow as tf
 
+from infeed.shared.spec import Array
 from infeed_server.sources import Source
 from infeed_server.sources.arrays.source import ArrayReader, to_wire
-from infeed_server.sources.base import Sample, array_bytes
+from infeed_server.sources.base import Sample
 from infeed_server.sources.images.reader import ImageReader
 from infeed_server.sources.tfrecord.framing import FRAME_BYTES
 from infeed_server.sources.tfrecord.index import RecordIndex
@@ -51,8 +52,13 @@ def graph_reader(source: Source) -> GraphReader:
     if isinstance(source, ImageReader):
         return GraphReader(_image_bytes(source), (source.root,), partial(_image_reader, source))
     assert isinstance(source, ArrayReader)
-    size = sum(array_bytes(stored.array) for stored in source.stored.values())
+    size = sum(_wire_bytes(stored.array) for stored in source.stored.values())
     return GraphReader(size, (), partial(_array_reader, source))
+
+
+def _wire_bytes(array: Array) -> int:
+    """Returns an upper bound of the bytes that an array takes when it is sent."""
+    return sum(map(len, array.flat)) if array.dtype == object else array.nbytes
 
 
 def _array_reader(source: ArrayReader) -> GraphRead:

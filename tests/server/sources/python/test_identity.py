@@ -1,4 +1,4 @@
-"""Tests of `identity.py`: what tells one data set from another."""
+"""Tests of `dataset_identity`: what tells one data set from another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `pending.py`: the warning about user code that takes long, and what backends give it."""
+"""Tests of `PendingRequest`: the warning about user code that takes long."""
 
 from __future__ import annotations
 

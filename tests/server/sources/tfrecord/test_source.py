@@ -83,7 +83,7 @@ def test_concurrent_reads_keep_few_idle_handles(
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(check, range(40)))
-    assert source._handles._count <= 3
+    assert len(source._handles._idle) <= 3
 
 
 def test_damaged_record_of_the_index_is_a_bad_sample(
