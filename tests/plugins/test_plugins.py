@@ -62,7 +62,7 @@ def test_worker_runs_the_longest_file_first(project: Path) -> None:
 
 
 def test_durations_are_saved_only_of_a_passed_run(project: Path) -> None:
-    slept = "import time\n\ndef test_quick(): time.sleep(0.6)\n"
+    slept = "import time\n\ndef test_quick():\n    time.sleep(0.6)\n"
     (project / "test_a.py").write_text(slept + "    assert False\n")
     run(project, "--write-durations", status=1)
     assert longest_first.load(project) == {}
