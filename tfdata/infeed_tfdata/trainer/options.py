@@ -18,7 +18,7 @@ from infeed.shared.spec import Remainder
 from infeed.shared.spec.dataset import COMPRESSIONS, Compression
 from infeed.transport import Transport
 
-ShardingPolicy = tf.data.experimental.service.ShardingPolicy
+ShardingPolicy: Any = tf.data.experimental.service.ShardingPolicy
 
 SHARDING_POLICIES = {policy.name.lower(): policy for policy in ShardingPolicy}
 """The values of `processing_mode`."""
@@ -31,7 +31,7 @@ class DistributeArguments(TypedDict, total=False):
     seed: int | None
     epochs: int | None
     remainder: Remainder | None
-    processing_mode: str | ShardingPolicy
+    processing_mode: Any
     job_name: str | None
     num_consumers: int | None
     consumer_index: int | None
@@ -61,7 +61,7 @@ def _one_of(name: str, value: Any, choices: tuple[str, ...]) -> str:
     return text
 
 
-def _check_policy(name: str, mode: Any) -> ShardingPolicy:
+def _check_policy(name: str, mode: Any) -> Any:
     if isinstance(mode, ShardingPolicy):
         return mode
     return SHARDING_POLICIES[_one_of(name, mode, tuple(SHARDING_POLICIES))]

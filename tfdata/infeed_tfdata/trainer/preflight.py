@@ -131,7 +131,7 @@ def _find_problem(
     return None
 
 
-def _check_worker_list(dispatcher: str, policy: ShardingPolicy) -> None:
+def _check_worker_list(dispatcher: str, policy: Any) -> None:
     """Raises `ConfigError` if the dispatcher cannot assign fixed parts to its workers.
 
     TensorFlow would raise only at the first batch, when the dispatcher has already recorded the
