@@ -128,6 +128,7 @@ def test_job_waits_while_no_worker_answers(
     job = JobClient(dispatcher.address, "waits")
     monitor.run_once()
     stopped.stop()
+    monitor.run_once()
     clock.now = 100
     monitor.run_once()
     assert monitor.lost == (stopped.address,)
