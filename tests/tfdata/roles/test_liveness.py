@@ -210,6 +210,7 @@ def test_worker_that_hung_receives_tasks_again(
     first = JobClient(dispatcher.address, "first")
     monitor.run_once()
     process.halt()
+    monitor.run_once()
     clock.now = 60
     deadline = time.monotonic() + 200
     while monitor.ended_tasks == 0:  # on a busy machine, the other worker may answer too late
