@@ -71,9 +71,10 @@ def observed(*names: str, bad: Sequence[dict[str, Any]] = (BAD_SAMPLE,)) -> Obse
     first = next(iter(engines))
     key = JobKey(first, 3, 4, 3)
     trainers = [
-        observer.jobs.connect(key, rank, f"{rank}feed", f"10.0.0.{rank}:50000", lambda: 64)
-        for rank in (0, 1)
+        observer.jobs.connect(key, rank, f"{rank}feed", f"10.0.0.{rank}:50000") for rank in (0, 1)
     ]
+    for trainer in trainers:
+        trainer.position = 64
     observer.metrics.on_bad_sample(first, "substitute")
     observer.metrics.on_source_error(first, SOURCE_ERROR)
     for _ in range(12):

@@ -49,8 +49,8 @@ class ConnectedTrainer:
     feed_id: str
     peer: str
     opened_at: float
-    position: Callable[[], int | None]
-    """Returns the end of the last batch that was sent."""
+    position: int | None = None
+    """The end of the last batch that was sent; None before the first request."""
     report: TrainerReport | None = None
     """Its last report; None before the first, and when that is too old."""
     report_at: float | None = None
@@ -92,7 +92,6 @@ class Jobs:
         rank: int,
         feed_id: str,
         peer: str,
-        position: Callable[[], int | None],
         shortage: Callable[[], float] = lambda: 0.0,
     ) -> ConnectedTrainer:
         """Adds a stream: of the first equal job in which no other feed has the rank."""
@@ -106,7 +105,7 @@ class Jobs:
                 )
             )
             now = self._clock()
-            trainer = ConnectedTrainer(job, rank, feed_id, peer, now, position, shortage=shortage)
+            trainer = ConnectedTrainer(job, rank, feed_id, peer, now, shortage=shortage)
             self._jobs.setdefault(job, []).append(trainer)
             return trainer
 
@@ -187,7 +186,7 @@ class Jobs:
             "feed": trainer.feed_id[:8],
             "peer": trainer.peer,
             "connected_seconds": now - trainer.opened_at,
-            "sent_position": trainer.position(),
+            "sent_position": trainer.position,
             "report_age_seconds": None if report_at is None else now - report_at,
             "report": None if report is None else report.to_json(),
             "wait_share": None if report is None else report.wait_share,

@@ -30,6 +30,8 @@ class EncodedAnswer:
     samples: int | None
     """Filled slots; None when the answer is not a batch."""
     payload_bytes: int
+    position: int
+    """The end of its request in the stream of samples."""
     span: BatchSpan | None = None
     """The span of the batch, if it is traced."""
 
@@ -75,15 +77,15 @@ class BatchEncoder:
         answer: Answer,
         span: BatchSpan | None,
     ) -> EncodedAnswer:
-        begin = time.perf_counter()
+        begin, position = time.perf_counter(), request.start + request.count
         batch = stream.encode(request, answer)
         if not isinstance(batch, EncodedBatch):
             end = stream_pb2.StreamBatchesResponse(end=batch)
-            return EncodedAnswer(deque([end.SerializeToString()]), None, 0, span)
+            return EncodedAnswer(deque([end.SerializeToString()]), None, 0, position, span)
         messages = deque(map(b"".join, batch.messages()))
         record_stage(self._monitor, stream.pipeline.name, "encode", begin, span)
         samples = sum(sample >= 0 for sample in batch.header.sample_ids)
-        return EncodedAnswer(messages, samples, batch.header.payload_size, span)
+        return EncodedAnswer(messages, samples, batch.header.payload_size, position, span)
 
 
 def _settle(future: Future[EncodedAnswer], make: Callable[[], EncodedAnswer]) -> None:

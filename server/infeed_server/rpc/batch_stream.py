@@ -12,11 +12,11 @@ from infeed.shared.errors import InvalidRequestError, ServerUnavailableError, So
 from infeed.shared.report import REPORT_INTERVAL_SECONDS
 from infeed.v1 import stream_pb2
 from infeed_server.engines.monitor import Monitor, record_stage
-from infeed_server.observe.jobs import JobKey, Jobs
+from infeed_server.observe.jobs import ConnectedTrainer, JobKey, Jobs
 from infeed_server.rpc.batch_encoder import BatchEncoder, EncodedAnswer
 from infeed_server.rpc.call import ServerCall
 from infeed_server.rpc.request_reader import RequestReader
-from infeed_server.rpc.trainer_log import FeedProgress, TrainerLog
+from infeed_server.rpc.trainer_log import TrainerLog
 from infeed_server.serving.auth import Caller
 from infeed_server.serving.catalog import BatchStream, Catalog
 
@@ -71,18 +71,16 @@ class BatchStreams:
         stream = self._catalog.visible_to(caller).open(first.open)
         name = stream.pipeline.name
         self._monitor.on_stream_opened(name)
-        call.feed = feed = FeedProgress(first.open, call.peer(), self._trainers.on_begin)
         key = JobKey(name, stream.seed, stream.batch_size, stream.world_size, first.open.job_name)
-        trainer = self._jobs.connect(
+        call.trainer = trainer = self._jobs.connect(
             *(key, first.open.rank, first.open.feed_id, call.peer()),
-            position=lambda: feed.position,
             shortage=stream.session.shortage_seconds,
         )
         traces = None if self._tracer is None else self._tracer.open_stream(first.open, call.peer())
         reader = RequestReader(
             stream,
             self._encoder,
-            feed.watch(requests),
+            self._noted(requests, trainer),
             lambda: caller.require_access(name),
             lambda report: self._jobs.on_report(trainer, report),
             traces,
@@ -101,7 +99,7 @@ class BatchStreams:
         try:
             reader.start()
             yield _opened(stream, first.open)
-            yield from self._responses(stream, reader, feed)
+            yield from self._responses(stream, reader, trainer)
         except SourceError as error:
             self._monitor.on_source_error(name, error)
             raise
@@ -112,12 +110,22 @@ class BatchStreams:
             if traces is not None:
                 traces.close()
 
+    def _noted(
+        self, requests: Iterator[stream_pb2.StreamBatchesRequest], trainer: ConnectedTrainer
+    ) -> Iterator[stream_pb2.StreamBatchesRequest]:
+        """Yields the requests; logs the trainer at the first one, which has its position."""
+        for request in requests:
+            if trainer.position is None and request.WhichOneof("event") == "batch":
+                trainer.position = request.batch.start
+                self._trainers.on_begin(trainer)
+            yield request
+
     def _wake(self) -> None:
         for reader in tuple(self._readers):
             reader.wake()
 
     def _responses(
-        self, stream: BatchStream, reader: RequestReader, feed: FeedProgress
+        self, stream: BatchStream, reader: RequestReader, trainer: ConnectedTrainer
     ) -> Iterator[bytes]:
         is_announced = False
         heartbeat_at = time.monotonic() + _HEARTBEAT_INTERVAL_SECONDS
@@ -131,7 +139,7 @@ class BatchStreams:
                 yield _message(report=report.to_proto())
             if (answer := reader.take()) is not None:
                 yield from self._send(stream, answer)
-                feed.on_sent()
+                trainer.position = answer.position
             elif reader.ended:
                 return
             elif reader.wait(heartbeat_at - time.monotonic()):

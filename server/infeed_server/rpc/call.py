@@ -10,7 +10,8 @@ from typing import Any
 
 import grpc
 
-from infeed_server.rpc.trainer_log import FeedProgress
+from infeed_server.observe.jobs import ConnectedTrainer
+from infeed_server.rpc.trainer_log import trainer_fields
 
 _MAX_LOGGED_METHOD_CHARS = 200
 """Characters of a method's name in the log; the client chooses it."""
@@ -23,7 +24,7 @@ class ServerCall:
         self.method = method
         self.caller: Any = None
         """Set by `Admission`, for handlers."""
-        self.feed: FeedProgress | None = None
+        self.trainer: ConnectedTrainer | None = None
         """Of a stream of batches; set by its handler, for the log."""
         self.status = grpc.StatusCode.CANCELLED
         """The status that was sent; CANCELLED for none."""
@@ -40,8 +41,8 @@ class ServerCall:
     @property
     def log_fields(self) -> dict[str, Any]:
         """The keys that lines of the log about this call have in JSON."""
-        if self.feed is not None:
-            return self.feed.fields
+        if self.trainer is not None:
+            return trainer_fields(self.trainer)
         return {"peer": self.peer(), "method": self.method[:_MAX_LOGGED_METHOD_CHARS]}
 
     @property

@@ -105,8 +105,8 @@ class CallInterceptor(grpc.ServerInterceptor):
         self._monitor.on_call(
             EndedCall(name, status, seconds, call.sent_bytes, call.received_bytes)
         )
-        if call.feed is not None:
-            self._trainers.on_end(call.feed, call.status)
+        if call.trainer is not None:
+            self._trainers.on_end(call.trainer, call.status)
 
 
 def _requests(

@@ -19,7 +19,9 @@ def waiting(seconds: float) -> TrainerReport:
 
 
 def connect(jobs: Jobs, rank: int, feed: str, key: JobKey = KEY) -> ConnectedTrainer:
-    return jobs.connect(key, rank, feed, "127.0.0.1:9", lambda: 640)
+    trainer = jobs.connect(key, rank, feed, "127.0.0.1:9")
+    trainer.position = 640
+    return trainer
 
 
 def test_ranks_of_one_job_are_together() -> None:
@@ -133,10 +135,10 @@ def test_shortage_is_that_of_the_streams_of_the_job() -> None:
     clock, short = ManualClock(), {"job": 0.0, "other": 0.0}
     jobs = Jobs(lambda *_: ANSWER, clock)
     other_key = replace(KEY, seed=18)
-    one = jobs.connect(KEY, 0, "a", "p", lambda: 0, lambda: short["job"])
-    two = jobs.connect(KEY, 1, "b", "p", lambda: 0)
-    other = jobs.connect(other_key, 0, "c", "p", lambda: 0, lambda: short["other"])
-    for round_ in range(5):
+    one = jobs.connect(KEY, 0, "a", "p", lambda: short["job"])
+    two = jobs.connect(KEY, 1, "b", "p")
+    other = jobs.connect(other_key, 0, "c", "p", lambda: short["other"])
+    for _ in range(5):
         clock.now += 2.0
         short["job"] += 0.5
         short["other"] += 2.0

@@ -17,7 +17,7 @@ from infeed_server.observe.observer import Observer
 
 def connect(observer: Observer, pipeline: str, seed: int, report: TrainerReport | None) -> Any:
     trainer: ConnectedTrainer = observer.jobs.connect(
-        JobKey(pipeline, seed, 4, 1), 0, f"{pipeline}{seed}", "10.0.0.9:1", lambda: None
+        JobKey(pipeline, seed, 4, 1), 0, f"{pipeline}{seed}", "10.0.0.9:1"
     )
     if report is not None:
         observer.jobs.on_report(trainer, report)

@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 import infeed
-from infeed.v1 import stream_pb2
-from infeed_server.rpc.trainer_log import FeedProgress, TrainerLog
+from infeed_server.observe.jobs import ConnectedTrainer, JobKey
+from infeed_server.rpc.trainer_log import TrainerLog
 
 
 @pytest.fixture
@@ -27,12 +27,11 @@ def lines(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]
         yield take
 
 
-def begun(log: TrainerLog, rank: int = 0, feed_id: str = "0123456789") -> FeedProgress:
-    message = stream_pb2.StreamOpen(pipeline="n", rank=rank, world_size=500, feed_id=feed_id)
-    feed = FeedProgress(message, "10.0.0.7:5", log.on_begin)
-    batch = stream_pb2.BatchRequest(start=40, count=4)
-    list(feed.watch(iter([stream_pb2.StreamBatchesRequest(batch=batch)])))
-    return feed
+def begun(log: TrainerLog, rank: int = 0, feed_id: str = "0123456789") -> ConnectedTrainer:
+    key = JobKey("n", seed=7, batch_size=4, world_size=500)
+    trainer = ConnectedTrainer(key, rank, feed_id, "10.0.0.7:5", 0.0, position=40)
+    log.on_begin(trainer)
+    return trainer
 
 
 def test_a_burst_is_one_line_and_a_count(lines: Callable[[], list[str]]) -> None:

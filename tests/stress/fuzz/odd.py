@@ -45,7 +45,7 @@ def odd_number(rng: random.Random, bits: int = 64) -> int:
 
 def corrupt(rng: random.Random, message: Message) -> None:
     """Gives an odd value to one field of a message or of a message in it, or changes a list."""
-    fields = list(message.DESCRIPTOR.fields)
+    fields: list[FieldDescriptor] = list(message.DESCRIPTOR.fields)
     if not fields:
         return
     field = rng.choice(fields)
