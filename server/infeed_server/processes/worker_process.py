@@ -46,7 +46,8 @@ class Channel:
         pickled = pickle.dumps(message, protocol=5, buffer_callback=buffers.append)
         parts = [memoryview(pickled), *(buffer.raw() for buffer in buffers)]
         sizes = struct.pack(f"={len(parts)}Q", *(part.nbytes for part in parts))
-        for part in (_COUNT.pack(len(parts)) + sizes, *parts):
+        self._socket.sendall(_COUNT.pack(len(parts)) + sizes)
+        for part in parts:
             self._socket.sendall(part)
 
     def receive(self) -> Any:

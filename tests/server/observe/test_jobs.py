@@ -138,7 +138,7 @@ def test_shortage_is_that_of_the_streams_of_the_job() -> None:
     one = jobs.connect(KEY, 0, "a", "p", lambda: short["job"])
     two = jobs.connect(KEY, 1, "b", "p")
     other = jobs.connect(other_key, 0, "c", "p", lambda: short["other"])
-    for _ in range(5):
+    for round_ in range(5):
         clock.now += 2.0
         short["job"] += 0.5
         short["other"] += 2.0

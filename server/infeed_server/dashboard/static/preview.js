@@ -6,13 +6,31 @@ import * as format from "./format.js";
 
 const NOTE = byId("preview-note").textContent;
 const TIMEOUT_MS = 45000;
-const BUSY_MS = 1000;
-const TRIES = 8;
+const BUSY_MS = 2100;
+const TRIES = 5;
+
+let lastTurn = Promise.resolve();
+let endedAt = -Infinity;
 
 const sleep = (ms) => new Promise((done) => { setTimeout(done, ms); });
 
-// Asks for a preview until it is its turn: a server makes one every other second.
-export async function getPreview(pipeline, parameters) {
+// Asks for a preview when the ones before have ended: a server makes one every other second, and a
+// browser logs each refusal.
+export function getPreview(pipeline, parameters) {
+  const turn = lastTurn.then(async () => {
+    await sleep(Math.max(0, endedAt + BUSY_MS - performance.now()));
+    try {
+      return await request(pipeline, parameters);
+    } finally {
+      endedAt = performance.now();
+    }
+  });
+  lastTurn = turn.catch(() => {});
+  return turn;
+}
+
+// Another page may have just asked.
+async function request(pipeline, parameters) {
   const query = new URLSearchParams(parameters);
   const path = `/api/v1/pipelines/${encodeURIComponent(pipeline)}/preview?${query}`;
   for (let left = TRIES; ; left -= 1) {
@@ -21,7 +39,7 @@ export async function getPreview(pipeline, parameters) {
     } catch (error) {
       if (error.status !== 429 || left <= 1) throw error;
     }
-    await sleep(BUSY_MS * (1 + Math.random()));
+    await sleep(BUSY_MS);
   }
 }
 
