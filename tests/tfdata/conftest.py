@@ -6,19 +6,33 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from infeed_server.config.address import Address
+from infeed_tfdata.options import DispatcherOptions, WorkerOptions
 from infeed_tfdata.roles.dispatcher import DispatcherRole
 from infeed_tfdata.roles.worker import WorkerRole
 
 LOCAL = Address("127.0.0.1", 0)
 
 
+def new_dispatcher(listen: Address = LOCAL, **options: Any) -> DispatcherRole:
+    """Returns a dispatcher that is not started."""
+    return DispatcherRole(DispatcherOptions(listen=str(listen), **options))
+
+
+def new_worker(dispatcher: str, listen: Address = LOCAL, **options: Any) -> WorkerRole:
+    """Returns a worker that is not started."""
+    return WorkerRole(
+        WorkerOptions(**{"dispatcher": dispatcher, "listen": str(listen), "grace": 0.0} | options)
+    )
+
+
 @pytest.fixture
 def dispatcher(tmp_path: Path) -> Iterator[DispatcherRole]:
-    role = DispatcherRole(LOCAL, work_dir=tmp_path / "journal")
+    role = new_dispatcher(work_dir=str(tmp_path / "journal"))
     role.start()
     yield role
     role.stop()
@@ -30,7 +44,7 @@ def worker(dispatcher: DispatcherRole) -> Iterator[Callable[..., WorkerRole]]:
     running: list[WorkerRole] = []
 
     def start(listen: Address = LOCAL, **options: object) -> WorkerRole:
-        role = WorkerRole(dispatcher.address, listen, grace=0, **options)
+        role = new_worker(dispatcher.address, listen, **options)
         running.append(role)
         role.start()
         return role

@@ -29,24 +29,18 @@ def add_gauge(
     registry: CollectorRegistry, name: str, text: str, value: Value, label: str = ""
 ) -> None:
     """Adds a gauge, with a label or without."""
-    _add(registry, GaugeMetricFamily, name, text, value, label)
+    labels = (label,) if label else ()
+    registry.register(
+        CallbackCollector(GaugeMetricFamily, name, text, labels, lambda: _labelled(value()))
+    )
 
 
 def add_counter(registry: CollectorRegistry, name: str, text: str, value: Value) -> None:
     """Adds a counter."""
-    _add(registry, CounterMetricFamily, name, text, value, "")
+    registry.register(
+        CallbackCollector(CounterMetricFamily, name, text, (), lambda: _labelled(value()))
+    )
 
 
-def _add(
-    registry: CollectorRegistry,
-    family: type[CounterMetricFamily | GaugeMetricFamily],
-    name: str,
-    text: str,
-    value: Value,
-    label: str,
-) -> None:
-    def values() -> LabelledValues:
-        read = value()
-        return {(): read} if isinstance(read, (int, float)) else read
-
-    registry.register(CallbackCollector(family, name, text, (label,) if label else (), values))
+def _labelled(value: float | LabelledValues) -> LabelledValues:
+    return {(): value} if isinstance(value, (int, float)) else value

@@ -7,7 +7,9 @@ infeed checks first, with a timeout. The messages are in `cluster.proto`.
 from __future__ import annotations
 
 import contextlib
+import time
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -118,6 +120,47 @@ def get_worker_tasks(address: str, timeout: float = CALL_TIMEOUT_SECONDS) -> lis
     return [int(task.task_id) for task in response.tasks]
 
 
+@dataclass(frozen=True)
+class Silence:
+    """Since when a worker does not answer, and why."""
+
+    since: float
+    reason: str
+
+
+class WorkerCheck:
+    """The workers of a dispatcher: which of them answered this machine at the last check."""
+
+    def __init__(
+        self,
+        dispatcher: DispatcherClient,
+        timeout: float = CALL_TIMEOUT_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._dispatcher, self._timeout, self._clock = dispatcher, timeout, clock
+        self.tasks: dict[str, int] = {}
+        """Number of tasks of each worker that answered."""
+        self.silent: dict[str, Silence] = {}
+        """The other workers, since the first check that they did not answer."""
+
+    def run(self) -> None:
+        """Probes all workers. Raises as `DispatcherClient` does."""
+        results = probe_workers(self._dispatcher.get_workers(), self._timeout)
+        now = self._clock()
+        self.silent = {
+            worker: Silence(before.since if (before := self.silent.get(worker)) else now, result)
+            for worker, result in results.items()
+            if isinstance(result, str)
+        }
+        self.tasks = {name: result for name, result in results.items() if isinstance(result, int)}
+
+    def silent_for(self, seconds: float) -> tuple[str, ...]:
+        """Returns the workers that have not answered for so long."""
+        now = self._clock()
+        silent = sorted(self.silent.items())
+        return tuple(worker for worker, silence in silent if now - silence.since >= seconds)
+
+
 def probe_workers(
     workers: list[str], timeout: float = CALL_TIMEOUT_SECONDS
 ) -> dict[str, int | str]:
@@ -131,12 +174,6 @@ def probe_workers(
 
     with ThreadPoolExecutor(_MAX_CONCURRENT_CALLS, "infeed-worker-check") as pool:
         return dict(zip(workers, pool.map(probe, workers), strict=True))
-
-
-def find_unreachable(workers: list[str], timeout: float = CALL_TIMEOUT_SECONDS) -> dict[str, str]:
-    """Returns the workers that do not respond to this machine, with the reasons."""
-    results = probe_workers(workers, timeout)
-    return {worker: result for worker, result in results.items() if isinstance(result, str)}
 
 
 def _call(role: str, address: str, path: str, request: Any, response: Any, timeout: float) -> Any:

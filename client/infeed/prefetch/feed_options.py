@@ -3,7 +3,7 @@
 A new option is written in `FeedOptions`, with its default, its text and its check. Type checkers
 cannot derive `ConnectOptions` from it, so that repeats the name and the type.
 """
-# ruff: noqa: RUF009 - `_option` returns a field
+# ruff: noqa: RUF009 - `checked_option` returns a field
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Check = Callable[[str, Any], Any]
 PREFETCH_BYTES = 256 << 20
 """Bytes of prefetched batches by default: more hides longer pauses of the servers."""
 
-_TEXT_COLUMN, _TEXT_WIDTH = 19, 78
+_TEXT_WIDTH = 78
 
 
 class ConnectOptions(TypedDict, total=False):
@@ -68,7 +68,7 @@ class ConnectOptions(TypedDict, total=False):
     meter_provider: MeterProvider | None
 
 
-def _option(default: T, text: str, check: Check = lambda _, value: value) -> T:
+def checked_option(default: T, text: str, check: Check = lambda _, value: value) -> T:
     """Declares an option. None is not checked where it is the default."""
     return field(default=default, metadata={"text": text, "check": check})
 
@@ -96,89 +96,8 @@ def _check_job_name(name: str, value: Any) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeedOptions:
-    """The options of one feed, with numbers as int and float, and the state as a `Cursor`."""
-
-    batch_size: int | None = _option(
-        None,
-        "slots of each batch of this rank; None: the pipeline's. A batch larger than the "
-        "pipeline's may have up to 1 GiB; byte strings count as in the pipeline's first batch",
-        _integer(1, MAX_BATCH_SIZE, "the pipeline's"),
-    )
-    shard: Shard | None = _option(
-        None,
-        "rank and world size, an `infeed.Shard`; None: a single trainer, with a warning where the "
-        "launcher or JAX has started several processes",
-        _check_shard,
-    )
-    seed: int | None = _option(
-        None,
-        "seed of order and augmentation, 0 to 2^63 - 1; None: the cursor's, else the pipeline's",
-        _integer(0, MAX_INT64, "the pipeline's"),
-    )
-    epochs: int | None = _option(
-        None, "number of epochs; None: endless", _integer(1, MAX_INT64, "an endless feed")
-    )
-    remainder: Remainder | None = _option(
-        None,
-        '`"drop"` or `"pad"` the samples at the end of the last epoch that do not fill a batch on '
-        "every rank; None: the pipeline's",
-        partial(check_choice, choices=get_args(Remainder)),
-    )
-    state: Mapping[str, Any] | Cursor | None = _option(
-        None,
-        "the cursor to resume from, a result of `Feed.state()`",
-        lambda _, state: Cursor.from_json(state),
-    )
-    finish: FinishPlacement = _option(
-        "trainer",
-        'where the finish transforms run; `"server"` runs them in the server, which makes the '
-        'batches larger; with `"none"` batches arrive as they travel, and the consumer runs '
-        "`Feed.pending_transforms`",
-        partial(check_choice, choices=get_args(FinishPlacement)),
-    )
-    job_name: str | None = _option(
-        None,
-        "for a pipeline on TensorFlow's data service: the job to join, whose samples are split "
-        "among its trainers; None: a job of this feed alone",
-        _check_job_name,
-    )
-    prefetch_bytes: int = _option(
-        PREFETCH_BYTES,
-        "bound on the prefetched batches, in bytes; at least two batches are prefetched",
-        _integer(0),
-    )
-    prefetch_batches: int | None = _option(
-        None,
-        "number of prefetched batches at most, 2 to 64; None: as many as `prefetch_bytes` holds",
-        _integer(MIN_BATCHES, MAX_BATCHES, "as many as prefetch_bytes holds"),
-    )
-    timeout: float = _option(20.0, "seconds to wait for a server that is starting", check_seconds)
-    reconnect_timeout: float = _option(
-        60.0,
-        "seconds to wait for a lost server before the feed fails",
-        partial(check_seconds, endless=True),
-    )
-    token: Token | None = _option(
-        None,
-        "authenticates this trainer: a string, or a function that returns one for each call; sent "
-        "unencrypted only to this machine, unless `tls` is False",
-    )
-    tls: TLS | bool | None = _option(
-        None, "`infeed.TLS(...)`, or True for the system's authorities; None: no encryption"
-    )
-    transport: Transport | None = _option(
-        None, "replaces gRPC, for example with a fake: `infeed.testing.FakeTransport`"
-    )
-    tracer_provider: TracerProvider | None = _option(
-        None,
-        "OpenTelemetry's provider for spans of batches, such as "
-        "`opentelemetry.trace.get_tracer_provider()`; None: no batch is traced",
-    )
-    meter_provider: MeterProvider | None = _option(
-        None,
-        "OpenTelemetry's provider for the metrics of gRPC calls; None: they are not measured",
-    )
+class CheckedOptions:
+    """Options with a text and a check for every option. Raises `InvalidRequestError`."""
 
     def __post_init__(self) -> None:
         for option in fields(self):
@@ -186,6 +105,94 @@ class FeedOptions:
             if value is not None or option.default is not None:
                 checked = option.metadata["check"](option.name, value)
                 object.__setattr__(self, option.name, checked)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedOptions(CheckedOptions):
+    """The options of one feed, with numbers as int and float, and the state as a `Cursor`."""
+
+    batch_size: int | None = checked_option(
+        None,
+        "slots of each batch of this rank; None: the pipeline's. A batch larger than the "
+        "pipeline's may have up to 1 GiB; byte strings count as in the pipeline's first batch",
+        _integer(1, MAX_BATCH_SIZE, "the pipeline's"),
+    )
+    shard: Shard | None = checked_option(
+        None,
+        "rank and world size, an `infeed.Shard`; None: a single trainer, with a warning where the "
+        "launcher or JAX has started several processes",
+        _check_shard,
+    )
+    seed: int | None = checked_option(
+        None,
+        "seed of order and augmentation, 0 to 2^63 - 1; None: the cursor's, else the pipeline's",
+        _integer(0, MAX_INT64, "the pipeline's"),
+    )
+    epochs: int | None = checked_option(
+        None, "number of epochs; None: endless", _integer(1, MAX_INT64, "an endless feed")
+    )
+    remainder: Remainder | None = checked_option(
+        None,
+        '`"drop"` or `"pad"` the samples at the end of the last epoch that do not fill a batch on '
+        "every rank; None: the pipeline's",
+        partial(check_choice, choices=get_args(Remainder)),
+    )
+    state: Mapping[str, Any] | Cursor | None = checked_option(
+        None,
+        "the cursor to resume from, a result of `Feed.state()`",
+        lambda _, state: Cursor.from_json(state),
+    )
+    finish: FinishPlacement = checked_option(
+        "trainer",
+        'where the finish transforms run; `"server"` runs them in the server, which makes the '
+        'batches larger; with `"none"` batches arrive as they travel, and the consumer runs '
+        "`Feed.pending_transforms`",
+        partial(check_choice, choices=get_args(FinishPlacement)),
+    )
+    job_name: str | None = checked_option(
+        None,
+        "for a pipeline on TensorFlow's data service: the job to join, whose samples are split "
+        "among its trainers; None: a job of this feed alone",
+        _check_job_name,
+    )
+    prefetch_bytes: int = checked_option(
+        PREFETCH_BYTES,
+        "bound on the prefetched batches, in bytes; at least two batches are prefetched",
+        _integer(0),
+    )
+    prefetch_batches: int | None = checked_option(
+        None,
+        "number of prefetched batches at most, 2 to 64; None: as many as `prefetch_bytes` holds",
+        _integer(MIN_BATCHES, MAX_BATCHES, "as many as prefetch_bytes holds"),
+    )
+    timeout: float = checked_option(
+        20.0, "seconds to wait for a server that is starting", check_seconds
+    )
+    reconnect_timeout: float = checked_option(
+        60.0,
+        "seconds to wait for a lost server before the feed fails",
+        partial(check_seconds, endless=True),
+    )
+    token: Token | None = checked_option(
+        None,
+        "authenticates this trainer: a string, or a function that returns one for each call; sent "
+        "unencrypted only to this machine, unless `tls` is False",
+    )
+    tls: TLS | bool | None = checked_option(
+        None, "`infeed.TLS(...)`, or True for the system's authorities; None: no encryption"
+    )
+    transport: Transport | None = checked_option(
+        None, "replaces gRPC, for example with a fake: `infeed.testing.FakeTransport`"
+    )
+    tracer_provider: TracerProvider | None = checked_option(
+        None,
+        "OpenTelemetry's provider for spans of batches, such as "
+        "`opentelemetry.trace.get_tracer_provider()`; None: no batch is traced",
+    )
+    meter_provider: MeterProvider | None = checked_option(
+        None,
+        "OpenTelemetry's provider for the metrics of gRPC calls; None: they are not measured",
+    )
 
     @property
     def cursor(self) -> Cursor | None:
@@ -197,20 +204,21 @@ class FeedOptions:
 OPTION_NAMES = tuple(option.name for option in fields(FeedOptions))
 
 
-def document_options(function: F) -> F:
+def document_options(function: F, model: type[CheckedOptions] = FeedOptions) -> F:
     """Writes the options into the signature and, in place of `OPTIONS`, into the docstring."""
     lines = []
-    for option in fields(FeedOptions):
-        indent = " " * _TEXT_COLUMN
+    column = max(len(option.name) for option in fields(model)) + 2
+    for option in fields(model):
+        indent = " " * column
         text = textwrap.wrap(
             option.metadata["text"], _TEXT_WIDTH, break_on_hyphens=False, break_long_words=False
         )
-        lines.append(f"{option.name:{_TEXT_COLUMN}}{text[0]}")
+        lines.append(f"{option.name:{column}}{text[0]}")
         lines += [indent + line for line in text[1:]]
     docstring = inspect.getdoc(function) or ""
     function.__doc__ = docstring.replace("OPTIONS", "\n".join(lines))
     signature = inspect.signature(function)
     *own, _ = signature.parameters.values()
-    parameters = [*own, *inspect.signature(FeedOptions).parameters.values()]
+    parameters = [*own, *inspect.signature(model).parameters.values()]
     function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return function

@@ -26,9 +26,7 @@ def test_loads_from_working_directory(module: str) -> None:
 
 
 def test_missing_attribute_lists_available_ones(module: str) -> None:
-    with pytest.raises(
-        ConfigError, match=r"has no 'mak' .*; it has: Outer, make"
-    ):
+    with pytest.raises(ConfigError, match=r"has no 'mak' .*; it has: Outer, make"):
         importer.load(f"{module}:mak")
 
 

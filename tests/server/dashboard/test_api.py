@@ -1,4 +1,4 @@
-"""The API that the dashboard reads: bad samples, previews, and docs/observability.md about every key."""
+"""The API that the dashboard reads: bad samples, previews, and every key in the documentation."""
 
 from __future__ import annotations
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from infeed.shared.errors import ConfigError
-from infeed_server.config.address import Address
 from infeed_tfdata.gateway import service as module
 from infeed_tfdata.gateway.service import EmbeddedDataService, ExternalDataService
-from infeed_tfdata.options import ServiceOptions
+from infeed_tfdata.options import DispatcherOptions, ServiceOptions
+from infeed_tfdata.rpc import Silence
 
 
 @pytest.mark.parametrize("address", ["nowhere:0", "nowhere", "unix:/run/x"])
@@ -28,30 +28,30 @@ def test_embedded_dispatcher_on_open_address_needs_insecure() -> None:
 
 
 @pytest.fixture
-def roles(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """The arguments of each dispatcher role."""
-    roles: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(module, "DispatcherRole", lambda *args, insecure: roles.append(args))
+def roles(monkeypatch: pytest.MonkeyPatch) -> list[DispatcherOptions]:
+    """The options of each dispatcher role."""
+    roles: list[DispatcherOptions] = []
+    monkeypatch.setattr(module, "DispatcherRole", lambda options, _: roles.append(options))
     return roles
 
 
-def test_embedded_dispatcher_has_worker_addresses(roles: list[tuple[Any, ...]]) -> None:
+def test_embedded_dispatcher_has_worker_addresses(roles: list[DispatcherOptions]) -> None:
     EmbeddedDataService(ServiceOptions(workers=2), insecure=False)
     EmbeddedDataService(ServiceOptions(workers=2, dispatcher_listen="0.0.0.0:0"), insecure=True)
-    local = Address("127.0.0.1", 0)
-    assert roles[0] == (local, None, None, ("127.0.0.1:%port%",) * 2)
-    assert roles[1][3] == (), "the advertised addresses are unknown"
+    assert roles[0].worker_address == ["127.0.0.1:%port%"] * 2
+    assert roles[1].worker_address == [], "the advertised addresses are unknown"
 
 
 def test_workers_with_a_journal_have_the_next_ports(
-    roles: list[tuple[Any, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    roles: list[DispatcherOptions], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waits: list[list[Address]] = []
+    waits: list[Any] = []
     monkeypatch.setattr(module, "_wait_until_free", waits.append)
     options = {"workers": 2, "work_dir": str(tmp_path)}
     EmbeddedDataService(ServiceOptions(**options), insecure=False)
-    workers = ("127.0.0.1:7473", "127.0.0.1:7474")
-    assert roles == [(Address("127.0.0.1", 7472), None, tmp_path, workers)]
+    workers = ["127.0.0.1:7473", "127.0.0.1:7474"]
+    assert (roles[0].listen, roles[0].work_dir) == ("127.0.0.1:7472", str(tmp_path))
+    assert roles[0].worker_address == workers
     assert [str(address) for address in waits[0]] == ["127.0.0.1:7472", *workers]
     with pytest.raises(ConfigError, match="give a port, and leave the next 2 to the workers"):
         EmbeddedDataService(
@@ -61,6 +61,7 @@ def test_workers_with_a_journal_have_the_next_ports(
 
 def test_workers_are_counted_by_state() -> None:
     service = ExternalDataService("127.0.0.1:1", ServiceOptions())
-    service.client.answering_workers, service.client._lost_since = 2, {"127.0.0.1:2": 0.0}
-    assert service.workers() == {("answering",): 2, ("lost",): 1}
+    service.client._workers.tasks = {"127.0.0.1:1": 0}
+    service.client._workers.silent = dict.fromkeys(["127.0.0.1:2", "127.0.0.1:3"], Silence(0, ""))
+    assert service.workers() == {("answering",): 1, ("lost",): 2}
     assert service.free_bytes() == {}

@@ -1,19 +1,14 @@
-"""Tests of advertised addresses: parsing, derivation, reachability."""
+"""Tests of advertised addresses: parsing and derivation."""
 
 from __future__ import annotations
 
-import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-
 import pytest
-from tests.tfdata.conftest import LOCAL, non_loopback_host
+from tests.tfdata.conftest import non_loopback_host
 
 from infeed.shared.errors import ConfigError
 from infeed_server.config.address import Address
 from infeed_tfdata.roles import address as module
-from infeed_tfdata.roles.address import check_reachable, derive, parse_advertise
+from infeed_tfdata.roles.address import derive, parse_advertise
 
 
 @pytest.mark.parametrize(
@@ -63,88 +58,3 @@ def test_wildcard_address_without_route_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "_source_host", lambda peer: None)
     with pytest.raises(ConfigError, match=r"no route to any other; give --advertise HOST"):
         derive(Address("0.0.0.0", 1))
-
-
-@pytest.fixture
-def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CONNECT_TIMEOUT_SECONDS", 1.0)
-
-
-@pytest.mark.usefixtures("short_timeout")
-def test_address_of_the_listener_is_reachable(new_listen: Callable[[], Address]) -> None:
-    listen = new_listen()
-    assert check_reachable(listen, listen) is None
-    assert check_reachable(listen, Address("localhost", 0)) is None
-    assert check_reachable(LOCAL, LOCAL) is None
-    assert check_reachable(Address("::1", 0), Address("::1", 0)) is None
-    assert check_reachable(Address("0.0.0.0", 0), Address(non_loopback_host(), 0)) is None
-
-
-@pytest.mark.usefixtures("short_timeout")
-def test_unreachable_address_has_a_reason(new_listen: Callable[[], Address]) -> None:
-    assert check_reachable(LOCAL, new_listen()) == "Connection refused"
-    assert check_reachable(LOCAL, Address(non_loopback_host(), 0)) == "Connection refused"
-    assert "not known" in str(check_reachable(LOCAL, Address("no.such.host.invalid", 0)))
-    with closing(socket.create_server(("127.0.0.1", 0))) as other:
-        occupied = Address("127.0.0.1", other.getsockname()[1])
-        assert check_reachable(LOCAL, occupied) == "another process answers there"
-
-
-def test_forwarded_address_is_reachable(new_listen: Callable[[], Address]) -> None:
-    # As a port that a container maps.
-    listen = new_listen()
-    with closing(socket.create_server(("127.0.0.1", 0))) as mapped:
-
-        def forward() -> None:
-            with (
-                closing(mapped.accept()[0]) as source,
-                closing(socket.create_connection((listen.host, listen.port))) as target,
-            ):
-                target.sendall(source.recv(1000))
-
-        thread = threading.Thread(target=forward)
-        thread.start()
-        advertised = Address("127.0.0.1", mapped.getsockname()[1])
-        assert check_reachable(listen, advertised) is None
-        thread.join()
-
-
-@pytest.mark.usefixtures("short_timeout")
-def test_other_client_does_not_make_another_process_reachable(
-    new_listen: Callable[[], Address],
-) -> None:
-    listen = new_listen()
-    with closing(socket.create_server(("127.0.0.1", 0))) as other, other_clients(listen):
-        occupied = Address("127.0.0.1", other.getsockname()[1])
-        assert check_reachable(listen, occupied) == "another process answers there"
-
-
-def test_other_clients_do_not_fail_the_check(
-    new_listen: Callable[[], Address], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_CONNECT_TIMEOUT_SECONDS", 100.0)
-    listen = new_listen()
-    with other_clients(listen):
-        assert check_reachable(listen, listen) is None
-
-
-@contextmanager
-def other_clients(listen: Address) -> Iterator[None]:
-    """Connects to the address all the time."""
-    done = threading.Event()
-
-    def connect() -> None:
-        while not done.is_set():
-            try:
-                with closing(socket.create_connection((listen.host, listen.port))) as client:
-                    client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-            except OSError:
-                pass
-
-    thread = threading.Thread(target=connect)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()

@@ -17,11 +17,12 @@ from tests.harness.nursery import ForkedProcess, Nursery
 
 from infeed.v1 import cluster_pb2 as messages
 from infeed_server.control.health import Readiness
+from infeed_tfdata import rpc
 from infeed_tfdata.roles import liveness as module
 from infeed_tfdata.roles.dispatcher import DispatcherRole
-from infeed_tfdata.roles.liveness import WorkerLivenessMonitor, WorkerState
+from infeed_tfdata.roles.liveness import WorkerLivenessMonitor
 from infeed_tfdata.roles.worker import WorkerRole
-from infeed_tfdata.rpc import DispatcherClient
+from infeed_tfdata.rpc import DispatcherClient, Silence
 
 SERVICE = tf.data.experimental.service
 COUNT = 400
@@ -86,22 +87,21 @@ def test_job_ends_without_a_lost_worker(
     clock: ManualClock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    kept, stopped = worker(), worker()
+    _, stopped = worker(), worker()
     job = JobClient(dispatcher.address, "with a loss")
     monitor.run_once()
-    assert all(state.error is None for state in monitor.workers.values())
+    assert all(monitor.reachable.values())
     stopped.stop()
     monitor.run_once()
-    assert "Connection refused" in str(monitor.workers[stopped.address].error)
+    assert "Connection refused" in monitor.readiness()[stopped.address].reason
     clock.now = 59
     monitor.run_once()
-    assert not monitor.workers[stopped.address].lost
+    assert monitor.lost == ()
     assert tasks_of(dispatcher, stopped.address)
     clock.now = 60
     monitor.run_once()
-    assert monitor.workers[stopped.address].lost
+    assert monitor.lost == (stopped.address,)
     assert f"worker {stopped.address} has not answered this host at its" in caplog.text
-    assert not monitor.workers[kept.address].lost
     assert monitor.ended_tasks == 1
     assert tasks_of(dispatcher, stopped.address) == []
     monitor.run_once()
@@ -128,9 +128,10 @@ def test_job_waits_while_no_worker_answers(
     job = JobClient(dispatcher.address, "waits")
     monitor.run_once()
     stopped.stop()
+    monitor.run_once()
     clock.now = 100
     monitor.run_once()
-    assert monitor.workers[stopped.address].lost
+    assert monitor.lost == (stopped.address,)
     assert monitor.ended_tasks == 0
     worker()
     monitor.run_once()
@@ -163,9 +164,9 @@ def monitor_of(
     """Returns a monitor of workers of which only "alive" answers; the others are lost at once."""
     fake = FakeDispatcher(tasks)
     answers = {worker: 0 if worker == "alive" else "no answer" for worker in tasks}
-    monkeypatch.setattr(module, "probe_workers", lambda *_: answers)
+    monkeypatch.setattr(rpc, "probe_workers", lambda *_: answers)
     monitor = WorkerLivenessMonitor("127.0.0.1:1", 0)
-    monitor._dispatcher = fake  # type: ignore[assignment]
+    monitor._dispatcher = monitor._workers._dispatcher = fake  # type: ignore[assignment]
     return monitor, fake
 
 
@@ -202,26 +203,26 @@ def test_worker_that_hung_receives_tasks_again(
     monitor: WorkerLivenessMonitor,
     clock: ManualClock,
     caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "_PROBE_TIMEOUT_SECONDS", 1.0)
+    monitor._workers._timeout = 1.0
     process, hung = worker_process
     worker()
     first = JobClient(dispatcher.address, "first")
     monitor.run_once()
     process.halt()
+    monitor.run_once()
     clock.now = 60
     deadline = time.monotonic() + 200
     while monitor.ended_tasks == 0:  # on a busy machine, the other worker may answer too late
         assert time.monotonic() < deadline
         monitor.run_once()
-    assert monitor.workers[hung].lost
+    assert hung in monitor.lost
     assert monitor.ended_tasks == 1
     process.signal(signal.SIGCONT)
     elements = first.read_all()
     assert len(elements) == len(set(elements)), "elements that were given up must not arrive"
     deadline = time.monotonic() + 200
-    while monitor.workers[hung].lost:
+    while hung in monitor.lost:
         assert time.monotonic() < deadline
         monitor.run_once()
     assert f"worker {hung} is back" in caplog.text
@@ -234,11 +235,10 @@ def test_worker_that_hung_receives_tasks_again(
 
 def test_readiness_has_the_problem_of_each_worker() -> None:
     monitor = WorkerLivenessMonitor("127.0.0.1:1")
-    monitor._states = {
-        "silent": WorkerState(0, error="refused"),
-        "lost": WorkerState(0, error="refused", lost=True),
-        "alive": WorkerState(0, tasks=2),
-    }
+    monitor._workers.tasks = {"alive": 2}
+    monitor._workers.silent = dict.fromkeys(["silent", "lost"], Silence(0, "refused"))
+    monitor.lost = ("lost",)
+    assert monitor.reachable == {"alive": True, "lost": False, "silent": False}
     assert monitor.readiness() == {
         "alive": Readiness(True, "has 2 tasks"),
         "lost": Readiness(False, "lost: refused"),

@@ -8,13 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tensorflow as tf
-from tests.tfdata.conftest import LOCAL, non_loopback_host
+from tests.tfdata.conftest import new_dispatcher, new_worker, non_loopback_host
 
 from infeed.shared.errors import ConfigError, ServerUnavailableError
 from infeed_server.config.address import Address
@@ -30,7 +30,7 @@ Start = Callable[..., WorkerRole]
 
 
 def test_temporary_journal_is_deleted_at_stop(caplog: pytest.LogCaptureFixture) -> None:
-    role = DispatcherRole(LOCAL)
+    role = new_dispatcher()
     role.start()
     assert "journal is temporary" in caplog.text
     folder = Path(role._temporary.name)
@@ -44,13 +44,13 @@ def test_dispatcher_continues_from_its_journal(
     new_listen: Callable[[], Address], tmp_path: Path
 ) -> None:
     listen = new_listen()
-    first = DispatcherRole(listen, work_dir=tmp_path)
+    first = new_dispatcher(listen, work_dir=str(tmp_path))
     first.start()
     tf.data.experimental.service.register_dataset(
         f"grpc://{first.address}", tf.data.Dataset.range(3), dataset_id="kept"
     )
     first.stop()
-    second = DispatcherRole(listen, work_dir=tmp_path)
+    second = new_dispatcher(listen, work_dir=str(tmp_path))
     second.start()
     dataset = tf.data.experimental.service.from_dataset_id(
         "parallel_epochs", f"grpc://{second.address}", "kept"
@@ -62,7 +62,7 @@ def test_dispatcher_continues_from_its_journal(
 def test_dispatcher_starts_without_an_incomplete_record_of_its_journal(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first = DispatcherRole(LOCAL, work_dir=tmp_path)
+    first = new_dispatcher(work_dir=str(tmp_path))
     first.start()
     for name in ("kept", "cut"):
         tf.data.experimental.service.register_dataset(
@@ -71,7 +71,7 @@ def test_dispatcher_starts_without_an_incomplete_record_of_its_journal(
     first.stop()
     (journal,) = (tmp_path / JOURNAL_FOLDER).iterdir()
     os.truncate(journal, journal.stat().st_size - 5)
-    second = DispatcherRole(LOCAL, work_dir=tmp_path)
+    second = new_dispatcher(work_dir=str(tmp_path))
     second.start()
     client = DispatcherClient(second.address)
     assert client.has_dataset("kept")
@@ -82,13 +82,13 @@ def test_dispatcher_starts_without_an_incomplete_record_of_its_journal(
     with pytest.raises(
         ConfigError, match=f"cannot start .* restore {tmp_path} from a copy.*jobs start from"
     ):
-        DispatcherRole(LOCAL, work_dir=tmp_path).start()
+        new_dispatcher(work_dir=str(tmp_path)).start()
 
 
 def test_dispatcher_without_the_graph_of_a_data_set_says_what_to_do(tmp_path: Path) -> None:
-    first = DispatcherRole(LOCAL, work_dir=tmp_path)
+    first = new_dispatcher(work_dir=str(tmp_path))
     first.start()
-    worker = WorkerRole(first.address, LOCAL, grace=0)
+    worker = new_worker(first.address)
     worker.start()
     service = tf.data.experimental.service
     address = f"grpc://{first.address}"
@@ -100,18 +100,18 @@ def test_dispatcher_without_the_graph_of_a_data_set_says_what_to_do(tmp_path: Pa
     graph = tmp_path / DATASETS_FOLDER / "lost"
     graph.unlink()  # TensorFlow reads it at its start, to split it for the job
     with pytest.raises(ConfigError, match=f"{graph} not found; .*restore {tmp_path} from a copy"):
-        DispatcherRole(LOCAL, work_dir=tmp_path).start()
+        new_dispatcher(work_dir=str(tmp_path)).start()
 
 
 def test_work_dir_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"--work-dir .*/file/x: cannot write there: not a dir"):
-        DispatcherRole(LOCAL, work_dir=tmp_path / "file" / "x")
+        new_dispatcher(work_dir=str(tmp_path / "file" / "x"))
 
 
 def test_advertised_port_defaults_to_the_listening_port() -> None:
-    assert DispatcherRole(LOCAL, advertise="d.example:9").address == "d.example:9"
-    role = DispatcherRole(LOCAL, advertise="localhost")
+    assert new_dispatcher(advertise="d.example:9").address == "d.example:9"
+    role = new_dispatcher(advertise="localhost")
     role.start()
     assert role.address == f"localhost:{role.port}"
     assert role.local_address == f"127.0.0.1:{role.port}"
@@ -125,7 +125,7 @@ def test_worker_without_dispatcher_fails_after_a_timeout(
 ) -> None:
     unused = new_address()
     monkeypatch.setattr(worker_module, "DISPATCHER_START_TIMEOUT_SECONDS", 0.1)
-    role = WorkerRole(unused, LOCAL)
+    role = new_worker(unused)
     caplog.set_level("INFO")
     with pytest.raises(ServerUnavailableError) as raised:
         role.start(sleep=lambda _: None)
@@ -136,8 +136,8 @@ def test_worker_without_dispatcher_fails_after_a_timeout(
 
 def test_worker_waits_for_its_dispatcher(new_listen: Callable[[], Address], tmp_path: Path) -> None:
     listen = new_listen()
-    late = DispatcherRole(listen, work_dir=tmp_path)
-    role = WorkerRole(str(listen), LOCAL, grace=0)
+    late = new_dispatcher(listen, work_dir=str(tmp_path))
+    role = new_worker(str(listen))
     pauses = []
 
     def sleep(seconds: float) -> None:
@@ -151,33 +151,18 @@ def test_worker_waits_for_its_dispatcher(new_listen: Callable[[], Address], tmp_
     late.stop()
 
 
-def test_worker_at_unreachable_address_is_not_registered(
+def test_worker_at_an_unreachable_address_stops(
     dispatcher: DispatcherRole,
-    worker: Start,
     new_address: Callable[[], str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker_module, "REGISTRATION_TIMEOUT_SECONDS", 0.1)
     unreachable = new_address()
+    role = new_worker(dispatcher.address, advertise=unreachable)
     with pytest.raises(ServerUnavailableError) as raised:
-        worker(advertise=unreachable)
+        role.start()
     for part in (unreachable, dispatcher.address, "Connection refused", "--advertise HOST:PORT"):
         assert part in str(raised.value)
-    # The dispatcher would assign work to it for as long as its journal lives.
-    assert DispatcherClient(dispatcher.address).get_workers() == []
-
-
-def test_worker_that_becomes_unreachable_stops(
-    dispatcher: DispatcherRole,
-    new_address: Callable[[], str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(worker_module, "REGISTRATION_TIMEOUT_SECONDS", 0.1)
-    monkeypatch.setattr(worker_module, "check_reachable", lambda *_: None)
-    unreachable = new_address()
-    role = WorkerRole(dispatcher.address, LOCAL, unreachable, grace=0)
-    with pytest.raises(ServerUnavailableError, match="no worker of TensorFlow's data service"):
-        role.start()
     with pytest.raises(ServerUnavailableError):
         get_worker_tasks(role.local_address)  # it has stopped
 
@@ -195,33 +180,16 @@ def test_port_taken_before_start_is_refused(
     dispatcher: DispatcherRole, new_listen: Callable[[], Address]
 ) -> None:
     listen = new_listen()
-    roles = [DispatcherRole(listen), WorkerRole(dispatcher.address, listen)]
+    roles = [new_dispatcher(listen), new_worker(dispatcher.address, listen)]
     with closing(socket.create_server((listen.host, listen.port))):
         for role in roles:
             with pytest.raises(ConfigError, match="address already in use"):
                 role.start()
 
 
-def test_port_taken_while_worker_starts_is_refused(
-    dispatcher: DispatcherRole,
-    new_listen: Callable[[], Address],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    listen = new_listen()
-    role = WorkerRole(dispatcher.address, listen)
-    with ExitStack() as stack:
-
-        def take(*_: object) -> None:
-            stack.enter_context(closing(socket.create_server((listen.host, listen.port))))
-
-        monkeypatch.setattr(worker_module, "check_reachable", take)
-        with pytest.raises(ConfigError, match=r"cannot listen on .*: address already in use"):
-            role.start()
-
-
 def test_dispatcher_with_a_list_of_workers_has_the_mark(new_address: Callable[[], str]) -> None:
-    for addresses in ((), (new_address(),)):
-        role = DispatcherRole(LOCAL, worker_addresses=addresses)
+    for addresses in ([], [new_address()]):
+        role = new_dispatcher(worker_address=addresses)
         role.start()
         assert DispatcherClient(role.address).has_dataset(STATIC_SHARDING) is bool(addresses)
         role.stop()
@@ -236,7 +204,7 @@ def test_worker_has_the_user_s_tags(worker: Start, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(tf.data.experimental.service, "WorkerServer", make_server)
     with pytest.raises(ConfigError, match="that is enough"):
-        worker(tags=("mine",))
+        worker(tag=["mine"])
     assert tags == ["infeed", "mine"]
 
 
@@ -259,11 +227,11 @@ def test_dispatcher_without_its_journal_requires_a_restart(
 def test_options_are_checked_without_tensorflow() -> None:
     code = (
         "import sys\n"
+        "from infeed_tfdata.options import DispatcherOptions, WorkerOptions\n"
         "from infeed_tfdata.roles.dispatcher import DispatcherRole\n"
         "from infeed_tfdata.roles.worker import WorkerRole\n"
-        "from infeed_server.config.address import Address\n"
-        "DispatcherRole(Address('127.0.0.1', 0))\n"
-        "WorkerRole('127.0.0.1:1', Address('127.0.0.1', 0))\n"
+        "DispatcherRole(DispatcherOptions(listen='127.0.0.1:0'))\n"
+        "WorkerRole(WorkerOptions(dispatcher='127.0.0.1:1', listen='127.0.0.1:0'))\n"
         "sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], env=os.environ, check=False).returncode == 0
@@ -273,9 +241,9 @@ def test_tasks_of_a_job_without_clients_are_removed(monkeypatch: pytest.MonkeyPa
     for name in ("JOB_GC_INTERVAL_SECONDS", "JOB_GC_TIMEOUT_SECONDS", "CLIENT_TIMEOUT_SECONDS"):
         monkeypatch.setattr(dispatcher_module, name, 0.5)
     monkeypatch.setattr(worker_module, "HEARTBEAT_INTERVAL_SECONDS", 0.2)
-    dispatcher = DispatcherRole(LOCAL)
+    dispatcher = new_dispatcher()
     dispatcher.start()
-    worker = WorkerRole(dispatcher.address, LOCAL, grace=0)
+    worker = new_worker(dispatcher.address)
     worker.start()
     service = tf.data.experimental.service.distribute(
         tf.data.experimental.service.ShardingPolicy.DYNAMIC, f"grpc://{dispatcher.address}"
@@ -295,10 +263,10 @@ def test_tasks_of_a_job_without_clients_are_removed(monkeypatch: pytest.MonkeyPa
 def test_wildcard_address_advertises_the_host_address() -> None:
     wildcard = Address("0.0.0.0", 0)
     host = non_loopback_host()
-    dispatcher = DispatcherRole(wildcard, insecure=True)
+    dispatcher = new_dispatcher(wildcard, insecure=True)
     dispatcher.start()
     assert dispatcher.address == f"{host}:{dispatcher.port}"
-    worker = WorkerRole(dispatcher.address, wildcard, grace=0, insecure=True)
+    worker = new_worker(dispatcher.address, wildcard, insecure=True)
     worker.start()
     assert worker.address == f"{host}:{worker.port}"
     assert DispatcherClient(dispatcher.address).get_workers() == [worker.address]

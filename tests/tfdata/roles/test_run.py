@@ -13,9 +13,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tests.harness.waiting import wait_until
 
+from infeed_tfdata.options import DispatcherOptions
 from infeed_tfdata.roles import journal, run
-from infeed_tfdata.roles.liveness import WorkerState
-from infeed_tfdata.roles.run import RoleOptions, add_dispatcher_metrics, serve_dispatcher
+from infeed_tfdata.roles.run import add_dispatcher_metrics, serve_dispatcher
 
 
 class Dispatcher:
@@ -23,8 +23,8 @@ class Dispatcher:
 
     address = local_address = "127.0.0.1:1"
 
-    def __init__(self, listen: object, advertise: object, folder: Path, *_: object, **__: object):
-        self.work_dir = folder
+    def __init__(self, options: DispatcherOptions) -> None:
+        self.work_dir = Path(str(options.work_dir))
 
     def start(self) -> None:
         pass
@@ -62,14 +62,15 @@ def test_dispatcher_that_cannot_write_is_not_ready(
         folder.mkdir()
         wait_until(lambda: readiness(control)[0], "it is ready again")
 
-    serve_dispatcher(RoleOptions("127.0.0.1:0", "127.0.0.1:0"), folder, (), stop, on_serving)
+    options = DispatcherOptions(listen="127.0.0.1:0", http="127.0.0.1:0", work_dir=str(folder))
+    serve_dispatcher(options, stop, on_serving)
     assert seen[0] == (True, "serving workers and trainers at 127.0.0.1:1")
     assert f"cannot write to its work directory {folder}" in seen[1][1]
 
 
 def test_metrics_have_the_state_of_each_worker(tmp_path: Path) -> None:
-    states = {"alive": WorkerState(0, tasks=2), "silent": WorkerState(0, error="refused")}
-    liveness: Any = SimpleNamespace(workers=states, ended_tasks=4)
+    states = {"alive": True, "silent": False}
+    liveness: Any = SimpleNamespace(reachable=states, ended_tasks=4)
     registry = CollectorRegistry()
     add_dispatcher_metrics(registry, liveness, tmp_path)
     value = registry.get_sample_value

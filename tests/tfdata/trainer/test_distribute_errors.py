@@ -52,7 +52,6 @@ COORDINATED = {"num_consumers": 2, "consumer_index": 0}
     ("options", "message"),
     [
         ({"processing_mode": "static"}, "one of off, dynamic, file, data, file_or_data, hint, not"),
-        ({"target_workers": "remote"}, "one of auto, any, local, not 'remote'"),
         ({"compression": "zip"}, "one of none, snappy, auto, not 'zip'"),
         ({"max_outstanding_requests": 0}, "from 1 to .*, not 0"),
         ({"num_consumers": 2}, "must be given together"),
@@ -68,7 +67,6 @@ COORDINATED = {"num_consumers": 2, "consumer_index": 0}
         ),
         (COORDINATED, "num_consumers needs a job_name, the same for all"),
         ({**COORDINATED, "job_name": "j", "epochs": 1}, "leave out epochs=1"),
-        ({**COORDINATED, "job_name": "j", "target_workers": "local"}, "cannot be local"),
         (
             {**COORDINATED, "job_name": "j", "cross_trainer_cache": "a"},
             "cannot use a cross-trainer cache",
@@ -184,7 +182,6 @@ def test_unreachable_workers_raise_or_are_logged(
     for options in ({"epochs": 1}, {**COORDINATED, "job_name": "rounds"}):
         with pytest.raises(ServerUnavailableError, match=rf"1 of the 2 workers .*: {wrong}: "):
             distribute(server, **options, **timeout)
-    distribute(server, epochs=1, target_workers="local", **timeout)
     assert not caplog.records
     with caplog.at_level(logging.WARNING, "infeed_tfdata.trainer.preflight"):
         assert len(list(distribute(server, **timeout).take(3))) == 3

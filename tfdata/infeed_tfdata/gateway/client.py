@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -20,9 +19,7 @@ from infeed.shared.errors import (
 from infeed.shared.spec.dataset import Compression
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_tfdata.gateway.registrations import Registrations
-from infeed_tfdata.rpc import DispatcherClient, JournalMark, find_unreachable
-
-log = logging.getLogger(__name__)
+from infeed_tfdata.rpc import DispatcherClient, JournalMark, WorkerCheck
 
 READY_TIMEOUT_SECONDS = 45.0
 """At a server's start, for the dispatcher and a first worker to answer: they may still have to pull
@@ -42,7 +39,7 @@ LOST_TIMEOUT_SECONDS = 120.0
 _COMPRESSION: dict[Compression, str | None] = {"none": None, "snappy": "SNAPPY", "auto": "AUTO"}
 
 StatusCallback = Callable[[str | None], None]
-"""Called with the problem of the service, or with None when it is available again."""
+"""Called with the problem of the service, or with None while it is available."""
 
 
 class DataServiceClient:
@@ -63,20 +60,14 @@ class DataServiceClient:
         self.compression: Compression = compression
         self._dispatcher = DispatcherClient(dispatcher)
         self._find_own_problem = find_own_problem
-        self._lost_since: dict[str, float] = {}
-        """Time of the first failed check of each worker that did not answer the last one."""
+        self._workers = WorkerCheck(self._dispatcher)
         self._mark = JournalMark(self._dispatcher)
         self.lost_journals = 0
         """How many times the dispatcher was found to have lost its journal."""
-        self.answering_workers = 0
-        """Number of workers that answered the last check."""
         self._last_answer = time.monotonic()
         self._problem: str | None = None
         """The problem that the last check found."""
-        self._reported: str | None = None
-        """The problem that was reported."""
         self._callback: StatusCallback = lambda _: None
-        self._callback_lock = threading.Lock()
         self._journal_lock = threading.Lock()
         self._registrations = Registrations(stored_bytes)
         self._register_lock = threading.Lock()
@@ -85,12 +76,16 @@ class DataServiceClient:
     @property
     def lost_workers(self) -> tuple[str, ...]:
         """Workers that did not answer the last check, host:port."""
-        return tuple(self._lost_since)
+        return tuple(self._workers.silent)
 
-    def silent_seconds(self) -> dict[str, float]:
-        """Returns the seconds since the first failed check of each lost worker."""
-        now = time.monotonic()
-        return {worker: now - since for worker, since in self._lost_since.items()}
+    @property
+    def answering_workers(self) -> int:
+        """Number of workers that answered the last check."""
+        return len(self._workers.tasks)
+
+    def lost_for(self, seconds: float) -> tuple[str, ...]:
+        """Returns the workers that have not answered for so long."""
+        return self._workers.silent_for(seconds)
 
     def start(self, timeout: float | None = None) -> None:
         """Returns when the dispatcher and at least one of its workers answer; checks them
@@ -111,14 +106,9 @@ class DataServiceClient:
         self._checks.start()
 
     def watch(self, callback: StatusCallback) -> None:
-        """Calls `callback` on a thread when the service becomes unavailable or available.
-
-        Calls it at once when the service is unavailable already.
-        """
-        with self._callback_lock:
-            self._callback = callback
-            if self._reported:
-                callback(self._reported)
+        """Calls `callback` on a thread at each check, unless it found a new outage, which may be a
+        restart."""
+        self._callback = callback
 
     def close(self) -> None:
         self._checks.stop()
@@ -202,39 +192,27 @@ class DataServiceClient:
     def _check(self) -> None:
         self._problem = problem = self._find_problem()
         silent_seconds = time.monotonic() - self._last_answer
-        if problem and silent_seconds < UNAVAILABLE_TIMEOUT_SECONDS:
-            return
-        with self._callback_lock:
-            if (problem is None) != (self._reported is None):
-                if problem:
-                    log.error("%s", problem)
-                else:
-                    log.info("TensorFlow's data service at %s answers again", self.address)
-                self._callback(problem)
-            self._reported = problem
+        if problem is None or silent_seconds >= UNAVAILABLE_TIMEOUT_SECONDS:
+            self._callback(problem)
 
     def _find_problem(self) -> str | None:
         """Returns why no batch can be made now, None if one can. One worker is enough."""
         if problem := self._find_own_problem():
             return problem
         try:
-            workers = self._dispatcher.get_workers()
-            missing = find_unreachable(workers)
-            now = time.monotonic()
-            self._lost_since = {worker: self._lost_since.get(worker, now) for worker in missing}
-            self.answering_workers = len(workers) - len(missing)
+            self._workers.run()
             self.check_journal()
         except InfeedError as error:
             return error.message
-        if not workers:
+        if self._workers.tasks:
+            self._last_answer = time.monotonic()
+            return None
+        if not self._workers.silent:
             return (
                 f"no worker has registered with the dispatcher at {self.address}: start one with "
                 f"`infeed worker --dispatcher {self.address}`"
             )
-        if len(missing) == len(workers):
-            return "; ".join(missing.values())
-        self._last_answer = time.monotonic()
-        return None
+        return "; ".join(silence.reason for silence in self._workers.silent.values())
 
 
 def _first_line(error: Any) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from infeed.shared.errors import ServerError
 from infeed_server.config.address import Address
 from infeed_server.processes.supervisor import ProcessGroup
+from infeed_tfdata.options import WorkerOptions
 
 log = logging.getLogger(__name__)
 
@@ -24,11 +25,15 @@ class LocalWorkers:
         which requires `--insecure` of the server if it is not a loopback address."""
 
         def command(address: str | None) -> Sequence[str]:
-            # At its previous address a worker continues its tasks.
-            words = [sys.executable, "-m", "infeed", "worker", "--dispatcher", dispatcher]
-            words += ["--listen", address or str(listen[0]), "--http", "127.0.0.1:0"]
-            insecure = [] if listen[0].is_loopback else ["--insecure"]
-            return [*words, "--with-parent", *insecure]
+            options = WorkerOptions(
+                dispatcher=dispatcher,
+                # At its previous address a worker continues its tasks.
+                listen=address or str(listen[0]),
+                http="127.0.0.1:0",
+                insecure=not listen[0].is_loopback,
+                with_parent=True,
+            )
+            return [sys.executable, "-m", "infeed", "worker", *options.to_arguments()]
 
         self._killed: set[str | None] = set()
         """Addresses of workers that were killed and have not answered since."""

@@ -38,9 +38,11 @@ class ReadWatch:
         """
         self._client.require()
         self.require_job()
-        silent = self._client.silent_seconds()
-        lost = {worker: age for worker, age in silent.items() if worker not in self._lost_before}
-        if lost and min(seconds, *lost.values()) >= LOST_TIMEOUT_SECONDS:
+        if seconds < LOST_TIMEOUT_SECONDS:
+            return
+        # All of the lost ones: while one may still return, the read waits for it.
+        lost = [name for name in self._client.lost_workers if name not in self._lost_before]
+        if lost and {*lost} <= {*self._client.lost_for(LOST_TIMEOUT_SECONDS)}:
             names = ", ".join(lost)
             raise SourceError(
                 f"no batch of {self._pipeline!r} for {seconds:.0f} s, since workers of "

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 from typing_extensions import override
@@ -25,7 +24,7 @@ from infeed_tfdata.gateway.client import DataServiceClient, StatusCallback
 from infeed_tfdata.gateway.local_workers import LocalWorkers
 from infeed_tfdata.graph import plan_data_service
 from infeed_tfdata.metrics import add_gauge
-from infeed_tfdata.options import ServiceOptions, parse_dispatcher
+from infeed_tfdata.options import DispatcherOptions, ServiceOptions, parse_dispatcher
 from infeed_tfdata.roles.address import with_port
 from infeed_tfdata.roles.dispatcher import DispatcherRole
 from infeed_tfdata.roles.journal import (
@@ -123,7 +122,7 @@ class EmbeddedDataService(DataService):
             encrypted=False,
             insecure=insecure,
         )
-        work_dir = Path(options.work_dir) if options.work_dir else None
+        work_dir = options.work_dir
         workers = options.workers or 1
         numbers = range(1, workers + 1)
         self._worker_listen = [
@@ -137,13 +136,15 @@ class EmbeddedDataService(DataService):
                     f"{workers} to the workers"
                 )
             _wait_until_free([listen, *self._worker_listen])
-        # The static sharding policies need all workers in advance.
         self._dispatcher = DispatcherRole(
-            listen,
-            None,
-            work_dir,
-            tuple(map(with_port, self._worker_listen)) if listen.is_loopback else (),
-            insecure=insecure,
+            DispatcherOptions(
+                listen=str(listen),
+                work_dir=options.work_dir,
+                # The static sharding policies need all workers in advance.
+                worker_address=[*map(with_port, self._worker_listen)] if listen.is_loopback else [],
+                insecure=insecure,
+            ),
+            "--dispatcher-listen",
         )
         self._stack = ExitStack()
 
@@ -166,13 +167,13 @@ class EmbeddedDataService(DataService):
         stack.callback(self.client.close)
         workers.start()
         super().start(registry)
-
-        def restart_failed() -> None:
-            workers.restart_failed(
-                [worker for worker, state in liveness.workers.items() if state.lost]
+        stack.enter_context(
+            PeriodicTask(
+                "own-service",
+                _RESTART_INTERVAL_SECONDS,
+                lambda: workers.restart_failed(liveness.lost),
             )
-
-        stack.enter_context(PeriodicTask("own-service", _RESTART_INTERVAL_SECONDS, restart_failed))
+        )
 
     @override
     def free_bytes(self) -> LabelledValues:

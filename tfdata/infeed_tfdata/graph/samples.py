@@ -69,23 +69,18 @@ def plan_samples(
 
 
 def _build(plan: IndexedPlan, in_graph: GraphReader, variant: Variant) -> tf.data.Dataset:
-    rows = _Rows(plan, variant)
-    read = in_graph.build()
-    slots = SlotBuilder(plan, GraphSampleOrder(plan.order(variant.seed)), read)
+    order = GraphSampleOrder(plan.order(variant.seed))
+    rows = _Rows(order, variant)
+    slots = _SlotBuilder(plan, order, in_graph.build())
     fields = [field.name for field in plan.spec.wire_spec]
 
     # `Map` converts the user's functions itself; infeed's need no AutoGraph, which would take most
     # of the time to build the dataset.
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def build_slot(row: dict[str, tf.Tensor]) -> dict[str, Any]:
-        slot: Slot = slots.build(row, may_be_empty=rows.may_be_empty)
+        values, filled, sample_id = slots.build(row, may_be_empty=rows.may_be_empty)
         position = {"start": row["start"], "epoch": row["epoch"]}
-        return {
-            "fields": slot.fields,
-            **position,
-            "mask": slot.filled,
-            "sample_ids": slot.sample_id,
-        }
+        return {"fields": values, **position, "mask": filled, "sample_ids": sample_id}
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def split(batch: dict[str, Any]) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
@@ -107,13 +102,13 @@ def _build(plan: IndexedPlan, in_graph: GraphReader, variant: Variant) -> tf.dat
 class _Rows:
     """The slots of each batch before samples are read: indices, keys and positions."""
 
-    plan: IndexedPlan
+    order: GraphSampleOrder
     variant: Variant
 
     @property
     def positions(self) -> int:
         """The number of positions; 0: endless."""
-        return len(self.plan.source) * self.variant.epochs
+        return self.order.order.count * self.variant.epochs
 
     @property
     def may_be_empty(self) -> bool:
@@ -144,7 +139,7 @@ class _Rows:
         if self.may_be_empty:
             mask = position < self.positions
             position = tf.minimum(position, self.positions - 1)
-        slots = GraphSampleOrder(self.plan.order(self.variant.seed)).slots(position)
+        slots = self.order.slots(position)
         return {
             "index": slots.index,
             "key": slots.key,
@@ -154,16 +149,11 @@ class _Rows:
         }
 
 
-@dataclass(frozen=True)
-class Slot:
-    """A slot: its fields, whether it is filled, and the id of its sample (-1: empty)."""
-
-    fields: Sample
-    filled: tf.Tensor
-    sample_id: tf.Tensor
+Slot = tuple[Sample, tf.Tensor, tf.Tensor]
+"""The fields of a slot, whether it is filled, and the id of its sample."""
 
 
-class SlotBuilder:
+class _SlotBuilder:
     """Builds slots in the graph, with the results of the local engine's `BadSampleHandler`.
 
     A sample is read outside of the treatment of bad samples, so that a fault of storage fails the
@@ -181,18 +171,18 @@ class SlotBuilder:
         """Builds the slot of a row: index and epoch int64, key int64[2], mask bool."""
         index, key, mask = row["index"], row["key"], row["mask"]
 
-        def fill() -> tuple[Sample, tf.Tensor, tf.Tensor]:
+        def fill() -> Slot:
             return self._fill(index, key)
 
-        def empty() -> tuple[Sample, tf.Tensor, tf.Tensor]:
+        def empty() -> Slot:
             return self._zeros(), tf.constant(False), index
 
         fields, filled, sample_id = tf.cond(mask, fill, empty) if may_be_empty else fill()
         if self._on_error == "mask":
             fields = tf.cond(filled, lambda: fields, self._zeros)
-        return Slot(fields, filled, tf.where(filled, sample_id, tf.constant(-1, tf.int64)))
+        return fields, filled, tf.where(filled, sample_id, tf.constant(-1, tf.int64))
 
-    def _fill(self, index: tf.Tensor, key: tf.Tensor) -> tuple[Sample, tf.Tensor, tf.Tensor]:
+    def _fill(self, index: tf.Tensor, key: tf.Tensor) -> Slot:
         """Returns fields, whether the slot is filled, and the index of the sample."""
         if self._on_error == "raise":
             return self._make(*self._read(index), key), tf.constant(True), index

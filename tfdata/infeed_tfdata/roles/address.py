@@ -1,10 +1,8 @@
-"""The advertised address of a dispatcher or worker: parsing, derivation, reachability."""
+"""The advertised address of a dispatcher or worker: parsing and derivation."""
 
 from __future__ import annotations
 
-import secrets
 import socket
-import time
 from contextlib import suppress
 from ipaddress import ip_address
 
@@ -13,9 +11,6 @@ from infeed_server.config.address import Address
 
 _PUBLIC_ADDRESSES = {4: "192.88.99.1:9", 6: "[2000::1]:9"}
 """Addresses outside every local network, to find the default route. Nothing is sent to them."""
-
-_CONNECT_TIMEOUT_SECONDS = 5.0
-"""For a connection of the reachability check, and for its data."""
 
 
 def parse_advertise(text: str) -> Address:
@@ -60,54 +55,6 @@ def derive(listen: Address, peer: str | None = None) -> Address:
 def with_port(address: Address) -> str:
     """Returns the address with TensorFlow's placeholder where the port is 0."""
     return str(address) if address.port else f"{str(address).removesuffix(':0')}:%port%"
-
-
-def check_reachable(listen: Address, advertised: Address) -> str | None:
-    """Returns why connections to `advertised` do not reach `listen`; None when they do.
-
-    Listens on `listen` meanwhile, so the port must be free. Port 0 of `advertised` stands for the
-    port listened on. To be called before a worker registers: a dispatcher assigns work to an
-    address for as long as its journal lives.
-    """
-    token = secrets.token_bytes(16)
-    with _listen_like_tensorflow(listen) as listener:
-        port = advertised.port or listener.getsockname()[1]
-        try:
-            client = socket.create_connection((advertised.host, port), _CONNECT_TIMEOUT_SECONDS)
-        except (OSError, UnicodeError) as error:  # UnicodeError: not a valid host name
-            return str(getattr(error, "strerror", None) or error)
-        with client:
-            # Another process at that address may close the connection.
-            with suppress(OSError):
-                client.sendall(token)
-            arrives = _receives(listener, token)
-    return None if arrives else "another process answers there"
-
-
-def _receives(listener: socket.socket, token: bytes) -> bool:
-    """Returns whether a connection brings the token; others may come from trainers."""
-    deadline = time.monotonic() + _CONNECT_TIMEOUT_SECONDS
-    while (left := deadline - time.monotonic()) > 0:
-        listener.settimeout(left)
-        with suppress(OSError):
-            connection, _ = listener.accept()
-            with connection:
-                connection.settimeout(min(left, 1.0))
-                if connection.recv(len(token)) == token:  # it is one segment
-                    return True
-    return False
-
-
-def _listen_like_tensorflow(listen: Address) -> socket.socket:
-    """Listens on all addresses, unless `listen` is a loopback address."""
-    if listen.is_loopback:
-        family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
-        return socket.create_server((listen.host, listen.port), family=family)
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(
-            ("::", listen.port), family=socket.AF_INET6, dualstack_ipv6=True
-        )
-    return socket.create_server(("0.0.0.0", listen.port))  # noqa: S104
 
 
 def _source_host(peer: str) -> str | None:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from infeed_server.config.address import Address
 from infeed_server.processes.stderr_relay import without_banner
-from infeed_tfdata.roles.address import derive, parse_advertise
+from infeed_tfdata.options import DispatcherOptions
+from infeed_tfdata.roles.address import derive
 from infeed_tfdata.roles.base import Role
 from infeed_tfdata.roles.journal import repair_journal, writing_to
+from infeed_tfdata.roles.loopback import check_listen_address
 from infeed_tfdata.rpc import STATIC_SHARDING, register_mark
 
 log = logging.getLogger(__name__)
@@ -35,30 +36,16 @@ of a trainer on another host takes."""
 class DispatcherRole(Role):
     """A dispatcher in this process."""
 
-    def __init__(
-        self,
-        listen: Address,
-        advertise: str | None = None,
-        work_dir: Path | None = None,
-        worker_addresses: tuple[str, ...] = (),
-        *,
-        insecure: bool = False,
-    ) -> None:
-        """Checks the options without importing TensorFlow. Raises `ConfigError`.
-
-        `advertise` is the host, or host:port, by which others reach the dispatcher; None: derived.
-        `work_dir` holds the journal, from which a restart continues; None: a temporary folder.
-        `worker_addresses` are for the static sharding policies, which need all workers in advance:
-        `host`, `host:port`, or `host:%port%` for any port.
-        """
-        super().__init__(listen, insecure=insecure)
-        self._advertised = parse_advertise(advertise) if advertise else derive(listen)
+    def __init__(self, options: DispatcherOptions, listen_option: str = "--listen") -> None:
+        """Checks the options without importing TensorFlow. Raises `ConfigError`."""
+        super().__init__(options, listen_option)
+        self._advertised = self._advertised or derive(self._listen)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        if work_dir:
-            with writing_to(work_dir), tempfile.TemporaryFile(dir=work_dir):
+        self._work_dir = Path(options.work_dir) if options.work_dir else None
+        if self._work_dir:
+            with writing_to(self._work_dir), tempfile.TemporaryFile(dir=self._work_dir):
                 pass
-        self._work_dir = work_dir
-        self._worker_addresses = worker_addresses
+        self._worker_addresses = options.worker_address or []
 
     def start(self) -> None:
         """Starts to serve. Raises `ConfigError` when the address or the journal cannot be used."""
@@ -67,7 +54,8 @@ class DispatcherRole(Role):
             import tensorflow as tf  # noqa: PLC0415
         from tensorflow.core.protobuf.service_config_pb2 import DispatcherConfig  # noqa: PLC0415
 
-        self._check_listen_address()
+        # Before the journal of a dispatcher that runs already is touched.
+        check_listen_address(self._listen, insecure=self._insecure)
         if self._work_dir:
             repair_journal(self._work_dir)
         config = DispatcherConfig(
@@ -84,13 +72,13 @@ class DispatcherRole(Role):
             # workers hold for them.
             gc_dynamic_sharding_jobs=True,
         )
-        server = tf.data.experimental.service.DispatchServer(config, start=False)
+        remedy = (
+            f"; if that is a file of --work-dir, restore {self._work_dir} from a copy, or "
+            "delete it, with which all jobs start from the beginning"
+        )
         try:
-            remedy = (
-                f"; if that is a file of --work-dir, restore {self._work_dir} from a copy, or "
-                "delete it, with which all jobs start from the beginning"
-            )
-            self._start_server(server, "dispatcher", remedy if self._work_dir else "")
+            server = tf.data.experimental.service.DispatchServer
+            self._start_server("dispatcher", server, config, remedy if self._work_dir else "")
             if self._worker_addresses:
                 register_mark(self.local_address, STATIC_SHARDING)
         except BaseException:
@@ -100,7 +88,15 @@ class DispatcherRole(Role):
     @property
     def work_dir(self) -> Path:
         """The folder of the journal, after `start`."""
-        return self._work_dir or Path(self._temporary_dir())
+        if self._work_dir:
+            return self._work_dir
+        if not self._temporary:
+            self._temporary = tempfile.TemporaryDirectory(prefix="infeed-dispatcher-")
+            log.warning(
+                "the dispatcher's journal is temporary: after a restart, jobs begin again; "
+                "--work-dir keeps the journal"
+            )
+        return Path(self._temporary.name)
 
     @override
     def stop(self) -> None:
@@ -109,13 +105,3 @@ class DispatcherRole(Role):
         if self._temporary:
             self._temporary.cleanup()
             self._temporary = None
-
-    def _temporary_dir(self) -> str:
-        if self._temporary:
-            return self._temporary.name
-        self._temporary = tempfile.TemporaryDirectory(prefix="infeed-dispatcher-")
-        log.warning(
-            "the dispatcher's journal is temporary: after a restart, jobs begin again; --work-dir "
-            "keeps the journal"
-        )
-        return self._temporary.name

@@ -10,13 +10,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from infeed.shared.errors import InfeedError
 from infeed.v1 import cluster_pb2 as messages
 from infeed_server.control.health import Readiness
 from infeed_server.processes.periodic import PeriodicTask
-from infeed_tfdata.rpc import DispatcherClient, probe_workers
+from infeed_tfdata.rpc import DispatcherClient, WorkerCheck
 
 log = logging.getLogger(__name__)
 
@@ -30,20 +29,8 @@ _PROBE_TIMEOUT_SECONDS = 3.0
 """For a worker to answer: more than a busy one takes."""
 
 
-@dataclass
-class WorkerState:
-    """The state of a worker as of the last check."""
-
-    last_answer: float
-    """The time of its last answer, or of its first check."""
-    tasks: int = 0
-    error: str | None = None
-    """Why it does not answer; None when it does."""
-    lost: bool = False
-
-
 class WorkerLivenessMonitor(PeriodicTask):
-    """Probes the workers of a dispatcher. `workers` and `ended_tasks` are thread-safe."""
+    """Probes the workers of a dispatcher. What it has found is read from any thread."""
 
     def __init__(
         self,
@@ -54,71 +41,58 @@ class WorkerLivenessMonitor(PeriodicTask):
         """`dispatcher` is its address from this host, host:port; `lost_timeout` is in seconds."""
         super().__init__("lost", CHECK_INTERVAL_SECONDS, self.run_once)
         self._dispatcher = DispatcherClient(dispatcher)
+        self._workers = WorkerCheck(self._dispatcher, _PROBE_TIMEOUT_SECONDS, clock)
         self._lost_timeout = lost_timeout
-        self._clock = clock
-        self._states: dict[str, WorkerState] = {}
-        self._dispatcher_failed = False
+        self.lost: tuple[str, ...] = ()
+        """Addresses of the workers that have not answered for the timeout."""
         self.ended_tasks = 0
         """Number of tasks of lost workers that were ended."""
 
     @property
-    def workers(self) -> dict[str, WorkerState]:
-        """The states of all workers by address; a copy."""
-        return dict(sorted(self._states.items()))
+    def reachable(self) -> Mapping[str, bool]:
+        """Whether each worker answered the last check, by address."""
+        tasks, silent = self._workers.tasks, self._workers.silent
+        return {address: address in tasks for address in sorted([*tasks, *silent])}
 
     def readiness(self) -> Mapping[str, Readiness]:
         """Returns the readiness of each worker by its address."""
-        return {
-            address: Readiness(
-                False, f"{'lost' if state.lost else 'does not answer'}: {state.error}"
-            )
-            if state.error is not None
-            else Readiness(True, f"has {state.tasks} tasks")
-            for address, state in self.workers.items()
+        found = {
+            address: Readiness(True, f"has {count} tasks")
+            for address, count in self._workers.tasks.items()
         }
+        for address, silence in self._workers.silent.items():
+            state = "lost" if address in self.lost else "does not answer"
+            found[address] = Readiness(False, f"{state}: {silence.reason}")
+        return dict(sorted(found.items()))
 
     def run_once(self) -> None:
         """Probes each worker of the dispatcher, and ends the tasks of lost ones.
 
         Ends no task while no worker answers, since none could continue the job.
         """
+        silent = {*self._workers.silent}
         try:
-            workers = self._dispatcher.get_workers()
+            self._workers.run()
         except InfeedError as error:
-            if not self._dispatcher_failed:
-                log.error("the dispatcher does not list its workers: %s", error.message)
-            self._dispatcher_failed = True
+            log.error("the dispatcher does not list its workers: %s", error.message)
             return
-        self._dispatcher_failed = False
-        for worker, result in probe_workers(workers, _PROBE_TIMEOUT_SECONDS).items():
-            self._update(worker, result)
-        if all(state.error is not None for state in self._states.values()):
-            return
-        for worker, state in self.workers.items():
-            if state.lost and not self._stopping.is_set():
-                self._end_tasks(worker)
-
-    def _update(self, worker: str, result: int | str) -> None:
-        now = self._clock()
-        before = self._states.get(worker) or WorkerState(now)
-        if isinstance(result, int):
-            if before.lost:
-                log.warning("worker %s is back: it receives tasks of new jobs only", worker)
-            self._states[worker] = WorkerState(now, result)
-            return
-        silent_seconds = now - before.last_answer
-        lost = before.lost or silent_seconds >= self._lost_timeout
-        if lost and not before.lost:
+        for worker in sorted({*self._workers.silent} - silent):
+            reason = self._workers.silent[worker].reason
+            log.warning("worker %s does not answer: %s", worker, reason)
+        before, self.lost = self.lost, self._workers.silent_for(self._lost_timeout)
+        for worker in sorted({*self.lost} - {*before}):
             log.error(
                 "worker %s has not answered this host at its advertised address for %.0f s: lost "
                 "(%s)",
                 worker,
-                silent_seconds,
-                result,
+                self._lost_timeout,
+                self._workers.silent[worker].reason,
             )
-        elif before.error is None:
-            log.warning("worker %s does not answer: %s", worker, result)
-        self._states[worker] = WorkerState(before.last_answer, before.tasks, result, lost)
+        for worker in sorted({*before} & {*self._workers.tasks}):
+            log.warning("worker %s is back: it receives tasks of new jobs only", worker)
+        for worker in self.lost if self._workers.tasks else ():
+            if not self._stopping.is_set():
+                self._end_tasks(worker)
 
     def _end_tasks(self, worker: str) -> None:
         """Reports in the worker's name that all of its tasks are completed.

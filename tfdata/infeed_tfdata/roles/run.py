@@ -6,26 +6,21 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import NoReturn
 
 from prometheus_client import CollectorRegistry
 
-from infeed_server.config.address import Address
-from infeed_server.control.app import ControlState
-from infeed_server.control.health import Readiness
-from infeed_server.control.http_server import ControlAccess, open_control_server
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.processes.signals import ShutdownSignal
-from infeed_server.version import VERSION
 from infeed_tfdata.metrics import add_counter, add_gauge, new_registry
+from infeed_tfdata.options import DispatcherOptions, WorkerOptions
 from infeed_tfdata.roles import journal
+from infeed_tfdata.roles.base import RoleHealth, control_plane
 from infeed_tfdata.roles.dispatcher import DispatcherRole
 from infeed_tfdata.roles.liveness import WorkerLivenessMonitor
-from infeed_tfdata.roles.worker import DRAIN_TIMEOUT_SECONDS, DispatcherMonitor, WorkerRole
+from infeed_tfdata.roles.worker import DispatcherMonitor, WorkerRole
 
 log = logging.getLogger(__name__)
 
@@ -42,55 +37,13 @@ _PROBE_TIMEOUT_SECONDS = 5.0
 """At shutdown, for probes of workers that are in progress."""
 
 
-@dataclass(frozen=True)
-class RoleOptions:
-    """The addresses of a role. `http` None disables the control plane."""
-
-    listen: str
-    http: str | None
-    advertise: str | None = None
-    insecure: bool = False
-    http_hosts: tuple[str, ...] = ()
-    """Names, besides this machine's, under which the control plane is requested."""
-
-
-class RoleHealth:
-    """The readiness of a role, and of its peers, which does not affect its own."""
-
-    def __init__(self, role: str) -> None:
-        self._role = role
-        self.find_parts: Callable[[], Mapping[str, Readiness]] = dict
-        self.overall = Readiness(False, "starting")
-
-    @property
-    def parts(self) -> Mapping[str, Readiness]:
-        return self.find_parts()
-
-    def set(self, *, ready: bool, reason: str) -> None:
-        """Sets the readiness of the role, and logs a change."""
-        readiness = Readiness(ready, reason)
-        if readiness != self.overall:
-            self.overall = readiness
-            log.info("%s is %s: %s", self._role, "ready" if ready else "not ready", reason)
-
-
 def serve_dispatcher(
-    options: RoleOptions,
-    work_dir: Path | None,
-    worker_addresses: tuple[str, ...],
-    stop: ShutdownSignal,
-    on_serving: OnServing,
+    options: DispatcherOptions, stop: ShutdownSignal, on_serving: OnServing
 ) -> None:
     """Runs a dispatcher until `stop`. Raises `ConfigError`."""
-    role = DispatcherRole(
-        Address.parse(options.listen, "--listen"),
-        options.advertise,
-        work_dir,
-        worker_addresses,
-        insecure=options.insecure,
-    )
+    role = DispatcherRole(options)
     health, registry = RoleHealth("dispatcher"), new_registry("dispatcher")
-    with _control_plane(options, health, registry, "workers") as control, ExitStack() as stack:
+    with control_plane(options, health, registry, "workers") as control, ExitStack() as stack:
         stack.callback(role.stop)
         role.start()
         liveness = WorkerLivenessMonitor(role.local_address)
@@ -113,26 +66,12 @@ def serve_dispatcher(
         health.set(ready=False, reason="shutting down")
 
 
-def serve_worker(
-    options: RoleOptions,
-    dispatcher: str,
-    tags: tuple[str, ...],
-    stop: ShutdownSignal,
-    on_serving: OnServing,
-    grace: float = DRAIN_TIMEOUT_SECONDS,
-) -> None:
+def serve_worker(options: WorkerOptions, stop: ShutdownSignal, on_serving: OnServing) -> None:
     """Runs a worker until `stop`, and ends the process: with status 0, or with `RESTART_STATUS`
     when the worker must be restarted. Raises `ConfigError` and `ServerUnavailableError`."""
     health, registry = RoleHealth("worker"), new_registry("worker")
-    with _control_plane(options, health, registry, "dispatchers") as control, ExitStack() as stack:
-        role = WorkerRole(
-            dispatcher,
-            Address.parse(options.listen, "--listen"),
-            options.advertise,
-            tags,
-            insecure=options.insecure,
-            grace=grace,
-        )
+    with control_plane(options, health, registry, "dispatchers") as control, ExitStack() as stack:
+        role = WorkerRole(options)
         stack.callback(role.stop)
         role.start()
         monitor = DispatcherMonitor(role.dispatcher)
@@ -147,12 +86,14 @@ def serve_worker(
         if monitor.restart_reason:
             log.error("worker %s must be restarted: %s", role.address, monitor.restart_reason)
             stop.set()
-        stop.wait(2 * grace)
+        stop.wait(2 * options.grace)
         health.set(ready=False, reason=monitor.restart_reason or "shutting down")
-        time.sleep(grace)
+        time.sleep(options.grace)
+        logging.shutdown()
+        sys.stdout.flush()
         # Not TensorFlow's shutdown: it waits for the requests of the worker's tasks, and those to a
         # dispatcher that has ended too are repeated for a minute.
-        _exit(RESTART_STATUS if monitor.restart_reason else 0)
+        os._exit(RESTART_STATUS if monitor.restart_reason else 0)
 
 
 def add_dispatcher_metrics(
@@ -163,13 +104,13 @@ def add_dispatcher_metrics(
         registry,
         "infeed_dispatcher_workers",
         "Workers that have registered, including lost ones.",
-        lambda: len(liveness.workers),
+        lambda: len(liveness.reachable),
     )
     add_gauge(
         registry,
         "infeed_dispatcher_worker_reachable",
         "1 if the worker answers at its advertised address.",
-        lambda: {(address,): state.error is None for address, state in liveness.workers.items()},
+        lambda: {(address,): answers for address, answers in liveness.reachable.items()},
         "worker",
     )
     add_counter(
@@ -203,27 +144,3 @@ def add_worker_metrics(
         "1 if the worker must be restarted; it is about to exit.",
         lambda: monitor.restart_reason is not None,
     )
-
-
-def _exit(status: int) -> NoReturn:
-    """Ends the process at once."""
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
-
-
-@contextmanager
-def _control_plane(
-    options: RoleOptions, health: RoleHealth, registry: CollectorRegistry, parts: str
-) -> Iterator[str | None]:
-    """Serves the control plane, and yields its address."""
-    state = ControlState(health, registry, VERSION, parts)
-    control = open_control_server(
-        state, ControlAccess(options.http, options.insecure, options.http_hosts)
-    )
-    if control is None:
-        yield None
-        return
-    with control:
-        yield control.address
