@@ -111,7 +111,7 @@ def main() -> None:
             truth(target)  # warm-up
             ratios = list(pairs(target, options.pairs))
     median = statistics.median(ratios)
-    spread = ", ".join(f"{each:.3f}" for each in ratios)
+    spread = ", ".join(f"{ratio:.3f}" for ratio in ratios)
     print(f"forecast ÷ truth: {median:.3f} (pairs {spread}); within 10 %: {abs(median - 1) <= 0.1}")
 
 

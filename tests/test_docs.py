@@ -78,7 +78,7 @@ def test_python_block_compiles(block: Block):
 
 
 @pytest.mark.parametrize(
-    "block", [each for each in blocks("python") if "assert " in each[2]], ids=case_id
+    "block", [item for item in blocks("python") if "assert " in item[2]], ids=case_id
 )
 def test_python_block_with_assertions_runs(
     block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -166,5 +166,5 @@ def test_top_is_given_a_control_plane() -> None:
         for address in re.findall(r"infeed top ([^-`\s][^`\s]*)", text(page))
     }
     assert "127.0.0.1:7471" in given
-    for each in given:
-        ControlPlane.parse(each)
+    for item in given:
+        ControlPlane.parse(item)

@@ -34,7 +34,7 @@ def test_limit_has_the_documented_value(row: str, text: str, value: float) -> No
     (line,) = re.findall(rf"^\| {re.escape(row)}.*$", LIMITS, re.MULTILINE)
     assert text in line
     numbers = re.findall(r"\d+", text.replace(",", "").replace("2^", ""))
-    assert [float(each) for each in numbers] == [value]
+    assert [float(number) for number in numbers] == [value]
 
 
 def test_documented_heartbeat_is_that_of_the_code() -> None:

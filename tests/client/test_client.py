@@ -49,7 +49,7 @@ def test_unknown_option_names_the_nearest_of_all_first(
 
 
 def test_type_checkers_see_the_names_and_types_of_the_options() -> None:
-    typed = {name: each.__forward_arg__ for name, each in ConnectOptions.__annotations__.items()}
+    typed = {name: item.__forward_arg__ for name, item in ConnectOptions.__annotations__.items()}
     assert typed == {field.name: field.type for field in dataclasses.fields(FeedOptions)}
 
 

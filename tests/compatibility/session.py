@@ -58,7 +58,7 @@ class RecordedEngine(CountingEngine):
         mask = np.arange(request.slots) < request.count
         ids = np.where(mask, (request.start + np.arange(request.slots)) % SAMPLES, -1)
         images = np.where(mask, ids, 0)[:, None, None] * 20 + np.arange(6).reshape(2, 3)
-        names = [b"sample %d" % each if each >= 0 else b"" for each in ids]
+        names = [b"sample %d" % item if item >= 0 else b"" for item in ids]
         arrays = {
             "image": np.where(mask[:, None, None], images, 0).astype(np.uint8),
             "label": np.where(mask, ids % CLASSES, 0).astype(np.int64),
@@ -89,7 +89,7 @@ def play(target: str, before_first: Callable[[], None] = lambda: None) -> dict[s
     """
     transport = GrpcTransport(target)
     try:
-        pipelines = [spec_json(each) for each in transport.list_pipelines()]
+        pipelines = [spec_json(list_pipeline) for list_pipeline in transport.list_pipelines()]
         try:
             transport.get_pipeline(UNKNOWN)
         except infeed.PipelineNotFoundError as error:
@@ -119,7 +119,7 @@ def spec_json(spec: PipelineSpec) -> dict[str, Any]:
 def batch_json(batch: infeed.Batch) -> dict[str, Any]:
     """Returns a batch with all values."""
     values = {
-        name: [each.decode() for each in array] if array.dtype == object else array.tolist()
+        name: [item.decode() for item in array] if array.dtype == object else array.tolist()
         for name, array in batch.items()
     }
     types = {name: array.dtype.name for name, array in batch.items()}

@@ -64,12 +64,12 @@ def port(address: str) -> str:
 def test_services_are_those_of_the_lists_above_and_of_the_override() -> None:
     assert set(BRIDGE) == LIGHT | MONITORING | ROLES
     assert set(services("docker-compose.host.yaml")) == set(BRIDGE)
-    assert all(each["network_mode"] == "host" for each in HOST.values())
+    assert all(item["network_mode"] == "host" for item in HOST.values())
     assert set(services("docker-compose.override.yaml")) <= set(BRIDGE)
 
 
 def test_without_a_profile_there_are_two_servers_and_a_load_test() -> None:
-    default = {name for name, each in BRIDGE.items() if "profiles" not in each}
+    default = {name for name, item in BRIDGE.items() if "profiles" not in item}
     assert default == {"server1", "server2", "loadtest"}
 
 
@@ -99,7 +99,7 @@ def test_listens_on_loopback_or_on_a_network_of_containers(name: str) -> None:
 
 
 def test_services_on_the_hosts_network_have_ports_of_their_own() -> None:
-    used = [options(HOST[name])[each] for name in ROLES for each in ("--listen", "--http")]
+    used = [options(HOST[name])[item] for name in ROLES for item in ("--listen", "--http")]
     assert len(set(used)) == len(used)
 
 
@@ -137,7 +137,7 @@ def test_prometheus_scrapes_both_servers(file: str) -> None:
         f"{port(options((BRIDGE if bridge else HOST)[name])['--http'])}"
         for name in ("server1", "server2")
     ]
-    assert [each for entry in found for each in entry["targets"]] == expected
+    assert [target for entry in found for target in entry["targets"]] == expected
     # The control plane refuses other names than the machine's own.
     assert all(BRIDGE[name]["hostname"] == name for name in ("server1", "server2"))
     mounted = (BRIDGE if bridge else HOST)["prometheus"]["volumes"]
@@ -154,7 +154,7 @@ def test_mounted_files_exist() -> None:
 
 def test_published_ports_are_on_loopback() -> None:
     for service in services("docker-compose.override.yaml").values():
-        assert all(each.startswith("127.0.0.1:") for each in service["ports"])
+        assert all(item.startswith("127.0.0.1:") for item in service["ports"])
 
 
 def parsed(service: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -187,7 +187,7 @@ def test_ports_of_the_command_are_exposed(name: str) -> None:
     if "command" in BRIDGE[name]:
         options = parsed(BRIDGE[name])[1]
     assert BRIDGE[name]["expose"] == [
-        options[each].rpartition(":")[2] for each in ("listen", "http")
+        options[item].rpartition(":")[2] for item in ("listen", "http")
     ]
 
 

@@ -51,10 +51,10 @@ def test_a_rollout_keeps_the_number_of_servers_that_trainers_use(folder: str) ->
 def test_a_drain_evicts_one_pod_of_several_at_a_time(folder: str) -> None:
     manifests = render(folder)
     budgets = of_kind("PodDisruptionBudget", manifests)
-    for each in workloads(folder):
-        if each["spec"].get("replicas") == 1 and each["kind"] == "StatefulSet":
+    for workload in workloads(folder):
+        if workload["spec"].get("replicas") == 1 and workload["kind"] == "StatefulSet":
             continue  # a budget could only forbid the drain
-        labels = each["spec"]["template"]["metadata"]["labels"]
+        labels = workload["spec"]["template"]["metadata"]["labels"]
         (budget,) = [one["spec"] for one in budgets if selects(one["spec"]["selector"], labels)]
         assert budget["maxUnavailable"] == 1
         assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
@@ -64,10 +64,10 @@ def test_a_drain_evicts_one_pod_of_several_at_a_time(folder: str) -> None:
 def test_no_selector_chooses_the_pods_of_another_workload(folder: str) -> None:
     manifests = render(folder)
     templates = list(pods(manifests))
-    budgets = [each["spec"]["selector"] for each in of_kind("PodDisruptionBudget", manifests)]
-    for each in workloads(folder):
-        spread = each["spec"]["template"]["spec"].get("topologySpreadConstraints", [])
-        budgets += [each["spec"]["selector"], *(one["labelSelector"] for one in spread)]
+    budgets = [item["spec"]["selector"] for item in of_kind("PodDisruptionBudget", manifests)]
+    for workload in workloads(folder):
+        spread = workload["spec"]["template"]["spec"].get("topologySpreadConstraints", [])
+        budgets += [workload["spec"]["selector"], *(one["labelSelector"] for one in spread)]
     for selector in budgets:
         assert selector["matchLabels"].keys() == {
             "app.kubernetes.io/name",
@@ -78,16 +78,18 @@ def test_no_selector_chooses_the_pods_of_another_workload(folder: str) -> None:
 
 def test_one_pod_at_a_time_writes_the_journal() -> None:
     (dispatcher,) = [
-        each
-        for each in workloads("overlays/data-service")
-        if each["metadata"]["name"] == "infeed-dispatcher"
+        workload
+        for workload in workloads("overlays/data-service")
+        if workload["metadata"]["name"] == "infeed-dispatcher"
     ]
     (claim,) = dispatcher["spec"]["volumeClaimTemplates"]
     assert claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
     assert claim["spec"]["resources"]["requests"]["storage"]
     (container,) = dispatcher["spec"]["template"]["spec"]["containers"]
-    (work_dir,) = [each for each in container["args"] if each.startswith("--work-dir=")]
-    (mount,) = [each for each in container["volumeMounts"] if each["name"] == "journal"]
+    (work_dir,) = [arg for arg in container["args"] if arg.startswith("--work-dir=")]
+    (mount,) = [
+        volumeMount for volumeMount in container["volumeMounts"] if volumeMount["name"] == "journal"
+    ]
     assert work_dir.startswith(f"--work-dir={mount['mountPath']}/")
 
 
@@ -114,7 +116,7 @@ def test_a_job_set_places_one_trainer_on_each_host_of_its_slice() -> None:
         assert "cloud.google.com/gke-tpu-accelerator" in selector
         rows, columns = map(int, selector["cloud.google.com/gke-tpu-topology"].split("x"))
         assert spec["parallelism"] * chips == rows * columns
-        (rank,) = [each for each in trainer["env"] if each["name"] == "RANK"]
+        (rank,) = [item for item in trainer["env"] if item["name"] == "RANK"]
         assert rank["valueFrom"]["fieldRef"]["fieldPath"] == (
             "metadata.annotations['batch.kubernetes.io/job-completion-index']"
         )
@@ -153,13 +155,17 @@ def test_what_a_server_writes_is_below_a_writable_mount() -> None:
 
 def test_the_pipelines_file_is_a_key_of_the_mounted_config_map() -> None:
     for folder, pod in all_pods():
-        maps = {each["metadata"]["name"]: each for each in of_kind("ConfigMap", render(folder))}
+        maps = {item["metadata"]["name"]: item for item in of_kind("ConfigMap", render(folder))}
         for container in infeed_containers(pod):
             if container["command"] != ["infeed", "serve"]:
                 continue
             path, _, key = container["args"][0].rpartition("/")
-            (mount,) = [each for each in container["volumeMounts"] if each["mountPath"] == path]
-            (volume,) = [each for each in pod.spec["volumes"] if each["name"] == mount["name"]]
+            (mount,) = [
+                volumeMount
+                for volumeMount in container["volumeMounts"]
+                if volumeMount["mountPath"] == path
+            ]
+            (volume,) = [item for item in pod.spec["volumes"] if item["name"] == mount["name"]]
             assert key in maps[volume["configMap"]["name"]]["data"]
 
 
@@ -179,27 +185,27 @@ def test_each_service_has_the_ports_of_its_pods_by_the_same_names_and_numbers(fo
     services = of_kind("Service", manifests)
     for pod in pods(manifests):
         (service,) = [
-            each["spec"]
-            for each in services
-            if selects({"matchLabels": each["spec"]["selector"]}, pod.labels)
+            item["spec"]
+            for item in services
+            if selects({"matchLabels": item["spec"]["selector"]}, pod.labels)
         ]
         (container,) = pod.containers
         assert service["selector"].keys() == {
             "app.kubernetes.io/name",
             "app.kubernetes.io/component",
         }
-        assert {(each["name"], each["port"], each["targetPort"]) for each in service["ports"]} == {
-            (each["name"], each["containerPort"], each["name"]) for each in container["ports"]
+        assert {(item["name"], item["port"], item["targetPort"]) for item in service["ports"]} == {
+            (port["name"], port["containerPort"], port["name"]) for port in container["ports"]
         }
         # On all addresses of the pod: by default roles listen on loopback.
         for name in ("listen", "http"):
-            (address,) = [each for each in container["args"] if each.startswith(f"--{name}=")]
+            (address,) = [arg for arg in container["args"] if arg.startswith(f"--{name}=")]
             assert address.startswith(f"--{name}=0.0.0.0:"), pod.owner
-        for each in container.get("env", []):
-            if each["name"] == "POD_NAME":
-                assert each["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
+        for item in container.get("env", []):
+            if item["name"] == "POD_NAME":
+                assert item["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
         uses = "$(POD_NAME)" in str(container["args"])
-        assert uses == ("POD_NAME" in [each["name"] for each in container.get("env", [])])
+        assert uses == ("POD_NAME" in [item["name"] for item in container.get("env", [])])
 
 
 # --- the autoscaler ---
@@ -225,14 +231,14 @@ def test_prometheus_sets_the_label_of_the_autoscalers_query() -> None:
     config = yaml.safe_load((ROOT / "deploy/prometheus/kubernetes.yaml").read_text())
     (scrape,) = config["scrape_configs"]
     rules = scrape["relabel_configs"]
-    targets = {each["target_label"]: each for each in rules if "target_label" in each}
+    targets = {item["target_label"]: item for item in rules if "target_label" in item}
     assert targets["namespace"]["source_labels"] == ["__meta_kubernetes_namespace"]
     kept = [
-        (each["source_labels"], each["regex"]) for each in rules if each.get("action") == "keep"
+        (item["source_labels"], item["regex"]) for item in rules if item.get("action") == "keep"
     ]
     # One target for each pod, although it has several ports.
     assert kept == [(["__meta_kubernetes_pod_container_port_name"], "http")]
-    dropped = [each["regex"] for each in rules if each.get("action") == "drop"]
+    dropped = [rule["regex"] for rule in rules if rule.get("action") == "drop"]
     assert dropped == ["Succeeded|Failed"]
     (discovery,) = scrape["kubernetes_sd_configs"]
     (selector,) = discovery["selectors"]

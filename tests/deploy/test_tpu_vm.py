@@ -144,8 +144,8 @@ def test_the_container_is_restricted() -> None:
     assert "--read-only" in words
     for option, value in (("--cap-drop", "ALL"), ("--security-opt", "no-new-privileges")):
         assert words[words.index(option) + 1] == value
-    volumes = [words[index + 1] for index, each in enumerate(words) if each == "--volume"]
-    writable = [each for each in volumes if not each.endswith(":ro")]
+    volumes = [words[index + 1] for index, item in enumerate(words) if item == "--volume"]
+    writable = [volume for volume in volumes if not volume.endswith(":ro")]
     assert writable == ["/run/infeed:/run/infeed"]
 
 

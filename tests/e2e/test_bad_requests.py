@@ -93,7 +93,7 @@ def test_invalid_batch_request_fails_after_earlier_batches(
     assert status is grpc.StatusCode.INVALID_ARGUMENT
     with pytest.raises(infeed.InvalidRequestError, match=pattern):
         raise error
-    responses = [stream_pb2.StreamBatchesResponse.FromString(each) for each in before]
+    responses = [stream_pb2.StreamBatchesResponse.FromString(item) for item in before]
     events = [response.WhichOneof("event") for response in responses]
     assert events == ["opened", "header", "chunk"]
 
@@ -107,8 +107,10 @@ def test_requests_at_the_limits_are_served(channel: grpc.Channel) -> None:
         batch_message(request_id=2, start=8, count=0),
         batch_message(request_id=(1 << 64) - 1, start=9, count=3),
     )
-    responses = [stream_pb2.StreamBatchesResponse.FromString(each) for each in messages]
-    headers = [each.header for each in responses if each.WhichOneof("event") == "header"]
+    responses = [stream_pb2.StreamBatchesResponse.FromString(message) for message in messages]
+    headers = [
+        response.header for response in responses if response.WhichOneof("event") == "header"
+    ]
     assert [header.start for header in headers] == [1 << 62, 8, 9]
     assert headers[0].epoch == (1 << 62) // 10
     assert list(headers[1].sample_ids) == [-1] * 4

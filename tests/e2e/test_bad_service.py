@@ -78,7 +78,7 @@ def test_command_with_a_wrong_address_fails(
     (tmp_path / "pipelines.yaml").write_text("pipelines:" + numbers_text(tmp_path, 40, 4))
     names = {"closed": closed, "dispatcher": cluster.addresses["dispatcher"]}
     command = cluster.command_line.start(
-        *(each.format(**names) for each in arguments), cwd=tmp_path
+        *(argument.format(**names) for argument in arguments), cwd=tmp_path
     )
     message = command.error()
     for text in expected:

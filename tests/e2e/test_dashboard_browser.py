@@ -69,7 +69,7 @@ def texts(browser: Browser, selector: str) -> list[str]:
 
 def wait_for_text(browser: Browser, selector: str, text: str) -> None:
     wait_until(
-        lambda: any(text in each for each in texts(browser, selector)),
+        lambda: any(text in item for item in texts(browser, selector)),
         lambda: f"{text!r} in {selector}: {texts(browser, selector)}",
         interval=0.1,
     )
@@ -266,7 +266,9 @@ def metric(server: InfeedServer, name: str) -> float:
     finally:
         connection.close()
     families = text_string_to_metric_families(text)
-    return sum(each.value for family in families for each in family.samples if each.name == name)
+    return sum(
+        sample.value for family in families for sample in family.samples if sample.name == name
+    )
 
 
 def cell(browser: Browser, table: str, column: str) -> list[str]:

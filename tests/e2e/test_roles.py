@@ -199,7 +199,9 @@ def test_role_that_cannot_start_exits_with_an_error(
 ) -> None:
     (tmp_path / "file").touch()
     names = {"taken": dispatcher.address, "file": tmp_path / "file"}
-    assert message.format(**names) in error_of(*(each.format(**names) for each in arguments))
+    assert message.format(**names) in error_of(
+        *(argument.format(**names) for argument in arguments)
+    )
 
 
 def test_worker_exits_on_sigterm_and_on_a_new_journal(

@@ -58,8 +58,8 @@ def start(command_line: Any, folder: Path) -> Iterator[Callable[..., Any]]:
         return started[-1]
 
     yield start_server
-    for each in started:
-        each.kill()
+    for item in started:
+        item.kill()
 
 
 def first_ids(address: str, name: str = "open", **options: Any) -> list[int]:
@@ -259,7 +259,10 @@ def test_http_with_tls_and_tokens(start: Any, pki: Any, tmp_path: Path, command_
 
     shown = top("--tls-ca", pki.ca, "--token-file", all_token)
     assert shown.status == 0, shown.stderr
-    assert [each["name"] for each in json.loads(shown.stdout)["pipelines"]] == ["open", "secret"]
+    assert [pipeline["name"] for pipeline in json.loads(shown.stdout)["pipelines"]] == [
+        "open",
+        "secret",
+    ]
     for options, problem in (
         (("--tls-ca", pki.ca), "requires a token"),
         (("--tls-ca", pki.ca, "--token-file", some_token), "needs the pattern '*'"),

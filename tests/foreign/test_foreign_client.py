@@ -71,8 +71,8 @@ def start_client(
         return started[-1]
 
     yield start
-    for each in started:
-        each.stop()
+    for item in started:
+        item.stop()
 
 
 def lines(process: SpawnedProcess) -> list[dict[str, Any]]:
@@ -92,7 +92,7 @@ def test_every_sample_is_read_across_a_drain(
     assert process.wait() == 0, process.log_tail
     batches = [line for line in lines(process) if "ids" in line]
     drained = [line["draining"] for line in lines(process) if "draining" in line]
-    ids = [each for batch in batches for each in batch["ids"]]
+    ids = [item for batch in batches for item in batch["ids"]]
     assert ids == [position % SAMPLES for position in range(epochs * SAMPLES)]
     assert [batch["epoch"] for batch in batches] == [
         SLOTS * step // SAMPLES for step in range(epochs * SAMPLES // SLOTS)

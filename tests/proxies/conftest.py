@@ -88,8 +88,8 @@ def start_proxy(proxy_name: str, tmp_path: Path) -> Iterator[Callable[[int, int]
         return running[-1]
 
     yield start
-    for each in running:
-        each.close()
+    for item in running:
+        item.close()
 
 
 @pytest.fixture

@@ -57,17 +57,17 @@ def _commands(commands: dict[str, Any]) -> Table:
 
 def _parameters(command: str, parameters: Iterable[Any]) -> Table:
     rows = [
-        (_name(each), _default(each), cell(_DEFAULT.sub("", _help(command, each))))
-        for each in parameters
+        (_name(parameter), _default(parameter), cell(_DEFAULT.sub("", _help(command, parameter))))
+        for parameter in parameters
     ]
     return Table((f"option of `infeed {command}`", "default", "meaning"), rows)
 
 
 def _connection_options(command: Any) -> Table:
     rows = [
-        (_name(each), code(each.envvar) if each.envvar else "", cell(_help("peek", each)))
-        for each in command.params
-        if each.name in _CONNECTION
+        (_name(param), code(param.envvar) if param.envvar else "", cell(_help("peek", param)))
+        for param in command.params
+        if param.name in _CONNECTION
     ]
     return Table(("option of commands", "environment", "meaning"), rows)
 

@@ -15,18 +15,18 @@ def tables() -> dict[str, Table]:
     classes = [InfeedError, *errors.BY_REASON.values()]
     rows = [
         (
-            code(each.__name__),
-            code(each.reason),
-            code(each.code),
-            cell(first_paragraph(each)),
-            _remedy(each),
+            code(item.__name__),
+            code(item.reason),
+            code(item.code),
+            cell(first_paragraph(item)),
+            _remedy(item),
         )
-        for each in classes
+        for item in classes
     ]
     also = [
-        (code(each.__name__), code(base.__name__))
-        for each in classes
-        for base in each.__bases__
+        (code(item.__name__), code(base.__name__))
+        for item in classes
+        for base in item.__bases__
         if base is not Exception and not issubclass(base, InfeedError)
     ]
     return {

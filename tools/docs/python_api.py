@@ -30,8 +30,8 @@ _DATACLASSES = (infeed.Stats, EpochTotals)
 def tables() -> dict[str, Table]:
     """Returns the tables of all functions and classes by name."""
     return {
-        **{f"arguments.{name}": _arguments(each) for name, each in _FUNCTIONS.items()},
-        **{f"fields.{each.__name__}": _fields(each) for each in _DATACLASSES},
+        **{f"arguments.{name}": _arguments(item) for name, item in _FUNCTIONS.items()},
+        **{f"fields.{item.__name__}": _fields(item) for item in _DATACLASSES},
         "members.Feed": _feed_members(),
         "members.Batch": _batch_members(),
     }
@@ -93,7 +93,9 @@ def _feed_members() -> Table:
 def _signature(method: Callable[..., Any]) -> str:
     """Returns the parameters without their types and without `self`."""
     _, *parameters = inspect.signature(method).parameters.values()
-    return ", ".join(str(each.replace(annotation=inspect.Parameter.empty)) for each in parameters)
+    return ", ".join(
+        str(parameter.replace(annotation=inspect.Parameter.empty)) for parameter in parameters
+    )
 
 
 def _batch_members() -> Table:

@@ -124,8 +124,8 @@ def test_child_processes_get_the_options(
     assert os.environ[logs.FORMAT_VARIABLE] == "json"
     assert os.environ[logs.LEVEL_VARIABLE] == level
     assert logging.getLevelName(logs.log_level(quiet=False, verbose=False)) == level.upper()
-    for each in (logging.DEBUG, logging.INFO, logging.WARNING):
-        logging.getLogger("infeed.x").log(each, "a line")
+    for item in (logging.DEBUG, logging.INFO, logging.WARNING):
+        logging.getLogger("infeed.x").log(item, "a line")
     lines = [json.loads(line)["level"] for line in capsys.readouterr().err.splitlines()]
     assert lines == LEVELS[LEVELS.index(level) :]
     logging.getLogger("another.library").debug("a line")

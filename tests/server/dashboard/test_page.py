@@ -66,8 +66,8 @@ def test_every_file_that_the_page_loads_is_served_with_its_type(get: Get) -> Non
         if path != "/":
             assert answer.headers["content-type"].partition(";")[0] == types[path.split(".")[-1]]
         loaded.add(path)
-        to_load += {urljoin(path, each) for each in references(answer.body)} - loaded
-        to_load = [each for each in to_load if not each.startswith("/api/")]
+        to_load += {urljoin(path, reference) for reference in references(answer.body)} - loaded
+        to_load = [item for item in to_load if not item.startswith("/api/")]
     files = {f"/dashboard/{path.name}" for path in STATIC.iterdir()} - {"/dashboard/index.html"}
     assert loaded == {"/", *files}
 

@@ -35,8 +35,8 @@ def test_ranks_of_one_job_are_together() -> None:
 def test_equal_jobs_differ_by_their_feeds() -> None:
     jobs = Jobs(lambda *_: ANSWER)
     first, second, third = (connect(jobs, 0, feed) for feed in "abc")
-    assert [each.job.number for each in (first, second, third)] == [0, 1, 2]
-    assert len({each.job.id for each in (first, second, third)}) == 3
+    assert [item.job.number for item in (first, second, third)] == [0, 1, 2]
+    assert len({item.job.id for item in (first, second, third)}) == 3
     jobs.disconnect(second)
     assert connect(jobs, 0, "d").job.number == 1
 
@@ -148,7 +148,7 @@ def test_shortage_is_that_of_the_streams_of_the_job() -> None:
             expected = {one: 2.5, two: 2.5, other: 10.0}[trainer]
             if round_:
                 assert answer.shortage_seconds == pytest.approx(expected)
-    shown = [each["report"]["shortage_seconds"] for each in jobs.to_json("photos")]
+    shown = [item["report"]["shortage_seconds"] for item in jobs.to_json("photos")]
     assert shown == pytest.approx([2.5, 10.0])
 
 

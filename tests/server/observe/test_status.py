@@ -118,7 +118,7 @@ def test_processes_are_one_server() -> None:
 def test_ranks_of_a_job_on_several_processes_are_judged_together() -> None:
     status = merged(process(2, {1: 0.6}, 1.0), process(2, {0: 0.1}, 1.0))
     (job,) = status["pipelines"][0]["jobs"]
-    assert [each["rank"] for each in job["trainers"]] == [0, 1]
+    assert [trainer["rank"] for trainer in job["trainers"]] == [0, 1]
     assert job["verdict"]["rank"] == 1
     assert job["verdict"]["cause"] == "transforms"
     assert status["verdict"] == job["verdict"]
@@ -150,8 +150,8 @@ def test_equal_jobs_on_several_processes_stay_apart() -> None:
     one, two, three = (process(2, ranks, 1.0) for ranks in ({0: 0.1, 1: 0.2}, {0: 0.3}, {0: 0.1}))
     two["pipelines"][0]["jobs"][0]["trainers"][0]["feed"] = "another"
     jobs = merged(one, two, three)["pipelines"][0]["jobs"]
-    assert [each["id"] for each in jobs] == ["p-7-8x2-0", "p-7-8x2-1"]
-    ranks = [[(each["feed"], each["rank"]) for each in job["trainers"]] for job in jobs]
+    assert [item["id"] for item in jobs] == ["p-7-8x2-0", "p-7-8x2-1"]
+    ranks = [[(trainer["feed"], trainer["rank"]) for trainer in job["trainers"]] for job in jobs]
     # A feed that has connected a second time is with itself.
     assert ranks == [[("feed-0", 0), ("feed-0", 0), ("feed-1", 1)], [("another", 0)]]
 
@@ -168,11 +168,11 @@ def test_history_has_the_growth_of_all_processes() -> None:
     fake = Fake(copy.deepcopy([one, two]))
     status = Status(fake, clock, unix_time=lambda: 100 + clock())
     status.update()
-    totals = [each["pipelines"][0]["totals"] for each in (one, two)]
+    totals = [item["pipelines"][0]["totals"] for item in (one, two)]
     for answers, grown in (([one, two], 3), ([one], 5), ([one, two], 7)):
         clock.now += 1.0
-        for each in totals:
-            each["batches"] += grown
+        for total in totals:
+            total["batches"] += grown
         fake.answers = copy.deepcopy(answers)
         status.update()
     assert status.trainers == {"p": 2}

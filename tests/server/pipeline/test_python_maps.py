@@ -100,7 +100,7 @@ def engine(module: str) -> Iterator[Callable[..., IndexedEngine]]:
         definition = {
             "source": {"python": f"{module}:Numbers", "processes": processes},
             "shuffle": {"seed": 3},
-            "transforms": [python_map(**each) for each in maps],
+            "transforms": [python_map(**item) for item in maps],
             "batch": {"size": 8},
             **options,
         }
@@ -110,8 +110,8 @@ def engine(module: str) -> Iterator[Callable[..., IndexedEngine]]:
         return made
 
     yield start
-    for each in engines:
-        each.close()
+    for item in engines:
+        item.close()
 
 
 def python_map(function: str, **options: Any) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def test_functions_are_applied_in_order_and_give_the_fields(engine: Any) -> None
     batch = read(made)
     ids = batch.sample_ids.tolist()
     assert batch.arrays["label"].tolist() == ids
-    assert batch.arrays["name"].tolist() == [f"n{each}".encode() for each in ids]
+    assert batch.arrays["name"].tolist() == [f"n{item}".encode() for item in ids]
     noise = batch.arrays["x"] / 2 - np.arange(80).reshape(40, 2)[ids]
     assert np.abs(noise).min() > 0
     assert np.abs(noise).max() < 6
@@ -155,7 +155,7 @@ def test_bits_depend_on_the_key_alone(engine: Any) -> None:
     """Not on processes, their end, the source, the batch size, or what was read before."""
     expected = {start: read(engine(NOISE), start) for start in (0, 8, 40)}
     draws = {start: batch.arrays["draw"].tolist() for start, batch in expected.items()}
-    assert len({draw for each in draws.values() for draw in each}) == 24
+    assert len({draw for item in draws.values() for draw in item}) == 24
     by_id = dict(zip(expected[0].sample_ids.tolist(), draws[0], strict=True))
     next_epoch = dict(zip(expected[40].sample_ids.tolist(), draws[40], strict=True))
     assert not set(by_id.items()) & set(next_epoch.items())

@@ -89,4 +89,4 @@ def test_stamp_differs_for_files_of_equal_size(tmp_path: Path) -> None:
             os.utime(path, ns=(time, time))
             stamps.add(read_stamp(f"{prefix}{path}"))
     assert len(stamps) == 2
-    assert {each.size for each in stamps} == {3}
+    assert {stamp.size for stamp in stamps} == {3}

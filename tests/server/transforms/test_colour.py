@@ -34,7 +34,7 @@ def test_result_equals_tf_image(
 ) -> None:
     pixels = image if dtype == "uint8" else (image / np.float32(255)).astype(np.float32)
     keys = [*KEYS, *KEYS]
-    results = [each["x"] for each in run_each(transform, {"x": np.stack([pixels] * 12)}, keys)]
+    results = [item["x"] for item in run_each(transform, {"x": np.stack([pixels] * 12)}, keys)]
     for key, result in zip(keys, results, strict=True):
         expected = function(pixels, *options, seed=tf.constant(key, tf.int64))
         assert result.dtype == pixels.dtype

@@ -24,7 +24,7 @@ BYTES = tf.TensorSpec([], tf.string)
 
 def decode_each(run_each: Any, step: DecodeImage, contents: list[bytes]) -> list[Any]:
     samples = {"image": np.array(contents, object)}
-    return [each["image"] for each in run_each(step, samples, [(0, 0)] * len(contents))]
+    return [item["image"] for item in run_each(step, samples, [(0, 0)] * len(contents))]
 
 
 @pytest.mark.parametrize("channels", [0, 1, 3])

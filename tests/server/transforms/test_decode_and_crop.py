@@ -45,7 +45,7 @@ def apply_both(run_each: Any, step: Any, images: list[bytes], keys: Any) -> tupl
         step.apply_separately({"image": tf.constant(image)}, tf.constant(key, tf.int64))
         for image, key in zip(images, keys, strict=True)
     ]
-    both = [np.stack([each["image"] for each in every]) for every in (fused, separate)]
+    both = [np.stack([item["image"] for item in every]) for every in (fused, separate)]
     return both[0], both[1]
 
 

@@ -153,7 +153,7 @@ def test_flip_equals_tf_image(
     run_each: Any, image: Any, flip: Any, function: Any, dtype: str
 ) -> None:
     pixels, keys = image.astype(dtype), [(number, 7) for number in range(6)]
-    results = [each["image"] for each in run_each(flip, {"image": np.stack([pixels] * 6)}, keys)]
+    results = [item["image"] for item in run_each(flip, {"image": np.stack([pixels] * 6)}, keys)]
     for key, result in zip(keys, results, strict=True):
         np.testing.assert_array_equal(result, function(pixels, tf.constant(key, tf.int64)))
         assert result.dtype == pixels.dtype

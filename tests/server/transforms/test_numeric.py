@@ -134,7 +134,7 @@ def test_cast_equals_its_finish_transform(run: Any, dtype: str) -> None:
     for result, cast in casts.items():
         trainer = finish.apply(cast.finish_transform(), sample[cast.field])
         assert host[result].dtype == trainer.dtype == numpy_dtype(result)
-        bits = [each.tobytes() for each in (host[result], eager[result].numpy(), trainer)]
+        bits = [item.tobytes() for item in (host[result], eager[result].numpy(), trainer)]
         assert bits[0] == bits[1] == bits[2], f"{dtype} to {result}"
 
 

@@ -67,8 +67,8 @@ def _server_faults_table(faults: ServerFaults) -> Table:
 
 def _trainer_kills_table(kills: TrainerKills) -> Table:
     audit = kills.audit
-    sizes = " ".join(f"{each.world_size}x{each.batch_size}" for each in kills.generations)
-    discarded = sum(each.discarded for each in kills.generations)
+    sizes = " ".join(f"{item.world_size}x{item.batch_size}" for item in kills.generations)
+    discarded = sum(generation.discarded for generation in kills.generations)
     return _table(
         f"trainers killed ({kills.pipeline}, seed {kills.seed})",
         {

@@ -40,7 +40,7 @@ class Setup:
         addresses[PROXIED] = self.proxy.address
         self._proxies: list[FaultyProxy | ProxyProcess] = [self.proxy]
         if proxy == "nginx":
-            upstreams = " ".join(_UPSTREAM.format(each) for each in addresses)
+            upstreams = " ".join(_UPSTREAM.format(address) for address in addresses)
             first, second = map(_UPSTREAM.format, ("10.0.0.1:7470", "10.0.0.2:7470"))
             replacements = {first: upstreams, second: ""}
             balancer = ProxyProcess("nginx", folder / "nginx", replacements)

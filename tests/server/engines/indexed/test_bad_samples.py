@@ -37,9 +37,9 @@ def test_each_recent_bad_sample_is_listed_once_with_its_count(
     with infeed.connect(str(server.address), "n", batch_size=8, epochs=5) as feed:
         list(feed)
     recent = server.observer.status.bad_samples("n")
-    assert sorted(each["sample_id"] for each in recent) == [3, 17, 18]
+    assert sorted(item["sample_id"] for item in recent) == [3, 17, 18]
     # A sample is known to be bad after its first failure, but not to batches in progress.
-    assert all(each["count"] >= 5 for each in recent)
+    assert all(item["count"] >= 5 for item in recent)
 
 
 def test_source_without_a_good_sample_fails(

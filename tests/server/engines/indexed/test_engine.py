@@ -107,7 +107,7 @@ def test_batch_sizes_in_use_are_limited(
         return infeed.connect(address, "numbers", batch_size=size, reconnect_timeout=0.5)
 
     with feed(4) as one, feed(5) as two:
-        assert [len(next(each)["x"]) for each in (one, two)] == [4, 5]
+        assert [len(next(item)["x"]) for item in (one, two)] == [4, 5]
         with (
             feed(6) as third,
             pytest.raises(infeed.ServerUnavailableError, match=r"of 2 sizes already \(4, 5\)"),

@@ -116,7 +116,7 @@ def test_the_last_stage_is_the_served_sample(make: Any, transforms: list[Any]) -
     for slot, sample_id in enumerate(ids):
         key = engine.sample_key(SEED, 5 + slot, sample_id)
         stages = list(engine.sample_stages(sample_id, key))
-        last = [each for each in stages if each.place == "server"][-1]
+        last = [stage for stage in stages if stage.place == "server"][-1]
         assert last.fields.keys() == batch.arrays.keys()
         for name, array in batch.arrays.items():
             value = np.asarray(last.fields[name])
@@ -131,7 +131,7 @@ def test_every_transform_is_a_stage_with_its_own_fields(make: Any) -> None:
     batch = served(engine)
     sample_id = int(batch.sample_ids[0])
     stages = list(engine.sample_stages(sample_id, engine.sample_key(SEED, 0, sample_id)))
-    assert [(each.name, each.place) for each in stages] == [
+    assert [(item.name, item.place) for item in stages] == [
         ("source", "server"),
         ("transforms[0].decode_image", "server"),
         ("transforms[1].random_resized_crop", "server"),
@@ -140,17 +140,17 @@ def test_every_transform_is_a_stage_with_its_own_fields(make: Any) -> None:
         ("normalize", "trainer"),
     ]
     assert isinstance(stages[0].fields["image"], bytes)
-    assert [each.fields["image"].shape for each in stages[1:3]] == [(90, 120, 3), (40, 48, 3)]
+    assert [stage.fields["image"].shape for stage in stages[1:3]] == [(90, 120, 3), (40, 48, 3)]
     assert stages[-1].fields["image"].dtype == np.float32
 
 
 def test_a_bad_sample_ends_at_the_failing_stage(make: Any) -> None:
     engine = make()
     served(engine)
-    failed = {each["sample_id"]: each for each in engine.bad_samples()}
+    failed = {bad_sample["sample_id"]: bad_sample for bad_sample in engine.bad_samples()}
     assert failed.keys() == {4, 7}
-    for sample_id, each in failed.items():
-        *before, last = engine.sample_stages(sample_id, parse_key(each["key"]))
+    for sample_id, item in failed.items():
+        *before, last = engine.sample_stages(sample_id, parse_key(item["key"]))
         assert [stage.name for stage in before] == ["source"]
         assert last.name == "transforms[0].decode_image"
         assert last.error
@@ -170,7 +170,7 @@ def test_a_preview_has_the_stages_as_pictures(make: Any) -> None:
     assert len(document["samples"]) == 4
     for sample in document["samples"]:
         assert sample["is_sent"] is True
-        assert [bool(each["image"]) for each in sample["stages"]] == [False, *[True] * 5]
+        assert [bool(stage["image"]) for stage in sample["stages"]] == [False, *[True] * 5]
         first, decoded, cropped, *_, last = sample["stages"]
         assert first["values"]["image"].endswith(" bytes")
         assert decoded["values"]["image"].startswith("uint8[90, 120, 3], ")

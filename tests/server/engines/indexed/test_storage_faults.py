@@ -60,8 +60,8 @@ def engine(album: Path, tmp_path: Path) -> Iterator[Callable[..., Engine]]:
         return engines[-1]
 
     yield start
-    for each in engines:
-        each.close()
+    for item in engines:
+        item.close()
 
 
 def read(engine: Engine, start: int) -> HostBatch:
@@ -179,6 +179,6 @@ def test_one_large_batch_is_read_ahead(engine: Any, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(source, "read", counted)
     session = served.open(4, 0, Trainer())
     answers = [session.submit(Request(0, 4 * n, 4, 4)) for n in range(2)]
-    assert [content(each.result(60))[0][0] for each in answers] == [0, 4]
+    assert [content(answer.result(60))[0][0] for answer in answers] == [0, 4]
     session.close()
     assert max(most) == 1

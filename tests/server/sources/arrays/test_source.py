@@ -51,7 +51,7 @@ def test_npz_is_mapped(npz: Path) -> None:
     np.testing.assert_array_equal(read["y"], Y[indices])
     assert read["x"].flags.c_contiguous
     assert type(read["x"]) is np.ndarray
-    assert not any(each.array.flags.owndata for each in open_npz(str(npz)).values())
+    assert not any(item.array.flags.owndata for item in open_npz(str(npz)).values())
     assert source.provenance(3).file == str(npz)
 
 
@@ -236,8 +236,8 @@ def test_mapped_file_that_is_modified_while_it_is_read_is_refused(npz: Path) -> 
             return super().__getitem__(indices)
 
     stored = {
-        name: replace(each, array=each.array.view(Written))
-        for name, each in open_npz(str(npz)).items()
+        name: replace(item, array=item.array.view(Written))
+        for name, item in open_npz(str(npz)).items()
     }
     with pytest.raises(SourceError, match="changed since it was opened"):
         ArrayReader(stored).read(np.array([0]))
@@ -251,7 +251,7 @@ def test_rows_of_a_changed_file_are_not_touched(npz: Path) -> None:
             raise AssertionError
 
     stored = {
-        name: replace(each, array=each.array.view(Cut)) for name, each in open_npz(str(npz)).items()
+        name: replace(item, array=item.array.view(Cut)) for name, item in open_npz(str(npz)).items()
     }
     source = ArrayReader(stored)
     os.utime(npz, ns=(1, 1))

@@ -76,7 +76,7 @@ def test_field_names(dataset: Data, fields: list[str] | None, names: list[str]) 
 
 def test_values_keep_their_names() -> None:
     dataset = DatasetSource(dataset=lambda: slices({"a": [1, 2]}, [3, 4])).make(0)
-    elements = [{k: int(v) for k, v in each.items()} for each in dataset]
+    elements = [{k: int(v) for k, v in item.items()} for item in dataset]
     assert elements == [{"a": 1, "label": 3}, {"a": 2, "label": 4}]
     assert dataset.cardinality() == 2
     assert dataset.element_spec["a"] == tf.TensorSpec((), tf.int32)
@@ -115,7 +115,7 @@ def test_seed_is_set_for_the_function() -> None:
     source = DatasetSource(dataset=make)
 
     def elements(seed: int) -> list[int]:
-        return [int(each["features"]) for each in source.make(seed)]
+        return [int(item["features"]) for item in source.make(seed)]
 
     assert elements(3) == elements(3)
     assert elements(3) != elements(4)

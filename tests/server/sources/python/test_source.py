@@ -101,8 +101,8 @@ def engine(folder: Path) -> Iterator[Callable[..., Engine]]:
         return engines[-1]
 
     yield start
-    for each in engines:
-        each.close()
+    for item in engines:
+        item.close()
 
 
 def read(engine: Engine, start: int = 0) -> HostBatch:
@@ -277,6 +277,6 @@ def test_options_of_yaml_and_python() -> None:
         {"python": "m:d", "fields": {"a": "bytes", "b": {"type": "uint8", "shape": [None, 3]}}}
     )
     assert definition.fields is not None
-    assert [each.shape for each in definition.fields.values()] == [(), (None, 3)]
+    assert [field.shape for field in definition.fields.values()] == [(), (None, 3)]
     assert definition.resolve(Path("/base")) is definition
     assert PythonSource(python=PythonSource).model_dump()["python"].endswith(":PythonSource")

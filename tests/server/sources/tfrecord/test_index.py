@@ -80,7 +80,7 @@ def test_progress_ends_at_the_total(write_records: Write, monkeypatch: pytest.Mo
     monkeypatch.setattr("infeed_server.sources.tfrecord.index._PROGRESS_STEP", 5000)
     reports: list[tuple[int, int]] = []
     build_index(paths, progress=lambda done, whole: reports.append((done, whole)))
-    done = [each for each, _ in reports]
+    done = [item for item, _ in reports]
     assert done == sorted(done)
     assert len(done) > len(paths)
     assert reports[-1] == (total, total)

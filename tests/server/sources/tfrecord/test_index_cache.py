@@ -112,7 +112,7 @@ def test_user_cache_is_the_fallback(write_records: Write, cache_folder: Path) ->
     build_index([str(path)])
     assert len(list(cache_folder.iterdir())) == 1
     assert build_index([str(path)]).files[0].cached
-    assert sorted(each.name for each in path.parent.iterdir() if each.is_file()) == ["a.tfrecord"]
+    assert sorted(item.name for item in path.parent.iterdir() if item.is_file()) == ["a.tfrecord"]
 
 
 def test_index_is_built_without_a_writable_cache(
@@ -162,12 +162,12 @@ def test_concurrent_builds_leave_one_valid_index(write_records: Write) -> None:
     def build(rebuild: bool) -> list[tuple[str, bool]]:
         barrier.wait(60)
         built = [build_index([str(path)], rebuild=rebuild) for _ in range(10)]
-        return [(each.identity, each.files[0].cached) for each in built]
+        return [(item.identity, item.files[0].cached) for item in built]
 
     with ThreadPoolExecutor(4) as pool:
         writers = [pool.submit(build, True) for _ in range(2)]
         readers = [pool.submit(build, False) for _ in range(2)]
-    assert [each.result() for each in writers] == [[(first.identity, False)] * 10] * 2
+    assert [writer.result() for writer in writers] == [[(first.identity, False)] * 10] * 2
     # An index is complete at every moment while it is replaced.
-    assert [each.result() for each in readers] == [[(first.identity, True)] * 10] * 2
-    assert sorted(each.name for each in path.parent.iterdir()) == [path.name, index_path(path).name]
+    assert [reader.result() for reader in readers] == [[(first.identity, True)] * 10] * 2
+    assert sorted(item.name for item in path.parent.iterdir()) == [path.name, index_path(path).name]

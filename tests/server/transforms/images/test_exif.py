@@ -31,13 +31,13 @@ def orientations(files: list[bytes]) -> list[int]:
     def find(contents: tf.Tensor) -> tf.Tensor:
         return tf.cond(may_have_exif(contents), lambda: jpeg_orientation(contents), lambda: 1)
 
-    return [int(each) for each in data.map(find)]
+    return [int(item) for item in data.map(find)]
 
 
 def test_every_orientation_of_both_byte_orders_is_found() -> None:
     for order in ("<", ">"):
         segments = [exif_segment(exif(value, order)) for value in range(1, 9)]
-        assert orientations([insert(JPEG, each) for each in segments]) == list(range(1, 9))
+        assert orientations([insert(JPEG, item) for item in segments]) == list(range(1, 9))
 
 
 def test_exif_is_found_behind_other_segments() -> None:

@@ -134,7 +134,7 @@ def with_pillow(contents: bytes, channels: int) -> Any:
 def decode_each(run_each: Any, files: dict[str, bytes], **options: Any) -> dict[str, Any]:
     """Decodes the files; without GIFs to four channels, which are refused."""
     if options.get("channels") == 4:
-        files = {name: each for name, each in files.items() if not name.startswith("GIF")}
+        files = {name: item for name, item in files.items() if not name.startswith("GIF")}
     contents = np.array(list(files.values()), object)
     results = run_each(DecodeImage(field="x", **options), {"x": contents}, [(0, 0)] * len(contents))
     return {name: result["x"] for name, result in zip(files, results, strict=True)}
