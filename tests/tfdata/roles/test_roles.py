@@ -151,7 +151,7 @@ def test_worker_waits_for_its_dispatcher(new_listen: Callable[[], Address], tmp_
     late.stop()
 
 
-def test_worker_at_an_unreachable_address_stops(
+def test_worker_at_unreachable_address_is_not_registered(
     dispatcher: DispatcherRole,
     new_address: Callable[[], str],
     monkeypatch: pytest.MonkeyPatch,
@@ -163,6 +163,8 @@ def test_worker_at_an_unreachable_address_stops(
         role.start()
     for part in (unreachable, dispatcher.address, "Connection refused", "--advertise HOST:PORT"):
         assert part in str(raised.value)
+    # The dispatcher would assign tasks to it for as long as its journal lives.
+    assert DispatcherClient(dispatcher.address).get_workers() == []
     with pytest.raises(ServerUnavailableError):
         get_worker_tasks(role.local_address)  # it has stopped
 

@@ -1,8 +1,10 @@
-"""The advertised address of a dispatcher or worker: parsing and derivation."""
+"""The advertised address of a dispatcher or worker: parsing, derivation, reachability."""
 
 from __future__ import annotations
 
+import secrets
 import socket
+import time
 from contextlib import suppress
 from ipaddress import ip_address
 
@@ -11,6 +13,9 @@ from infeed_server.config.address import Address
 
 _PUBLIC_ADDRESSES = {4: "192.88.99.1:9", 6: "[2000::1]:9"}
 """Addresses outside every local network, to find the default route. Nothing is sent to them."""
+
+_CONNECT_TIMEOUT_SECONDS = 5.0
+"""Seconds for a connection of the reachability check, and for what it sends."""
 
 
 def parse_advertise(text: str) -> Address:
@@ -55,6 +60,38 @@ def derive(listen: Address, peer: str | None = None) -> Address:
 def with_port(address: Address) -> str:
     """Returns the address with TensorFlow's placeholder where the port is 0."""
     return str(address) if address.port else f"{str(address).removesuffix(':0')}:%port%"
+
+
+def find_reach_problem(listen: Address, advertised: Address) -> str | None:
+    """Returns why connections to `advertised` do not reach `listen`, None if they do.
+
+    Listens on `listen` meanwhile, so the port must be free; port 0 of `advertised` stands for it.
+    To be called before a worker registers: a dispatcher assigns tasks to a registered address for
+    as long as its journal lives.
+    """
+    token = secrets.token_bytes(16)
+    host = listen.host
+    if not listen.is_loopback:  # TensorFlow listens on all addresses
+        host = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server(
+        (host, listen.port), family=family, dualstack_ipv6=host == "::"
+    ) as listener:
+        port = advertised.port or listener.getsockname()[1]
+        try:
+            client = socket.create_connection((advertised.host, port), _CONNECT_TIMEOUT_SECONDS)
+        except (OSError, UnicodeError) as error:  # UnicodeError: not a valid host name
+            return str(getattr(error, "strerror", None) or error)
+        deadline = time.monotonic() + _CONNECT_TIMEOUT_SECONDS
+        with client, suppress(OSError):
+            client.sendall(token)
+            while (left := deadline - time.monotonic()) > 0:  # trainers may connect meanwhile
+                listener.settimeout(left)
+                with listener.accept()[0] as connection, suppress(TimeoutError):
+                    connection.settimeout(1.0)
+                    if connection.recv(len(token)) == token:  # it is one segment
+                        return None
+    return "another process answers there"
 
 
 def _source_host(peer: str) -> str | None:

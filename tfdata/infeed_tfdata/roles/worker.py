@@ -11,8 +11,9 @@ from infeed_server.control.health import Readiness
 from infeed_server.processes.periodic import PeriodicTask
 from infeed_server.processes.stderr_relay import without_banner
 from infeed_tfdata.options import WorkerOptions, parse_dispatcher
-from infeed_tfdata.roles.address import derive, with_port
+from infeed_tfdata.roles.address import derive, find_reach_problem, with_port
 from infeed_tfdata.roles.base import Role
+from infeed_tfdata.roles.loopback import check_listen_address
 from infeed_tfdata.rpc import DispatcherClient, JournalMark, get_worker_tasks
 
 log = logging.getLogger(__name__)
@@ -21,7 +22,8 @@ DISPATCHER_START_TIMEOUT_SECONDS = 30.0
 """For a dispatcher to start: containers start in any order."""
 
 REGISTRATION_TIMEOUT_SECONDS = 15.0
-"""For a worker to be reachable and registered: host names take a while to be known."""
+"""Seconds for a worker to be reachable, and to be registered: a host name takes a while to be
+known."""
 
 HEARTBEAT_INTERVAL_SECONDS = 5.0
 """Between a worker's reports to its dispatcher."""
@@ -66,7 +68,10 @@ class WorkerRole(Role):
                 "that --dispatcher is the address it printed, and that this host may connect to it",
                 target=self.dispatcher,
             )
-        self._advertised = self._advertised or derive(self._listen, self.dispatcher)
+        advertised = self._advertised or derive(self._listen, self.dispatcher)
+        self._advertised = advertised
+        check_listen_address(self._listen, insecure=self._insecure)
+        self._wait_until_found(lambda: find_reach_problem(self._listen, advertised), sleep)
         # Imported after all checks, since it takes seconds.
         with without_banner():
             import tensorflow as tf  # noqa: PLC0415
@@ -85,16 +90,19 @@ class WorkerRole(Role):
         try:
             server = tf.data.experimental.service.WorkerServer
             self._start_server("worker", server, config)
-            if problem := _wait(self._find_problem, REGISTRATION_TIMEOUT_SECONDS, sleep):
-                raise ServerUnavailableError(
-                    f"the advertised address {self.address} does not reach this worker: {problem}; "
-                    f"trainers and the dispatcher at {self.dispatcher} would connect to it; give "
-                    "--advertise HOST:PORT, an address by which they reach this worker",
-                    target=self.address,
-                )
+            self._wait_until_found(self._find_problem, sleep)
         except BaseException:
             self.stop()
             raise
+
+    def _wait_until_found(self, find_problem: Callable[[], str | None], sleep: Sleep) -> None:
+        if problem := _wait(find_problem, REGISTRATION_TIMEOUT_SECONDS, sleep):
+            raise ServerUnavailableError(
+                f"the advertised address {self.address} does not reach this worker: {problem}; "
+                f"trainers and the dispatcher at {self.dispatcher} would connect to it; give "
+                "--advertise HOST:PORT, an address by which they reach this worker",
+                target=self.address,
+            )
 
     def _find_dispatcher_problem(self) -> str | None:
         try:
