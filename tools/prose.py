@@ -27,7 +27,7 @@ BANNED = {
     r"anew": "again, or: re-…",
     r"anybody|anyone": "name the client, peer, rank or thread",
     r"for\s+ever": "forever, or: without a timeout",
-    r"(?:that|those)\s+of": "the noun that it stands for",
+    r"that\s+of|those\s+of": "the noun that it stands for",
     r"nobody|no\s+one": "name what is absent: no client, no rank",
     r"somebody|someone": "name the client, peer, rank or thread",
     r"strangers?": "an unauthenticated client, an unknown id",

@@ -24,7 +24,7 @@ _KINDS = {"bytes_list": "bytes", "float_list": "float", "int64_list": "int64"}
 
 
 _EXAMPLE_PROTO = """
-name: "infeed/example.proto" syntax: "proto3"
+name: "example" syntax: "proto3"
 message_type { name: "BytesList" field { name: "value" number: 1 type: TYPE_BYTES MANY } }
 message_type { name: "FloatList" field { name: "value" number: 1 type: TYPE_FLOAT MANY } }
 message_type { name: "Int64List" field { name: "value" number: 1 type: TYPE_INT64 MANY } }
